@@ -1,0 +1,1 @@
+"""Runs sub-pipelines on one machine's cores, in order."""

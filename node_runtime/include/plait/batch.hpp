@@ -1,0 +1,109 @@
+// Columns in Arrow's memory layout, and the batch that travels through the stages.
+//
+// A Buffer is shared, reference-counted, written once by the thread that made it and only read after it
+// was handed on; a Column is a view of up to three buffers; a Batch is columns plus its place in the total order:
+// epoch, source, and for each row its row number within the source (the order tag).
+// Handing a batch to another thread is the queue's business (release/acquire there); nothing here locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plait/buffer.hpp"
+
+namespace plait {
+
+enum class Type : uint8_t { Int64, Float64, Bool, String, Bytes, Timestamp, Object };
+
+inline constexpr bool is_fixed64(Type t) {
+  return t == Type::Int64 || t == Type::Float64 || t == Type::Timestamp;
+}
+inline constexpr bool is_varlen(Type t) {
+  return t == Type::String || t == Type::Bytes || t == Type::Object;
+}
+
+inline bool get_bit(const uint8_t* bits, int64_t i) { return (bits[i >> 3] >> (i & 7)) & 1; }
+inline void set_bit(uint8_t* bits, int64_t i) { bits[i >> 3] |= uint8_t(1u << (i & 7)); }
+inline void clear_bit(uint8_t* bits, int64_t i) { bits[i >> 3] &= uint8_t(~(1u << (i & 7))); }
+inline int64_t bit_bytes(int64_t n) { return (n + 7) / 8; }
+
+// A view of `length` values. For Int64/Float64/Timestamp `data` points at the first value. For Bool `data` is
+// Arrow's bit-packed form, the first value being bit `data_offset`. For String/Bytes/Object `offsets` points at the
+// first value's offset (length + 1 of them, not necessarily from 0) into the bytes at `data`.
+// `validity` is null when no value is null, else bit-packed from bit `validity_offset` (1 = valid).
+struct Column {
+  Type type = Type::Int64;
+  int64_t length = 0;
+  const uint8_t* validity = nullptr;
+  int64_t validity_offset = 0;
+  const uint8_t* data = nullptr;
+  int64_t data_offset = 0;  // Bool only
+  const int32_t* offsets = nullptr;
+  BufferRef validity_owner, data_owner, offsets_owner;
+
+  bool valid(int64_t i) const { return !validity || get_bit(validity, validity_offset + i); }
+  const int64_t* i64() const { return reinterpret_cast<const int64_t*>(data); }
+  const double* f64() const { return reinterpret_cast<const double*>(data); }
+  bool boolean(int64_t i) const { return get_bit(data, data_offset + i); }
+  const char* bytes(int64_t i) const { return reinterpret_cast<const char*>(data) + offsets[i]; }
+  int64_t size(int64_t i) const { return offsets[i + 1] - offsets[i]; }
+
+  // The same values without the first `from`, `count` of them. Shares the buffers.
+  Column slice(int64_t from, int64_t count) const {
+    Column c = *this;
+    c.length = count;
+    if (c.validity) c.validity_offset += from;
+    if (type == Type::Bool) {
+      c.data_offset += from;
+    } else if (is_varlen(type)) {
+      c.offsets += from;
+    } else {
+      c.data += from * 8;
+    }
+    return c;
+  }
+  // Bytes the values take (for queue bounds), not counting shared slack.
+  int64_t byte_size() const {
+    int64_t n = validity ? bit_bytes(length) : 0;
+    if (type == Type::Bool) return n + bit_bytes(length);
+    if (is_varlen(type)) return n + (length ? offsets[length] - offsets[0] : 0) + 4 * length;
+    return n + 8 * length;
+  }
+};
+
+struct Letter;   // a dead letter that rides with its batch to the first sink (engine's)
+struct Failure;  // the error that ends the job after this batch's rows (engine's)
+struct Control;  // a control item at an epoch boundary (engine's)
+
+struct Batch {
+  int64_t length = 0;
+  std::vector<Column> columns;
+
+  uint64_t epoch = 0;
+  uint32_t source = 0;
+  int64_t first_row = 0;  // row number, within the source, of tag 0
+  // Row tags: row i of this batch is row first_row + tags[i] of the source. Ascending, with repeats after flat_map.
+  // Null means dense: tag i = i.
+  const uint32_t* tags = nullptr;
+  BufferRef tags_owner;
+  int64_t ingest_ns = 0;  // when the last record was due, steady clock
+  int64_t made = 0;
+
+  std::shared_ptr<std::vector<Letter>> letters;
+  std::shared_ptr<Failure> failure;
+  std::shared_ptr<Control> control;
+  bool end = false;  // the last batch of its edge
+
+  int64_t row_number(int64_t i) const { return first_row + (tags ? tags[i] : uint32_t(i)); }
+  int64_t byte_size() const {
+    int64_t n = tags ? 4 * length : 0;
+    for (const auto& c : columns) n += c.byte_size();
+    return n;
+  }
+};
+
+}  // namespace plait

@@ -1,0 +1,1 @@
+"""plait: many cores, many nodes, one order."""

@@ -1,0 +1,243 @@
+"""The vocabulary: types, fields, schemas, and where in the user's code something was written.
+
+A schema is an ordered tuple of named, typed fields; it comes from a dataclass, a dict or an Arrow schema.
+Everything here is plain data and loads nothing heavy; Arrow appears only inside functions that are given
+or asked for Arrow objects.
+
+    >>> Schema.of({"user": str, "price": float | None}).names
+    ('user', 'price')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import keyword
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plait.errors import SchemaError
+
+Timestamp = datetime.datetime
+"""A point in time: microseconds since 1970 in UTC; in Python an aware `datetime` in UTC."""
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class Type(enum.Enum):
+    """The types a column can have. The value is the word used in messages and in state headers."""
+
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    BOOL = "bool"
+    STRING = "string"
+    BYTES = "bytes"
+    TIMESTAMP = "timestamp"
+    OBJECT = "object"
+    """Any picklable Python value, carried as its pickle: honest, and slow."""
+
+    def __repr__(self) -> str:
+        return self.value
+
+    @property
+    def code(self) -> int:
+        """The number of this type in the native runtime."""
+        return CODES[self]
+
+    @property
+    def python(self) -> type:
+        return PYTHON[self]
+
+
+CODES = {kind: code for code, kind in enumerate(Type)}
+PYTHON: dict[Type, type] = {
+    Type.INT64: int,
+    Type.FLOAT64: float,
+    Type.BOOL: bool,
+    Type.STRING: str,
+    Type.BYTES: bytes,
+    Type.TIMESTAMP: datetime.datetime,
+    Type.OBJECT: object,
+}
+FROM_PYTHON = {python: kind for kind, python in PYTHON.items()}
+FROM_WORD = {kind.value: kind for kind in Type} | {"int": Type.INT64, "float": Type.FLOAT64, "str": Type.STRING}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: its name, its type, and whether it may be null."""
+
+    name: str
+    type: Type
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type.value}{'?' if self.nullable else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """Named, typed columns in order, and the class of a record of them."""
+
+    fields: tuple[Field, ...]
+    record_class: type | None = None
+    """The user's dataclass when the schema came from one."""
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise SchemaError("a schema needs at least one column")
+        seen: set[str] = set()
+        for field in self.fields:
+            if not field.name.isidentifier() or keyword.iskeyword(field.name):
+                raise SchemaError(f'column name "{field.name}" is not a Python identifier; rename it')
+            if field.name in seen:
+                raise SchemaError(f'column "{field.name}" is there twice')
+            seen.add(field.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return any(field.name == name for field in self.fields)
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        return ", ".join(str(field) for field in self.fields)
+
+    __repr__ = __str__
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    def index(self, name: str) -> int:
+        return self.names.index(name)
+
+    @classmethod
+    def of(cls, given: Any) -> Schema:
+        """A schema from a Schema, a dataclass, a dict of name to type, or an Arrow schema."""
+        if isinstance(given, Schema):
+            return given
+        if isinstance(given, type) and dataclasses.is_dataclass(given):
+            return cls(tuple(fields_of_dataclass(given)), given)
+        if isinstance(given, Mapping):
+            return cls(tuple(field_of(name, hint) for name, hint in given.items()))
+        if hasattr(given, "__arrow_c_schema__"):
+            return from_arrow(given)
+        raise SchemaError(
+            f"cannot make a schema from {given!r}; give a dataclass, a dict of name to type, or an Arrow schema"
+        )
+
+    def to_arrow(self) -> Any:
+        """The pyarrow schema of batches of this schema."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in self.fields])
+
+
+def fields_of_dataclass(given: type) -> Iterator[Field]:
+    try:
+        hints = typing.get_type_hints(given)
+    except NameError as error:
+        raise SchemaError(f"{given.__name__}: cannot resolve an annotation: {error}") from None
+    for field in dataclasses.fields(given):
+        yield field_of(field.name, hints[field.name])
+
+
+def field_of(name: str, hint: Any) -> Field:
+    """A field from a name and a type: a Type, a Python type, `T | None`, or a word such as "int64"."""
+    nullable = False
+    if isinstance(hint, Field):
+        return Field(name, hint.type, hint.nullable)
+    if isinstance(hint, str):
+        nullable, hint = hint.endswith("?"), FROM_WORD.get(hint.removesuffix("?"), hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(hint) if member is not type(None)]
+        nullable = len(members) < len(typing.get_args(hint))
+        hint = members[0] if len(members) == 1 else object
+    if isinstance(hint, Type):
+        return Field(name, hint, nullable)
+    if hint is Any:
+        return Field(name, Type.OBJECT, True)
+    if hint in FROM_PYTHON:
+        return Field(name, FROM_PYTHON[hint], nullable)
+    if typing.get_origin(hint) is not None or isinstance(hint, type):
+        return Field(name, Type.OBJECT, nullable)
+    raise SchemaError(f'column "{name}": {hint!r} is not a type plait knows; use one of {words()}')
+
+
+def words() -> str:
+    return "int, float, bool, str, bytes, plait.Timestamp, or object"
+
+
+def arrow_type(kind: Type) -> Any:
+    import pyarrow as pa
+
+    return {
+        Type.INT64: pa.int64,
+        Type.FLOAT64: pa.float64,
+        Type.BOOL: pa.bool_,
+        Type.STRING: pa.string,
+        Type.BYTES: pa.binary,
+        Type.TIMESTAMP: lambda: pa.timestamp("us", "UTC"),
+        Type.OBJECT: pa.binary,
+    }[kind]()
+
+
+def from_arrow(given: Any) -> Schema:
+    """The plait schema that an Arrow schema maps to: small integers widen, what plait has no type for is object."""
+    import pyarrow as pa
+
+    arrow = given if isinstance(given, pa.Schema) else pa.schema(given)
+    return Schema(tuple(Field(f.name, type_of_arrow(f.type), f.nullable) for f in arrow))
+
+
+def type_of_arrow(given: Any) -> Type:
+    import pyarrow.types as at
+
+    if at.is_dictionary(given):
+        return type_of_arrow(given.value_type)
+    tests: Iterable[tuple[Any, Type]] = (
+        (at.is_integer, Type.INT64),
+        (at.is_floating, Type.FLOAT64),
+        (at.is_boolean, Type.BOOL),
+        (at.is_string, Type.STRING),
+        (at.is_large_string, Type.STRING),
+        (at.is_string_view, Type.STRING),
+        (at.is_binary, Type.BYTES),
+        (at.is_large_binary, Type.BYTES),
+        (at.is_fixed_size_binary, Type.BYTES),
+        (at.is_binary_view, Type.BYTES),
+        (at.is_timestamp, Type.TIMESTAMP),
+        (at.is_date, Type.TIMESTAMP),
+    )
+    return next((kind for test, kind in tests if test(given)), Type.OBJECT)

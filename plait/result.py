@@ -1,0 +1,99 @@
+"""What a run gives back: counts per operator, rates, latencies, the outputs of the sinks, and the conservation law.
+
+`Account` is the law: every record that was read, copied by a fan-out or made by a flat_map is delivered, filtered, skipped,
+dead-lettered, shed or late. A difference is a bug in plait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where all records went."""
+
+    read: int = 0
+    made: int = 0
+    """Rows a flat_map (or batch function) returned beyond one for each record."""
+    copied: int = 0
+    """Rows a fan-out handed on beyond the first branch."""
+    delivered: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    shed: int = 0
+    late: int = 0
+
+    @property
+    def difference(self) -> int:
+        went = self.delivered + self.filtered + self.skipped + self.dead_lettered + self.shed + self.late
+        return self.read + self.made + self.copied - went
+
+    def __str__(self) -> str:
+        parts = [f"{self.read:,} read"]
+        for name in ("made", "copied", "delivered", "filtered", "skipped", "dead_lettered", "shed", "late"):
+            value = getattr(self, name)
+            if value or name == "delivered":
+                parts.append(f"{value:,} {name.replace('_', '-')}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCounts:
+    """What one operator saw. `made` may be counted where one record gave several."""
+
+    node: int
+    name: str
+    at: str
+    records_in: int = 0
+    records_out: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    made: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that an operator with on_error="dead_letter" could not take."""
+
+    operator: str
+    at: str
+    source: str
+    row: int
+    error: str
+    record: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """From the time a record was due at its source to its arrival at a sink, in milliseconds."""
+
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    p999_ms: float = 0.0
+    max_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The outcome of a run."""
+
+    job: str
+    seconds: float
+    account: Account
+    operators: tuple[OperatorCounts, ...]
+    latency: Latency
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """What each sink returned when it was closed, by its label."""
+    dead_letters: tuple[DeadLetter, ...] = ()
+    """The first 10,000, in order."""
+    cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The rows of each epoch of each source, by its label: with them the sequential run repeats this one exactly."""
+
+    @property
+    def records_per_s(self) -> float:
+        return self.account.read / self.seconds if self.seconds else 0.0

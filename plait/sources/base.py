@@ -1,0 +1,61 @@
+"""The port of sources: what a connector implements, in plain Python.
+
+A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `Reader`. A reader never blocks: when
+nothing is there it says how long to wait. After every poll its position can be taken; a reader opened at that position
+goes on with the next record. One poll's rows are one epoch of the source.
+
+    >>> class Countdown(Source):
+    ...     schema = Schema.of({"n": int})
+    ...     def open(self, position=None):
+    ...         return CountdownReader(10 if position is None else position)
+    >>> class CountdownReader(Reader):
+    ...     def __init__(self, left): self.left = left
+    ...     def poll(self, max_rows):
+    ...         if self.left == 0: return None
+    ...         rows = [{"n": n} for n in range(self.left, max(0, self.left - max_rows), -1)]
+    ...         self.left -= len(rows)
+    ...         return rows
+    ...     def position(self): return self.left
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from plait.model import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is there now; ask again after so many seconds."""
+
+    seconds: float
+
+
+class Reader:
+    """An open source."""
+
+    def poll(self, max_rows: int) -> Any:
+        """At most `max_rows` rows as a pyarrow RecordBatch or Table of the source's schema or a list of records (dicts,
+        dataclasses, tuples); `Wait(seconds)` when nothing is there; None at the end."""
+        raise TypeError(f"{type(self).__name__} has no method poll(max_rows)")
+
+    def position(self) -> Any:
+        """Where the next poll starts: None, a number, a string, or a list or dict of these."""
+        raise TypeError(f"{type(self).__name__} has no method position()")
+
+    def close(self) -> None:
+        """Gives back what the reader holds. Called once, also after an error."""
+
+
+class Source:
+    """A description of where records come from."""
+
+    schema: Schema
+    label: str = ""
+    bounded: bool = True
+
+    def open(self, position: Any = None) -> Reader:
+        raise TypeError(f"{type(self).__name__} has no method open(position)")
+
