@@ -1,0 +1,140 @@
+"""What every test shares: generated cases, one printed seed, and a check that no thread is left.
+
+Two hypothesis profiles: "ci" (the default, bounded) and "long" (PLAIT_LONG=1). Both draw new cases
+in every run; the seed is printed, and PLAIT_SEED repeats a run. After each test no thread that the
+test started may be alive: not a Python one, and not a native one, which is found in /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG = os.environ.get("PLAIT_LONG", "") not in ("", "0")
+SEED = int(os.environ.get("PLAIT_SEED", "") or random.SystemRandom().randrange(2**32))
+
+# No deadlines and no complaint about slow generation: a loaded machine must not fail a test.
+settings.register_profile(
+    "ci",
+    max_examples=50,
+    derandomize=False,
+    print_blob=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("ci"), max_examples=2000)
+settings.load_profile("long" if LONG else "ci")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(SEED)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"plait: {story(config)}"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    if exitstatus == pytest.ExitCode.TESTS_FAILED:
+        terminalreporter.write_line(f"plait: {story(config)}")
+
+
+def story(config: pytest.Config) -> str:
+    profile = "long" if LONG else "ci"
+    used = config.getoption("hypothesis_seed", None)
+    return f"profile {profile}, seed {used} (repeat with PLAIT_SEED={used})"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run, for tests that draw by themselves."""
+    return SEED
+
+
+TASKS = Path("/proc/self/task")
+GRACE_S = 2.0
+"""How long threads that are on their way out may take."""
+
+LIBRARY_THREADS = ("polars", "jemalloc", "rayon", "tokio", "arrow", "numba", "omp")
+"""Names of threads of libraries, which stay for the life of the process."""
+
+kept: set[int] = set()
+"""Nameless native threads that outlived their test; library pools account for a bounded number."""
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fails a test that leaves a thread behind, Python's or the engine's."""
+    python_before = set(threading.enumerate())
+    native_before = native_threads()
+    yield
+    until = time.monotonic() + GRACE_S
+    while (left := leaked(python_before, native_before)) and time.monotonic() < until:
+        time.sleep(0.01)
+    if left:
+        pytest.fail(f"threads left behind: {', '.join(left)}")
+
+
+def leaked(python_before: set[threading.Thread], native_before: dict[int, str]) -> list[str]:
+    """Threads that should be gone. A thread named plait-... counts even if it is a daemon."""
+    alive = [thread for thread in threading.enumerate() if thread.is_alive()]
+    left = [
+        thread.name
+        for thread in alive
+        if thread not in python_before and (not thread.daemon or thread.name.startswith("plait"))
+    ]
+    known = {thread.native_id for thread in alive}
+    nameless: set[int] = set()
+    for task, name in native_threads().items():
+        if task in native_before or task in known or name.startswith(LIBRARY_THREADS):
+            continue
+        if name.startswith("plait"):
+            left.append(f"{name} (native {task})")
+        else:
+            nameless.add(task)
+    kept.intersection_update(native_threads())
+    if len(kept | nameless) > library_budget():
+        left += [f"native {task}" for task in sorted(nameless)]
+    else:
+        kept.update(nameless)
+    return left
+
+
+def native_threads() -> dict[int, str]:
+    """The threads of this process by kernel id, with their names; empty where there is no /proc."""
+    found: dict[int, str] = {}
+    for task in TASKS.iterdir() if TASKS.is_dir() else ():
+        try:
+            found[int(task.name)] = (task / "comm").read_text().strip()
+        except OSError:
+            continue  # ended while we looked
+    return found
+
+
+def library_budget() -> int:
+    """How many nameless threads the loaded libraries may keep in pools that they never end."""
+    cores = os.cpu_count() or 1
+    budget = 0
+    if "pyarrow" in sys.modules:
+        import pyarrow as pa
+
+        budget += pa.cpu_count() + pa.io_thread_count()
+    for library in ("numpy", "numba"):
+        if library in sys.modules:
+            budget += cores
+    return budget
