@@ -1,0 +1,5 @@
+from plait.node_runtime.native cimport Batch
+
+
+cdef class NativeBatch:
+    cdef Batch batch
