@@ -31,7 +31,7 @@ TYPED_SCRIPTS := $(foreach folder,tests examples benchmarks,\
 # Several makes may run at once: the stamps are looked at again inside the lock, so the second
 # one finds the work done. Without flock (macOS) the lock is left out.
 LOCKED = mkdir -p build; if command -v flock >/dev/null 2>&1; then \
-	flock build/.lock $(MAKE) $(1); else $(MAKE) $(1); fi
+	flock build/.lock $(MAKE) -s $(1); else $(MAKE) -s $(1); fi
 
 .PHONY: help setup build run test test-long lint format bench clean \
 	lint-ruff lint-format lint-mypy lint-cython lint-clang
