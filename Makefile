@@ -77,8 +77,9 @@ lint-mypy:
 	$(PY) -m mypy
 	$(if $(strip $(TYPED_SCRIPTS)),$(PY) -m mypy --explicit-package-bases $(TYPED_SCRIPTS))
 
+# cython-lint calls pycodestyle by its bare name.
 lint-cython:
-	$(if $(strip $(CYTHON_SOURCES)),$(VENV)/bin/cython-lint $(CYTHON_SOURCES))
+	$(if $(strip $(CYTHON_SOURCES)),PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(CYTHON_SOURCES))
 
 lint-clang:
 	$(if $(strip $(CPP_SOURCES)),$(VENV)/bin/clang-format --dry-run --Werror $(CPP_SOURCES))
