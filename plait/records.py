@@ -1,0 +1,300 @@
+"""Records and their values: the class of a record, its forms, and the checks of every value.
+
+This is the meaning of the types in plain Python; the native runtime has a faster form of the same
+rules. A value is converted only where nothing is lost (int to float, any zone to UTC, numpy
+scalars); anything else is refused with a ValueError that names the column and what came.
+
+    >>> schema = Schema.of({"auction": int, "price": float})
+    >>> values_of({"auction": 7, "price": 2}, schema)
+    (7, 2.0)
+    >>> make_record((7, 2.0), schema)
+    Record(auction=7, price=2.0)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import pickle
+import reprlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from plait.model import INT64_MAX, INT64_MIN, Field, Schema, Type
+
+UTC = datetime.UTC
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
+PICKLE_PROTOCOL = 5
+SCALARS = (int, float, str, bytes, bytearray, memoryview, datetime.datetime)
+
+short = reprlib.Repr()
+short.maxstring = short.maxother = 60
+short.maxlong = 40
+
+
+class Refused(ValueError):
+    """A value does not fit its column; the text is what follows `expected <type>, got <value>`."""
+
+
+def record_class(schema: Schema) -> type[Any]:
+    """The class of a record: the user's dataclass, or a slots dataclass with the fields."""
+    return schema.record_class or made_class(schema.fields)
+
+
+@functools.cache
+def made_class(fields: tuple[Field, ...]) -> type[Any]:
+    """The slots dataclass of a schema that came from none; the same one for equal fields."""
+
+    def reduce(record: Any) -> tuple[Any, ...]:
+        return rebuilt, (fields, *(getattr(record, field.name) for field in fields))
+
+    def show(record: Any) -> str:
+        parts = (f"{field.name}={short.repr(getattr(record, field.name))}" for field in fields)
+        return f"Record({', '.join(parts)})"
+
+    return dataclasses.make_dataclass(
+        "Record",
+        [(field.name, hint_of(field)) for field in fields],
+        slots=True,
+        repr=False,
+        namespace={"__reduce__": reduce, "__repr__": show, "__module__": __name__},
+    )
+
+
+def rebuilt(fields: tuple[Field, ...], *values: Any) -> Any:
+    """A record of a made class from its pickle."""
+    return made_class(fields)(*values)
+
+
+def hint_of(field: Field) -> Any:
+    if field.type is Type.OBJECT:
+        return Any if field.nullable else object
+    return field.type.python | None if field.nullable else field.type.python
+
+
+def make_record(values: Sequence[Any], schema: Schema) -> Any:
+    """A record of the schema's class from values that are already checked."""
+    return maker(record_class(schema))(values)
+
+
+@functools.cache
+def maker(cls: type[Any]) -> Callable[[Sequence[Any]], Any]:
+    """How a dataclass is made from the values of its fields, in order."""
+    fields = dataclasses.fields(cls)
+    if all(field.init and not field.kw_only for field in fields):
+        return lambda values: cls(*values)
+    given = [(i, field.name) for i, field in enumerate(fields) if field.init]
+    later = [(i, field.name) for i, field in enumerate(fields) if not field.init]
+
+    def make(values: Sequence[Any]) -> Any:
+        record = cls(**{name: values[i] for i, name in given})
+        for i, name in later:
+            object.__setattr__(record, name, values[i])  # the class may be frozen
+        return record
+
+    return make
+
+
+def values_of(record: Any, schema: Schema) -> tuple[Any, ...]:
+    """The checked values of a record.
+
+    A record is of the record class, any object with these attributes, a dict, a tuple or list in
+    the order of the columns, or a bare value where the one column is "value".
+    """
+    raw = raw_values(record, schema)
+    return tuple(value_of(value, field) for value, field in zip(raw, schema.fields, strict=True))
+
+
+def raw_values(record: Any, schema: Schema) -> Sequence[Any]:
+    """The values of a record in the order of the columns, not yet checked."""
+    names = schema.names
+    if type(record) is record_class(schema):
+        return [getattr(record, name) for name in names]
+    if isinstance(record, Mapping) and (not is_bare(schema) or set(record) == {"value"}):
+        return [named(record, field) for field in schema.fields]
+    if is_bare(schema) and (schema.fields[0].type is Type.OBJECT or is_scalar(record)):
+        return [record]
+    if isinstance(record, tuple | list):
+        own = getattr(record, "_fields", ())
+        if own and set(names) <= set(own):
+            return [getattr(record, name) for name in names]
+        if len(record) != len(names):
+            raise ValueError(
+                f"expected {len(names)} values ({', '.join(names)}), "
+                f"got {len(record)}: {short.repr(record)}"
+            )
+        return record
+    if not is_scalar(record) and all(hasattr(record, name) for name in names):
+        return [getattr(record, name) for name in names]
+    raise ValueError(
+        f"expected a record with the columns {', '.join(names)}, got {describe(record)}; "
+        "give a dataclass, a dict or a tuple of these, or another schema="
+    )
+
+
+def is_bare(schema: Schema) -> bool:
+    """Whether a record of this schema may be given as just its value."""
+    return len(schema.fields) == 1 and schema.fields[0].name == "value"
+
+
+def is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, SCALARS) or is_numpy_scalar(value)
+
+
+def is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")  # whoever has such a value has loaded numpy
+    return numpy is not None and isinstance(value, numpy.generic)
+
+
+def named(record: Mapping[str, Any], field: Field) -> Any:
+    if field.name in record:
+        return record[field.name]
+    if field.nullable:
+        return None
+    has = ", ".join(str(name) for name in record) or "nothing"
+    raise ValueError(f'column "{field.name}": missing; the record has {has}')
+
+
+def value_of(value: Any, field: Field) -> Any:
+    """A value as its column holds it, or a ValueError that names the column."""
+    if value is None:
+        if field.nullable:
+            return None
+        raise ValueError(f'column "{field.name}": expected {field.type.value}, got None')
+    try:
+        return CONVERT[field.type](value)
+    except Refused as refused:
+        more = f" {refused}" if str(refused) else ""
+        message = f'column "{field.name}": expected {field.type.value}, got {describe(value)}{more}'
+    raise ValueError(message)
+
+
+def describe(value: Any) -> str:
+    return "None" if value is None else f"{short.repr(value)} ({type(value).__name__})"
+
+
+def int_of(value: Any) -> int:
+    if type(value) is not int:
+        if is_numpy_scalar(value):
+            value = value.item()
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused
+        value = int.__int__(value)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise Refused("beyond 64 bits")
+    return int(value)
+
+
+def float_of(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if is_numpy_scalar(value):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        raise Refused
+    try:
+        return float.__float__(value) if isinstance(value, float) else float(int.__int__(value))
+    except OverflowError:
+        raise Refused("beyond the range of a float") from None
+
+
+def bool_of(value: Any) -> bool:
+    if is_numpy_scalar(value):
+        value = value.item()
+    if not isinstance(value, bool):
+        raise Refused
+    return value
+
+
+def str_of(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Refused
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused("with half a surrogate pair, which is not Unicode text") from None
+    return str.__str__(value)  # a plain str also from an enum
+
+
+def bytes_of(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise Refused
+    return bytes(value)
+
+
+def timestamp_of(value: Any) -> datetime.datetime:
+    if not isinstance(value, datetime.datetime):
+        raise Refused
+    if value.utcoffset() is None:
+        raise Refused("without a time zone; add one, such as tzinfo=datetime.UTC")
+    try:
+        if type(value) is datetime.datetime:
+            return value.astimezone(UTC)
+        # A subclass (pandas) may carry more than microseconds: only what a datetime holds is taken.
+        plain = datetime.datetime.combine(
+            datetime.date(value.year, value.month, value.day), value.timetz()
+        )
+        return plain.astimezone(UTC)
+    except OverflowError:
+        raise Refused("outside the years 1 to 9999 in UTC") from None
+
+
+def object_of(value: Any) -> Any:
+    return value
+
+
+CONVERT: dict[Type, Callable[[Any], Any]] = {
+    Type.INT64: int_of,
+    Type.FLOAT64: float_of,
+    Type.BOOL: bool_of,
+    Type.STRING: str_of,
+    Type.BYTES: bytes_of,
+    Type.TIMESTAMP: timestamp_of,
+    Type.OBJECT: object_of,
+}
+
+
+def microseconds_of(value: datetime.datetime) -> int:
+    """Microseconds since 1970 of an aware datetime."""
+    return (value - EPOCH) // MICROSECOND
+
+
+def datetime_of(microseconds: int) -> datetime.datetime:
+    """The datetime in UTC of microseconds since 1970."""
+    return EPOCH + datetime.timedelta(microseconds=microseconds)
+
+
+def pack_object(value: Any) -> bytes:
+    """How an object column carries a value."""
+    try:
+        return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    except Exception as error:  # pickling runs code of the value's class, which may raise anything
+        raise ValueError(f"{describe(value)} cannot be pickled: {error}") from error
+
+
+def unpack_object(data: bytes) -> Any:
+    return pickle.loads(data)
+
+
+def column_values(column: Any, kind: Type) -> list[Any]:
+    """The Python values of one pyarrow array of plait's own Arrow type for `kind`."""
+    if kind is Type.TIMESTAMP:
+        import pyarrow as pa
+
+        ticks = column.cast(pa.int64()).to_pylist()
+        return [None if tick is None else datetime_of(tick) for tick in ticks]
+    values: list[Any] = column.to_pylist()
+    if kind is Type.OBJECT:
+        return [None if value is None else unpack_object(value) for value in values]
+    return values
+
+
+def records_of(batch: Any, schema: Schema) -> list[Any]:
+    """The records of a pyarrow RecordBatch or Table with the types of `schema.to_arrow()`."""
+    columns = [column_values(batch.column(f.name), f.type) for f in schema.fields]
+    make = maker(record_class(schema))
+    return [make(values) for values in zip(*columns, strict=True)]
