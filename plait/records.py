@@ -39,13 +39,13 @@ class Refused(ValueError):
     """A value does not fit its column; the text is what follows `expected <type>, got <value>`."""
 
 
-def record_class(schema: Schema) -> type[Any]:
+def record_class(schema: Schema) -> type:
     """The class of a record: the user's dataclass, or a slots dataclass with the fields."""
     return schema.record_class or made_class(schema.fields)
 
 
 @functools.cache
-def made_class(fields: tuple[Field, ...]) -> type[Any]:
+def made_class(fields: tuple[Field, ...]) -> type:
     """The slots dataclass of a schema that came from none; the same one for equal fields."""
 
     def reduce(record: Any) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def make_record(values: Sequence[Any], schema: Schema) -> Any:
 
 
 @functools.cache
-def maker(cls: type[Any]) -> Callable[[Sequence[Any]], Any]:
+def maker(cls: type) -> Callable[[Sequence[Any]], Any]:
     """How a dataclass is made from the values of its fields, in order."""
     fields = dataclasses.fields(cls)
     if all(field.init and not field.kw_only for field in fields):

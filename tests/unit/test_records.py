@@ -61,7 +61,7 @@ class Level(enum.IntEnum):
 
 
 def test_a_made_class_is_a_small_dataclass() -> None:
-    cls = record_class(BIDS)
+    cls: Any = record_class(BIDS)
     record = make_record((1, 2.5, None), BIDS)
     assert type(record) is cls
     assert dataclasses.is_dataclass(cls)
