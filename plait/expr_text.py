@@ -1,0 +1,65 @@
+"""Expressions as a user would write them, for messages and `explain()`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait.expr import Expr
+
+SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "bit_and": "&",
+    "bit_or": "|",
+    "bit_xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "and": "&",
+    "or": "|",
+}
+PREFIXES = {"neg": "-", "not": "~"}
+DEEPEST_TEXT = 8
+
+
+def text(expr: Expr, depth: int = 0) -> str:
+    """The expression as a user would write it; what lies very deep is left out."""
+    if depth > DEEPEST_TEXT:
+        return "..."
+    args = [text(arg, depth + 1) for arg in expr.args]
+    match expr.op:
+        case "col":
+            return f'col("{expr.value}")'
+        case "lit":
+            return repr(expr.value)
+        case "when":
+            cases = zip(args[0::2], args[1::2], strict=False)
+            return f"{'.'.join(f'when({c}).then({v})' for c, v in cases)}.otherwise({args[-1]})"
+        case "call":
+            return f"{getattr(expr.value, '__name__', 'function')}({', '.join(args)})"
+        case op if op in SIGNS and len(args) == 2:
+            inner = f"{args[0]} {SIGNS[op]} {args[1]}"
+            return f"({inner})" if depth else inner
+        case op if op in PREFIXES and len(args) == 1:
+            return f"{PREFIXES[op]}{args[0]}"
+        case op:
+            own = [] if expr.value is None else [shown(op, expr.value)]
+            return f"{args[0] if args else ''}.{op}({', '.join(args[1:] + own)})"
+
+
+def shown(op: str, value: Any) -> str:
+    if op == "is_in" and len(value) > 6:
+        return f"[{', '.join(map(repr, value[:5]))}, ... {len(value)} values]"
+    if op == "is_in":
+        return repr(list(value))
+    return f'"{value}us"' if op == "truncate" else repr(value)
