@@ -1,0 +1,35 @@
+// The atomics policy: where the native structures take their atomics and their mutex from.
+//
+// Every structure is a template over a policy, so that a test can put a scheduler behind each
+// atomic operation and explore interleavings of the very code that production runs. A policy has
+// `Atomic<T>` (the interface of std::atomic), `Mutex` (the interface of std::mutex) and the three
+// constants below. The constants exist for the tests of the tests: a policy that weakens one of
+// them must be caught by the sanitizer or by the explorer. Production code uses `RealAtomics` and
+// no other.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+namespace plait {
+
+struct RealAtomics {
+  template <class T>
+  using Atomic = std::atomic<T>;
+
+  using Mutex = std::mutex;
+
+  // Order of the store that makes an item visible to its consumer.
+  static constexpr std::memory_order kPublish = std::memory_order_release;
+
+  // Look again after the reorder buffer's flag is cleared (Fig. 4, lines 39-42).
+  static constexpr bool kRecheck = true;
+
+  // Operate on an item before its count is given back (Fig. 7, lines 13-14).
+  static constexpr bool kOperateThenRelease = true;
+};
+
+static_assert(std::atomic<void*>::is_always_lock_free);
+static_assert(std::atomic<unsigned long long>::is_always_lock_free);
+
+}  // namespace plait

@@ -1,0 +1,94 @@
+"""Runs the native structures' own tests: plain, and under the thread and address sanitizers.
+
+The stress tests use real threads; `explore_test` runs the same headers under a seeded scheduler
+that may switch at each atomic operation. The last tests build deliberate faults in and demand
+that they are found: a test that cannot fail proves nothing. Interleavings are sequentially
+consistent and ThreadSanitizer sees only orders that the run took, so reordering by a weaker
+processor is covered as far as the happens-before relation goes, and no further.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUILD = Path(__file__).with_name("native_build.py")
+VARIANTS = ("plain", "thread", "address")
+ITERATIONS = {"rings_test": 20_000, "reorder_test": 8_000, "queues_test": 15_000}
+SEEDS = {"plain": 4_000, "thread": 150, "address": 1_000}
+STRESS = [(name, variant) for name in (*ITERATIONS, "histogram_test") for variant in VARIANTS]
+FAULTS = (
+    # The sanitizer must see each of these, on real threads and along explored interleavings.
+    ("reorder_test", "thread", "PLAIT_BUG_RELAXED_PUBLISH", "data race"),
+    ("explore_test", "thread", "PLAIT_BUG_RELAXED_PUBLISH", "data race"),
+    # The explorer must see these without any sanitizer, and name the seed.
+    ("explore_test", "plain", "PLAIT_BUG_NO_RECHECK", "reorder, seed"),
+    ("explore_test", "plain", "PLAIT_BUG_COUNT_BEFORE_OPERATE", "hybrid, seed"),
+)
+
+
+def spec(name: str, variant: str, flag: str = "") -> str:
+    return f"{name}:{variant}:{flag}" if flag else f"{name}:{variant}"
+
+
+@pytest.fixture(scope="session")
+def binaries() -> dict[str, str]:
+    """All test programs by spec, built together so that the compilers run side by side."""
+    wanted = [
+        *(spec(name, variant) for name, variant in STRESS),
+        *(spec("explore_test", variant) for variant in VARIANTS),
+        *(spec(name, variant, flag) for name, variant, flag, _ in FAULTS),
+    ]
+    done = subprocess.run(
+        [sys.executable, str(BUILD), *wanted], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(zip(wanted, done.stdout.splitlines(), strict=True))
+
+
+def run(binary: str, *arguments: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [binary, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={
+            "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
+            "ASAN_OPTIONS": "detect_stack_use_after_return=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        },
+    )
+
+
+@pytest.mark.parametrize(("name", "variant"), STRESS)
+def test_stress(binaries: dict[str, str], name: str, variant: str) -> None:
+    done = run(binaries[spec(name, variant)], ITERATIONS.get(name, 20_000))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_explored_interleavings(binaries: dict[str, str], variant: str) -> None:
+    done = run(binaries[spec("explore_test", variant)], SEEDS[variant])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{SEEDS[variant]} seeds") == 8
+
+
+@pytest.mark.parametrize(("name", "variant", "flag", "symptom"), FAULTS)
+def test_a_seeded_fault_is_found(
+    binaries: dict[str, str], name: str, variant: str, flag: str, symptom: str
+) -> None:
+    iterations = SEEDS[variant] if name == "explore_test" else ITERATIONS[name]
+    done = run(binaries[spec(name, variant, flag)], iterations)
+    assert done.returncode != 0, f"{flag} went unnoticed"
+    assert symptom in done.stderr
+
+
+def test_a_reported_seed_repeats_the_failure(binaries: dict[str, str]) -> None:
+    binary = binaries[spec("explore_test", "plain", "PLAIT_BUG_NO_RECHECK")]
+    first = run(binary, SEEDS["plain"])
+    seed = int(first.stderr.split("seed ")[1].split(":")[0])
+    again = run(binary, 1, seed)
+    assert again.returncode == first.returncode
+    assert again.stderr == first.stderr
