@@ -1,0 +1,331 @@
+"""The oracle: a slow, obviously right executor of a graph. What it gives is the right answer.
+
+The order is a plain loop: for every epoch, for every source in the order of the nodes, for every
+row. One source's rows of one epoch are a unit; within a unit each node is run over all the rows of
+its inputs, which gives what pushing row by row would, because every operator is a function of the
+sequence of its inputs and a union orders by (row, input). It shares no code with the runtime.
+
+A record that fails ends the streams that depend on it: each sink after the failing operator has
+what came before that record. `outputs` is what the loop had delivered when it stopped at the first
+failure; `beyond` is what each sink gets if only streams that depend on a failure end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from plait.errors import RecordError
+from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, UnionNode
+from plait.result import Account, DeadLetter, OperatorCounts
+from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
+from plait.testing.oracle_read import epochs
+from plait.testing.oracle_values import Fault, Values, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from plait.model import Schema
+
+Item = tuple[int, Values]
+"""A row number of the unit's source, counted from the source's start, and the values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleResult:
+    """The right answer. Counts and account are those of `beyond`; without a failure of all."""
+
+    outputs: Mapping[str, list[Values]]
+    beyond: Mapping[str, list[Values]]
+    schemas: Mapping[str, Schema]
+    """Of each sink."""
+    account: Account
+    operators: tuple[OperatorCounts, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    cuts: Mapping[str, tuple[int, ...]]
+    failure: RecordError | None = None
+    """The first failing record in the order."""
+    ends: Mapping[str, RecordError] = field(default_factory=dict)
+    """The failure that ended a sink's stream, by the label of the sink."""
+
+
+@dataclass(slots=True)
+class End:
+    """Where a stream ended for good: `row` of the unit in which it did."""
+
+    row: int
+    failure: RecordError
+
+
+@dataclass(slots=True)
+class Stream:
+    """One node's output in one unit; with an end it is all that there is."""
+
+    items: list[Item]
+    end: End | None = None
+
+
+def sequential(
+    graph: Graph,
+    *,
+    epoch_records: int = 4096,
+    cuts: Mapping[str, Sequence[int]] | None = None,
+    limit: int | None = None,
+) -> OracleResult:
+    """Runs the graph as the plain loop would.
+
+    Args:
+        epoch_records: the most rows of an epoch of a source.
+        cuts: the rows of each epoch of a source by its label, as in `Result.cuts`.
+        limit: the most records read from each source.
+    """
+    loop = Loop(graph)
+    sources = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
+    streams = {
+        i: epochs(node, epoch_records, cuts.get(node.label) if cuts else None, limit)
+        for i, node in sources
+    }
+    over: set[int] = set()
+    try:
+        for _ in count():
+            taken: dict[int, list[Values]] = {}
+            for i, _node in sources:
+                rows = next(streams[i], None) if i not in over else None
+                if rows is None:
+                    over.add(i)
+                taken[i] = rows or []
+            if len(over) == len(sources):
+                break
+            for i, _node in sources:
+                loop.unit(i, taken[i])
+    finally:
+        for stream in streams.values():
+            stream.close()  # type: ignore[attr-defined]
+    return loop.result()
+
+
+class Loop:
+    """The state of a run: the operators, and all that was counted and delivered so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.operators: dict[int, Operator] = {
+            i: operator_of(node, self.schema_in(node))
+            for i, node in enumerate(graph.nodes)
+            if node.inputs and not isinstance(node, UnionNode | SinkNode) and not is_batches(node)
+        }
+        self.ended: dict[int, RecordError] = {}
+        self.failure: RecordError | None = None
+        self.counts: Counter[tuple[int, str]] = Counter()
+        self.letters: list[DeadLetter] = []
+        self.cuts: dict[str, list[int]] = {}
+        labels = [node.label for node in graph.nodes if isinstance(node, SinkNode)]
+        self.outputs: dict[str, list[Item]] = {label: [] for label in labels}
+        self.stopped: dict[str, list[Item]] | None = None
+
+    def schema_in(self, node: AnyNode) -> Schema:
+        return self.graph.nodes[node.inputs[0]].schema
+
+    def unit(self, source: int, rows: list[Values]) -> None:
+        """Runs one epoch of one source through all the nodes."""
+        origin = self.graph.nodes[source]
+        assert isinstance(origin, SourceNode)
+        cuts = self.cuts.setdefault(origin.label, [])
+        first = sum(cuts)
+        cuts.append(len(rows))
+        streams: dict[int, Stream] = {}
+        letters: list[tuple[int, DeadLetter]] = []
+        failures: list[End] = []
+        before = {label: len(items) for label, items in self.outputs.items()}
+        for i, node in enumerate(self.graph.nodes):
+            if i in self.ended:
+                streams[i] = Stream([])
+            elif isinstance(node, SourceNode):
+                items = list(enumerate(rows, first)) if i == source else []
+                streams[i] = Stream(items)
+            elif isinstance(node, UnionNode):
+                streams[i] = merged([streams[j] for j in node.inputs])
+            elif isinstance(node, SinkNode):
+                streams[i] = streams[node.inputs[0]]
+                self.outputs[node.label] += streams[i].items
+            else:
+                given = streams[node.inputs[0]]
+                streams[i] = self.run_node(i, given, origin.label, letters)
+                own = streams[i].end
+                if own is not None and own is not given.end:
+                    failures.append(own)
+            self.counts[i, "in"] += sum(len(streams[j].items) for j in node.inputs)
+            self.counts[i, "out"] += len(streams[i].items)
+        for i, stream in streams.items():
+            if stream.end is not None:
+                self.ended[i] = stream.end.failure
+        self.letters += [letter for _, letter in sorted(letters, key=lambda pair: pair[0])]
+        if failures and self.stopped is None:
+            self.stop(min(failures, key=lambda end: end.row), before)
+
+    def stop(self, end: End, before: dict[str, int]) -> None:
+        """Keeps what the loop had delivered when it came to the first failing record."""
+        self.failure = end.failure
+        self.stopped = {}
+        for i, node in enumerate(self.graph.nodes):
+            if isinstance(node, SinkNode):
+                items = self.outputs[node.label]
+                old, new = items[: before[node.label]], items[before[node.label] :]
+                here = self.ended.get(i) is end.failure
+                kept = [item for item in new if item[0] < end.row + here]
+                self.stopped[node.label] = old + kept
+
+    def run_node(
+        self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
+    ) -> Stream:
+        """Runs one operator over its input, record by record, by its policy for failing ones."""
+        node = self.graph.nodes[i]
+        if is_batches(node):
+            return self.run_batch(i, given, source, letters)
+        items: list[Item] = []
+        for row, values in given.items:
+            try:
+                results = self.operators[i].apply(values)
+            except Fault as fault:
+                end = self.failed(i, (row, values), source, fault, letters)
+                if end is not None:
+                    return Stream(items, end)
+                continue
+            self.counts[i, "filtered" if not results else "made"] += abs(len(results) - 1)
+            items += [(row, result) for result in results]
+        return Stream(items, given.end)
+
+    def run_batch(
+        self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
+    ) -> Stream:
+        node = self.graph.nodes[i]
+        assert isinstance(node, CallNode)
+        if not given.items:
+            return given
+        function = Batches(node, self.schema_in(node))
+        try:
+            results = function.apply_all([values for _, values in given.items])
+        except Fault as fault:
+            for item in given.items:
+                end = self.failed(i, item, source, fault, letters)
+                if end is not None:
+                    return Stream([], end)
+            return Stream([], given.end)
+        more = len(results) - len(given.items)
+        self.counts[i, "made" if more > 0 else "filtered"] += abs(more)
+        last = len(given.items) - 1
+        rows = [given.items[min(n, last)][0] for n in range(len(results))]
+        return Stream(list(zip(rows, results, strict=True)), given.end)
+
+    def failed(
+        self,
+        i: int,
+        item: Item,
+        source: str,
+        fault: Fault,
+        letters: list[tuple[int, DeadLetter]],
+    ) -> End | None:
+        """What becomes of a failing record; an end when the policy is to fail."""
+        node = self.graph.nodes[i]
+        row, values = item
+        record = described(values, self.schema_in(node))
+        at = str(node.at)
+        if node.on_error == "skip":
+            self.counts[i, "skipped"] += 1
+            return None
+        if node.on_error == "dead_letter":
+            self.counts[i, "dead_lettered"] += 1
+            letter = DeadLetter(
+                operator=node.name,
+                at=at,
+                source=source,
+                row=row,
+                error=str(fault),
+                record=record,
+            )
+            letters.append((row, letter))
+            return None
+        error = RecordError(
+            f"{node.name} at {at}: {fault}\n  record {row} of source {source}: {record!r}",
+            operator=node.name,
+            at=at,
+            source=source,
+            row=row,
+            record=record,
+        )
+        return End(row, error)
+
+    def result(self) -> OracleResult:
+        nodes = self.graph.nodes
+        sinks = [(i, node) for i, node in enumerate(nodes) if isinstance(node, SinkNode)]
+        delivered = {
+            node.label: [shown(values, node.schema) for _, values in self.outputs[node.label]]
+            for _, node in sinks
+        }
+        kept = self.outputs if self.stopped is None else self.stopped
+        return OracleResult(
+            outputs={label: rows[: len(kept[label])] for label, rows in delivered.items()},
+            beyond=delivered,
+            schemas={node.label: node.schema for _, node in sinks},
+            account=self.account(),
+            operators=tuple(self.operator_counts(i, node) for i, node in enumerate(nodes)),
+            dead_letters=tuple(self.letters),
+            cuts={label: tuple(sizes) for label, sizes in self.cuts.items()},
+            failure=self.failure,
+            ends={node.label: self.ended[i] for i, node in sinks if i in self.ended},
+        )
+
+    def operator_counts(self, i: int, node: AnyNode) -> OperatorCounts:
+        out = "in" if isinstance(node, SinkNode) else "out"
+        return OperatorCounts(
+            node=i,
+            name=node.name,
+            at=str(node.at),
+            records_in=self.counts[i, "in"],
+            records_out=self.counts[i, out],
+            filtered=self.counts[i, "filtered"],
+            skipped=self.counts[i, "skipped"],
+            dead_lettered=self.counts[i, "dead_lettered"],
+            made=self.counts[i, "made"],
+        )
+
+    def account(self) -> Account:
+        nodes = self.graph.nodes
+
+        def total(what: str) -> int:
+            return sum(self.counts[i, what] for i in range(len(nodes)))
+
+        readers = Counter(j for node in nodes for j in node.inputs)
+        sources = [i for i, node in enumerate(nodes) if isinstance(node, SourceNode)]
+        sinks = [i for i, node in enumerate(nodes) if isinstance(node, SinkNode)]
+        return Account(
+            read=sum(self.counts[i, "out"] for i in sources),
+            made=total("made"),
+            copied=sum(self.counts[i, "out"] * max(0, readers[i] - 1) for i in range(len(nodes))),
+            delivered=sum(self.counts[i, "in"] for i in sinks),
+            filtered=total("filtered"),
+            skipped=total("skipped"),
+            dead_lettered=total("dead_lettered"),
+        )
+
+
+def is_batches(node: AnyNode) -> bool:
+    return isinstance(node, CallNode) and node.mode == "batches"
+
+
+def merged(inputs: Sequence[Stream]) -> Stream:
+    """A union: by row, then by the position of the input, then as they came."""
+    places = [
+        (row, position, n, values)
+        for position, stream in enumerate(inputs)
+        for n, (row, values) in enumerate(stream.items)
+    ]
+    places.sort(key=lambda place: place[:3])
+    ends = [(s.end.row, position, s.end) for position, s in enumerate(inputs) if s.end is not None]
+    if not ends:
+        return Stream([(row, values) for row, _, _, values in places])
+    row_end, position_end, end = min(ends, key=lambda one: one[:2])
+    kept = [p for p in places if p[:2] <= (row_end, position_end)]
+    return Stream([(row, values) for row, _, _, values in kept], end)

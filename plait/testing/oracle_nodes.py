@@ -1,0 +1,256 @@
+"""Operators one record at a time, in the plainest Python: values in, a list of values out.
+
+Each operator is made from its node and the schema of its input. `apply` returns the rows that one
+record becomes (none when it is filtered) or raises `Fault`; then the operator's state is as before.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plait.graph import (
+    AggregateNode,
+    AnyNode,
+    CallNode,
+    FilterNode,
+    FoldNode,
+    ProjectNode,
+    StatefulNode,
+)
+from plait.model import Schema, Type
+from plait.testing.oracle_aggregates import Running
+from plait.testing.oracle_expr import compiled, widened
+from plait.testing.oracle_values import (
+    Fault,
+    Values,
+    held_from_arrow,
+    held_of,
+    held_to_arrow,
+    record_of,
+    to_python,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from plait.expr import Expr
+
+
+class Operator(Protocol):
+    def apply(self, values: Values) -> list[Values]: ...
+
+
+def operator_of(node: AnyNode, schema: Schema) -> Operator:
+    """The operator of a node that takes one record at a time; `schema` is its input's."""
+    match node:
+        case FilterNode():
+            return Filter(node, schema)
+        case ProjectNode():
+            return Project(node, schema)
+        case CallNode(mode="columns"):
+            return Columns(node, schema)
+        case CallNode():
+            return Function(node, schema)
+        case AggregateNode():
+            return Aggregates(node, schema)
+        case FoldNode():
+            return Fold(node, schema)
+        case StatefulNode():
+            return Stateful(node, schema)
+    raise TypeError(f"{type(node).__name__} does not take one record at a time")
+
+
+def called(function: Callable[..., Any], *args: Any) -> Any:
+    """What the user's function returns; whatever it raises is a fault of this record."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise Fault(f"{type(error).__name__}: {error}") from error
+
+
+def fitted(result: Any, schema: Schema) -> Values:
+    """What the user's function returned, as values of the output; a misfit is a fault."""
+    try:
+        return held_of(result, schema)
+    except ValueError as error:
+        raise Fault(str(error)) from error
+
+
+class Filter:
+    def __init__(self, node: FilterNode, schema: Schema) -> None:
+        self.predicate = compiled(node.predicate, schema)
+
+    def apply(self, values: Values) -> list[Values]:
+        return [values] if self.predicate.run(values) is True else []
+
+
+class Project:
+    def __init__(self, node: ProjectNode, schema: Schema) -> None:
+        self.columns = [
+            widened(compiled(expr, schema), node.schema[name].type) for name, expr in node.columns
+        ]
+
+    def apply(self, values: Values) -> list[Values]:
+        return [tuple(column.run(values) for column in self.columns)]
+
+
+class Function:
+    """map, filter and flat_map of records."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        self.node = node
+        self.schema = schema
+
+    def apply(self, values: Values) -> list[Values]:
+        out, function = self.node.schema, self.node.function
+        record = record_of(values, self.schema)
+        if self.node.mode == "map":
+            return [fitted(called(function, record), out)]
+        if self.node.mode == "filter":
+            return [values] if called(lambda: bool(function(record))) else []
+        # The results are taken one by one, each checked before the next is made.
+        results: list[Values] = []
+        iterator = called(lambda: iter(function(record)))
+        while (result := called(next, iterator, END)) is not END:
+            results.append(fitted(result, out))
+        return results
+
+
+END = object()
+
+
+class Columns:
+    """Functions whose parameters are named after the columns of the input that they read."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        self.node = node
+        self.schema = schema
+        self.reads = {
+            name: [schema.index(parameter) for parameter in inspect.signature(function).parameters]
+            for name, function in node.columns
+        }
+
+    def apply(self, values: Values) -> list[Values]:
+        new: dict[str, Any] = {}
+        for name, function in self.node.columns:
+            args = [to_python(values[i], self.schema.fields[i].type) for i in self.reads[name]]
+            new[name] = called(function, *args)
+        old = dict(zip(self.schema.names, values, strict=True))
+        # Only new values are checked: an old one may be a time that no datetime has.
+        result = []
+        for field in self.node.schema.fields:
+            if field.name in new:
+                one = Schema((field,))
+                result.append(fitted({field.name: new[field.name]}, one)[0])
+            else:
+                result.append(old[field.name])
+        return [tuple(result)]
+
+
+class Batches:
+    """A function of one epoch's table; all its records share its fate."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        self.node = node
+        self.schema = schema
+
+    def apply_all(self, rows: Sequence[Values]) -> list[Values]:
+        result = called(self.node.function, held_to_arrow(rows, self.schema))
+        try:
+            return held_from_arrow(result, self.node.schema)
+        except Exception as error:  # what came may be anything
+            raise Fault(str(error)) from error
+
+
+class Keys:
+    """The key of a row: floats by value, so that 0.0 and -0.0 are one key; NaN is a fault."""
+
+    def __init__(self, names: Iterable[str], schema: Schema) -> None:
+        self.places = [schema.index(name) for name in names]
+        self.floats = {i for i in self.places if schema.fields[i].type is Type.FLOAT64}
+
+    def columns(self, values: Values) -> Values:
+        return tuple(values[i] for i in self.places)
+
+    def key(self, values: Values) -> Values:
+        for i in self.floats:
+            if values[i] is not None and math.isnan(values[i]):
+                raise Fault("NaN cannot be a key")
+        return self.columns(values)
+
+
+class Aggregates:
+    def __init__(self, node: AggregateNode, schema: Schema) -> None:
+        self.keys = Keys(node.keys, schema)
+        self.parts = [(one.kind, compiled_over(one.over, schema)) for _, one in node.aggregates]
+        self.states: dict[Values, list[Running]] = {}
+
+    def apply(self, values: Values) -> list[Values]:
+        key = self.keys.key(values)
+        fed = [None if over is None else over.run(values) for _, over in self.parts]
+        if key not in self.states:
+            self.states[key] = [
+                Running(kind, None if over is None else over.type) for kind, over in self.parts
+            ]
+        state = self.states[key]
+        for running, (_, over), value in zip(state, self.parts, fed, strict=True):
+            if over is None or value is not None:
+                running.feed(value)
+        return [self.keys.columns(values) + tuple(running.result() for running in state)]
+
+
+def compiled_over(over: Expr | None, schema: Schema) -> Any:
+    return None if over is None else compiled(over, schema)
+
+
+def fresh(init: Any) -> Any:
+    return called(init) if callable(init) else copy.deepcopy(init)
+
+
+class Fold:
+    def __init__(self, node: FoldNode, schema: Schema) -> None:
+        self.node = node
+        self.schema = schema
+        self.keys = Keys(node.keys, schema)
+        self.states: dict[Values, Any] = {}
+
+    def apply(self, values: Values) -> list[Values]:
+        key = self.keys.key(values)
+        record = record_of(values, self.schema)
+        state = self.states[key] if key in self.states else fresh(self.node.init)
+        state = called(self.node.step, state, record)
+        keys = self.keys.columns(values)
+        value = fitted((state,), Schema(self.node.schema.fields[-1:]))
+        self.states[key] = state
+        return [keys + value]
+
+
+class Stateful:
+    def __init__(self, node: StatefulNode, schema: Schema) -> None:
+        self.node = node
+        self.schema = schema
+        self.keys = Keys(node.keys, schema)
+        self.states: dict[Values, Any] = {}
+
+    def apply(self, values: Values) -> list[Values]:
+        key = self.keys.key(values)
+        record = record_of(values, self.schema)
+        state = self.states[key] if key in self.states else fresh(self.node.init)
+        result = called(self.node.step, state, record)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise Fault(f"the step must return (state, record or None), not {result!r}")
+        state, out = result
+        rows = [] if out is None else [fitted(out, self.node.schema)]
+        self.states[key] = state
+        return rows
+
+
+def described(values: Values, schema: Schema) -> Any:
+    """The record for a message or a dead letter; the bare values where no record can be made."""
+    try:
+        return record_of(values, schema)
+    except Exception:  # a dataclass's own checks may raise anything
+        return values

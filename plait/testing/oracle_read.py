@@ -1,0 +1,67 @@
+"""The epochs of a source, as the sequential run reads them.
+
+Without cuts one poll of a reader is one epoch; with cuts the same rows are dealt out in epochs of
+the given sizes, whatever the polls were, which repeats a run whose epochs depended on time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from plait.errors import SourceError
+from plait.sources.base import Reader, Wait
+from plait.testing.oracle_values import Values, held_from_poll
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plait.graph import SourceNode
+
+
+def epochs(
+    node: SourceNode, epoch_records: int, cuts: Sequence[int] | None, limit: int | None
+) -> Iterator[list[Values]]:
+    """The rows of each epoch until the source is over. Closing the iterator closes the reader."""
+    reader = node.source.open()
+    try:
+        if cuts is None:
+            yield from polls(node, reader, epoch_records, limit)
+        else:
+            yield from dealt(node, reader, epoch_records, cuts)
+    finally:
+        reader.close()
+
+
+def polls(
+    node: SourceNode, reader: Reader, epoch_records: int, limit: int | None
+) -> Iterator[list[Values]]:
+    left = limit
+    while left is None or left > 0:
+        most = epoch_records if left is None else min(left, epoch_records)
+        polled = reader.poll(most)
+        while isinstance(polled, Wait):
+            time.sleep(polled.seconds)
+            polled = reader.poll(most)
+        if polled is None:
+            return
+        rows = held_from_poll(polled, node.source.schema, node.label)
+        if len(rows) > most:
+            raise SourceError(f"source {node.label}: asked for {most} rows, got {len(rows)}")
+        left = None if left is None else left - len(rows)
+        yield rows
+
+
+def dealt(
+    node: SourceNode, reader: Reader, epoch_records: int, cuts: Sequence[int]
+) -> Iterator[list[Values]]:
+    waiting: list[Values] = []
+    more = polls(node, reader, epoch_records, None)
+    for size in cuts:
+        while len(waiting) < size:
+            rows = next(more, None)
+            if rows is None:
+                raise SourceError(f"source {node.label} ended before its cuts: {list(cuts)}")
+            waiting += rows
+        yield waiting[:size]
+        waiting = waiting[size:]
