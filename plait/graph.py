@@ -1,30 +1,39 @@
-"""The job as plain data: nodes in the order they were made, each with its inputs, schema and place in the user's code.
+"""The job as plain data: nodes in the order they were made, each with its inputs, schema and line.
 
-Few core operators; the fluent builder composes the rest of them. Fan-out is several nodes that name the same
-input. The numbers of the nodes are their indices in `Graph.nodes`, and inputs come before their users.
+Few core operators; the fluent builder composes the rest of them. Fan-out is several nodes that name
+the same input. The numbers of the nodes are their indices in `Graph.nodes`, and inputs come before
+their users. Expressions in nodes are bound: checked, and settled by `plait.typing_rules.bind`.
 
-The order that defines a right answer: a record's place is its order tag (epoch, source, row), sources
-numbered in the order of their nodes. Every source emits one batch for every epoch. Operators keep the tags;
-`flat_map` gives all its results the tag of the record they came from. A union emits, epoch by epoch and source by
-source, the rows of its inputs by row number, and rows of the same number by the position of the input.
+The order that defines a right answer: a record's place is its order tag (epoch, source, row),
+sources numbered in the order of their nodes. Every source emits one batch for every epoch.
+Operators keep the tags; `flat_map` gives all its results the tag of the record they came from. A union emits,
+epoch by epoch and source by source, the rows of its inputs by row number, and rows of the same
+number by the position of the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from plait.expr import Expr
-from plait.model import Location, Schema
+from plait.errors import InternalError, JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plait.expr import Expr
+    from plait.model import Location, Schema
 
 OnError = Literal["fail", "skip", "dead_letter"]
 CallMode = Literal["map", "filter", "flat_map", "columns", "batches"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
-    """What all operators share. `name` is the verb the user wrote."""
+    """What all operators share. `name` is the verb the user wrote.
+
+    Nodes are compared by identity: two equal ones are still two operators.
+    """
 
     name: str
     at: Location
@@ -32,8 +41,11 @@ class Node:
     schema: Schema
     on_error: OnError = "fail"
 
+    def __str__(self) -> str:
+        return f"{self.name} at {self.at}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceNode(Node):
     """Where records come from. `label` names it in errors and results."""
 
@@ -41,26 +53,27 @@ class SourceNode(Node):
     label: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FilterNode(Node):
     """Keeps the rows for which the predicate is true; false and null are filtered."""
 
     predicate: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectNode(Node):
     """Computes each output column from the input row: select, with_columns, rename and drop."""
 
     columns: tuple[tuple[str, Expr], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallNode(Node):
     """A Python function.
 
     map: record -> record; filter: record -> truth; flat_map: record -> iterable of records;
-    columns: each (name, function) adds or replaces a column, the function's parameters named after the columns it reads;
+    columns: each (name, function) adds or replaces a column, the function's parameters named after
+    the columns it reads, all of them columns of the input; `function` is the first of them;
     batches: pyarrow.Table (one batch) -> pyarrow.Table or RecordBatch, any number of rows.
     """
 
@@ -69,7 +82,7 @@ class CallNode(Node):
     columns: tuple[tuple[str, Callable[..., Any]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Aggregate:
     """One result: kind over an expression of the input row (None only for count of rows)."""
 
@@ -77,21 +90,22 @@ class Aggregate:
     over: Expr | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AggregateNode(Node):
-    """Running aggregates by key: one output row for each input row, key columns first, then the results.
+    """Running aggregates by key: one output row for each input row, key columns, then results.
 
-    Nulls are skipped by all but count of rows; a result is null until its first value (count: 0). min and max leave
-    NaN out unless there is nothing else; first and last are of the values that are not null. No keys: one state.
+    Nulls are skipped by all but count of rows; a result is null until its first value (count: 0).
+    min and max leave NaN out unless there is nothing else; first and last are of the values that
+    are not null. No keys: one state.
     """
 
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FoldNode(Node):
-    """A running fold in Python: state = step(state, record); one output row for each input row: keys and `value`."""
+    """A running fold in Python: state = step(state, record); for each row: keys and `value`."""
 
     keys: tuple[str, ...]
     init: Any
@@ -99,21 +113,21 @@ class FoldNode(Node):
     step: Callable[[Any, Any], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StatefulNode(Node):
-    """A state machine in Python: state, out = step(state, record); `out` is a record, or None for nothing."""
+    """A state machine in Python: state, out = step(state, record); `out` is a record or None."""
 
     keys: tuple[str, ...]
     init: Any
     step: Callable[[Any, Any], tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnionNode(Node):
-    """Several streams of one schema as one, in the order of their tags (see the module's first lines)."""
+    """Several streams of one schema as one, in the order of their tags (see above)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SinkNode(Node):
     """Where records go. Its schema is its input's."""
 
@@ -122,17 +136,68 @@ class SinkNode(Node):
 
 
 AnyNode = (
-    SourceNode | FilterNode | ProjectNode | CallNode | AggregateNode | FoldNode | StatefulNode | UnionNode | SinkNode
+    SourceNode
+    | FilterNode
+    | ProjectNode
+    | CallNode
+    | AggregateNode
+    | FoldNode
+    | StatefulNode
+    | UnionNode
+    | SinkNode
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Graph:
     """All nodes of a job."""
 
     name: str
     nodes: tuple[AnyNode, ...]
+    dead_letters: Any = None
+    """The sink for records that an operator with on_error="dead_letter" could not take, or None."""
 
     def users(self, node: int) -> tuple[int, ...]:
         """The nodes that read from `node`, in their order."""
         return tuple(i for i, other in enumerate(self.nodes) if node in other.inputs)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The sources, in the order that order tags number them."""
+        return tuple(i for i, node in enumerate(self.nodes) if isinstance(node, SourceNode))
+
+    @property
+    def sinks(self) -> tuple[int, ...]:
+        return tuple(i for i, node in enumerate(self.nodes) if isinstance(node, SinkNode))
+
+
+def check(graph: Graph) -> None:
+    """Raises a JobError unless every record that is read arrives at a sink or is filtered."""
+    for number, node in enumerate(graph.nodes):
+        if any(not 0 <= given < number for given in node.inputs):
+            raise InternalError(f"{node} is node {number} and reads from {node.inputs}")
+    if not graph.sinks:
+        raise JobError(f'the job "{graph.name}" has no sink; add .sink(...) to a stream of it')
+    read = {given for node in graph.nodes for given in node.inputs}
+    for number, node in enumerate(graph.nodes):
+        if number not in read and not isinstance(node, SinkNode):
+            advice = "; to keep one side only, use filter" if node.name == "branch" else ""
+            raise JobError(f"nothing reads the stream made by {node}; add .sink(...){advice}")
+
+
+def upstream(nodes: Sequence[AnyNode], node: int) -> tuple[int, ...]:
+    """The node and all that it reads from, directly or not, in their order."""
+    found = {node}
+    for number in range(node, -1, -1):
+        if number in found:
+            found.update(nodes[number].inputs)
+    return tuple(sorted(found))
+
+
+def cut_out(nodes: Sequence[AnyNode], keep: Sequence[int]) -> tuple[AnyNode, ...]:
+    """Only these nodes, renumbered. What a kept node reads from must be kept."""
+    number = {old: new for new, old in enumerate(keep)}
+    return tuple(
+        replace(nodes[old], inputs=tuple(number[given] for given in nodes[old].inputs))
+        for old in keep
+    )
