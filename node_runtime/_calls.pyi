@@ -1,0 +1,57 @@
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from plait.model import Field
+from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._records import Shape
+
+Failures = list[tuple[int, BaseException]]
+
+ADVICE: str
+
+def map_rows(
+    function: Callable[[Any], Any],
+    batch: NativeBatch,
+    given: Shape,
+    out: Shape,
+    stop_at_first: bool,
+) -> tuple[NativeBatch, array[int] | None, Failures]: ...
+def flat_map_rows(
+    function: Callable[[Any], Any],
+    batch: NativeBatch,
+    given: Shape,
+    out: Shape,
+    stop_at_first: bool,
+) -> tuple[NativeBatch, array[int], Failures]: ...
+def filter_rows(
+    function: Callable[[Any], Any], batch: NativeBatch, given: Shape, stop_at_first: bool
+) -> tuple[array[int], Failures]: ...
+
+class ColumnCall:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        field: Field,
+        columns: Sequence[int],
+        names: Sequence[str] = (),
+    ) -> None: ...
+    @property
+    def field(self) -> Field: ...
+
+def call_columns(
+    calls: list[ColumnCall], batch: NativeBatch, stop_at_first: bool
+) -> tuple[NativeBatch, array[int] | None, Failures]: ...
+def assemble(sources: Iterable[int], base: NativeBatch, fresh: NativeBatch) -> NativeBatch: ...
+
+class Values:
+    def __init__(self, field: Field, room: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    def add(self, value: Any) -> None: ...
+    def finish(self) -> NativeBatch: ...
+
+class Records:
+    def __init__(self, shape: Shape, room: int) -> None: ...
+    def add(self, row: int, record: Any) -> None: ...
+    def finish(self, given: NativeBatch) -> tuple[NativeBatch, array[int]]: ...

@@ -1,0 +1,269 @@
+"""The loops that call a user's Python function for every row of a batch.
+
+A row whose function raises, or returns what does not fit, is a failure of that row: (row, error)
+in the order of the rows, and the others go on unless `stop_at_first`. KeyboardInterrupt and
+SystemExit are no failures of a row and go through. Nothing here is shared between calls, so
+threads may run the same operator side by side.
+"""
+
+cimport cython
+from cpython.array cimport array
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int64_t, uint32_t
+from libcpp.vector cimport vector
+
+from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime._records cimport (
+    ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
+)
+
+cdef extern from "Python.h":
+    object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
+    size_t PY_VECTORCALL_ARGUMENTS_OFFSET
+
+ADVICE = (
+    "the function's result must fit the output schema: annotate its return type or give schema= "
+    "if it has other columns"
+)
+
+
+def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
+    """function(record) -> record for every row: (batch, kept rows or None for all, failures)."""
+    given.check(batch)
+    cdef int64_t i, rows = batch.batch.length
+    cdef RowWriter writer = RowWriter(out, rows)
+    cdef PyObject* arguments[2]
+    cdef bint adding
+    cdef list failures = []
+    record = None
+    for i in range(rows):
+        adding = False
+        try:
+            record = given.next(record, batch, i)
+            arguments[1] = <PyObject*>record
+            result = PyObject_Vectorcall(
+                function, &arguments[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL
+            )
+            adding = True
+            writer.add(i, result)
+            result = None
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            fail(failures, i, error, adding)
+            if stop_at_first:
+                break
+    return writer.finish(batch), writer.kept() if failures else None, failures
+
+
+def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
+    """function(record) -> iterable of records: a record that fails half-way leaves nothing."""
+    given.check(batch)
+    cdef int64_t i, before, rows = batch.batch.length
+    cdef RowWriter writer = RowWriter(out, rows)
+    cdef bint adding
+    cdef list failures = []
+    record = None
+    for i in range(rows):
+        before = writer.count
+        adding = False
+        try:
+            record = given.next(record, batch, i)
+            for result in function(record):
+                adding = True
+                writer.add(i, result)
+                adding = False
+            result = None
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            writer.back(before)
+            fail(failures, i, error, adding)
+            if stop_at_first:
+                break
+    return writer.finish(batch), writer.kept(), failures
+
+
+def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
+    """function(record) -> truth: (the rows that are kept, failures)."""
+    given.check(batch)
+    cdef int64_t i, rows = batch.batch.length
+    cdef vector[uint32_t] kept
+    cdef PyObject* arguments[2]
+    cdef list failures = []
+    record = None
+    for i in range(rows):
+        try:
+            record = given.next(record, batch, i)
+            arguments[1] = <PyObject*>record
+            result = PyObject_Vectorcall(
+                function, &arguments[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL
+            )
+            if result:
+                kept.push_back(<uint32_t>i)
+            result = None
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            fail(failures, i, error, False)
+            if stop_at_first:
+                break
+    return rows_array(kept), failures
+
+
+cdef int fail(list failures, int64_t row, object error, bint misfit) except -1:
+    if misfit:
+        error.add_note(ADVICE)
+    failures.append((row, error))
+    return 0
+
+
+@cython.final
+cdef class ColumnCall:
+    """A function of columns: the columns its arguments come from, the last ones given by name."""
+
+    cdef object function
+    cdef readonly object field
+    cdef vector[Py_ssize_t] columns
+    cdef size_t positional
+    cdef object names
+
+    def __cinit__(self, function, field, columns, names=()):
+        self.function = function
+        self.field = field
+        for column in columns:
+            self.columns.push_back(column)
+        self.positional = len(columns) - len(names)
+        self.names = tuple(names) or None
+
+    cdef object call(self, NativeBatch batch, int64_t i, PyObject** arguments):
+        cdef size_t k, made = 0
+        cdef PyObject* names = NULL
+        if self.names is not None:
+            names = <PyObject*>self.names
+        try:
+            for k in range(self.columns.size()):
+                value = value_at(&batch.batch.columns[self.columns[k]], i)
+                Py_INCREF(value)
+                arguments[k + 1] = <PyObject*>value
+                made += 1
+            value = None
+            return PyObject_Vectorcall(
+                self.function, arguments + 1, self.positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                names,
+            )
+        finally:
+            for k in range(made):
+                Py_DECREF(<object>arguments[k + 1])
+
+
+def call_columns(list calls, NativeBatch batch, bint stop_at_first):
+    """Every function for every row, row by row: (a batch of their columns, kept or None, failures).
+    A row for which one fails is in none of the columns."""
+    cdef int64_t i, count = 0, rows = batch.batch.length
+    cdef Py_ssize_t k, width = len(calls)
+    cdef list writers = [ColumnWriter((<ColumnCall>call).field, rows) for call in calls]
+    cdef vector[PyObject*] arguments
+    cdef vector[uint32_t] kept
+    cdef list failures = []
+    cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
+    cdef array found
+    cdef bint adding
+    arguments.resize(batch.batch.columns.size() + 1)
+    for call in calls:
+        for k in (<ColumnCall>call).columns:
+            if not 0 <= k < <Py_ssize_t>batch.batch.columns.size():
+                raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
+    for i in range(rows):
+        adding = False
+        try:
+            for k in range(width):
+                adding = False
+                result = (<ColumnCall>calls[k]).call(batch, i, arguments.data())
+                adding = True
+                (<ColumnWriter>writers[k]).put(count, result)
+            count += 1
+            if failures:
+                kept.push_back(<uint32_t>i)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if not failures:
+                for k in range(i):
+                    kept.push_back(<uint32_t>k)
+            fail(failures, i, error, adding)
+            if stop_at_first:
+                break
+    for writer in writers:
+        made.batch.columns.push_back((<ColumnWriter>writer).column(count))
+    made.batch.length = count
+    if not failures:
+        place(made, batch, None)
+        return made, None, failures
+    found = rows_array(kept)
+    place(made, batch, found)
+    return made, found, failures
+
+
+def assemble(sources, NativeBatch base, NativeBatch fresh):
+    """A batch of columns of two batches of the same rows: source k >= 0 is column k of `base`,
+    source k < 0 is column -k - 1 of `fresh`. Nothing is copied; its place is that of `fresh`."""
+    if base.batch.length != fresh.batch.length:
+        raise ValueError(f"{base.batch.length} rows and {fresh.batch.length} rows do not fit")
+    cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
+    cdef Py_ssize_t k
+    for k in sources:
+        if k >= 0:
+            made.batch.columns.push_back(base.batch.columns[k])
+        else:
+            made.batch.columns.push_back(fresh.batch.columns[-k - 1])
+    made.batch.length = fresh.batch.length
+    place(made, fresh, None)
+    return made
+
+
+@cython.final
+cdef class Values:
+    """One column that is written from Python, value by value."""
+
+    cdef ColumnWriter writer
+    cdef readonly int64_t count
+
+    def __cinit__(self, field, int64_t room):
+        self.writer = ColumnWriter(field, room)
+        self.count = 0
+
+    def add(self, value):
+        """Adds a value; a ValueError says what does not fit, and nothing is added."""
+        if self.count == self.writer.room:
+            self.writer.grow(2 * self.writer.room)
+        self.writer.put(self.count, value)
+        self.count += 1
+
+    def finish(self):
+        """The batch of this one column. Nothing can be added afterwards."""
+        cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
+        made.batch.columns.push_back(self.writer.column(self.count))
+        made.batch.length = self.count
+        self.writer = None
+        return made
+
+
+@cython.final
+cdef class Records:
+    """Records that are written from Python one by one, each with the row it came from."""
+
+    cdef RowWriter writer
+
+    def __cinit__(self, Shape shape, int64_t room):
+        self.writer = RowWriter(shape, room)
+
+    def add(self, int64_t row, record):
+        """Adds a record; a ValueError says what does not fit, and nothing is added."""
+        self.writer.add(row, record)
+
+    def finish(self, NativeBatch given):
+        """(the batch, the row each record came from), placed as the batch it was made from."""
+        writer, self.writer = self.writer, None
+        return (<RowWriter>writer).finish(given), (<RowWriter>writer).kept()
