@@ -1,0 +1,184 @@
+"""The writer of one file: rows go to a hidden file, which gets its name at the end.
+
+The end may be a good one or not (`close` or `abort`): every row that was delivered is kept under
+the final name, and a file of that name never ends in half a row. Rows for Parquet are gathered
+before they are encoded, so that many small batches make few row groups.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plait.errors import SinkError
+from plait.json_lines import batch_to_lines, bytes_to_text_columns
+from plait.model import Schema, Type
+from plait.sinks.base import Writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Encoder(Protocol):
+    """Writes tables of a schema into an open file."""
+
+    def write(self, table: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileWriter(Writer):
+    """Writes one file. `close` and `abort` return its path."""
+
+    def __init__(
+        self,
+        path: Path,
+        format: str,
+        schema: Schema,
+        *,
+        compression: str = "",
+        batch_rows: int = 65536,
+        overwrite: bool = False,
+    ) -> None:
+        if format != "jsonl":
+            for field in schema:
+                if field.type is Type.OBJECT:
+                    raise SinkError(
+                        f'{path}: column "{field.name}" is object, which {format} cannot hold; '
+                        "map it to a plain type, drop it, or write jsonl"
+                    )
+        self.path = path
+        self.schema = schema
+        self.gather_rows = batch_rows if format == "parquet" else 1
+        self.overwrite = overwrite
+        self.gathered: list[Any] = []
+        self.gathered_rows = 0
+        self.open = True
+        self.refuse_existing()
+        self.hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.encoder = encoder_of(format, self.hidden, schema, compression)
+        except OSError as error:
+            raise SinkError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+    def refuse_existing(self) -> None:
+        if self.path.is_dir():
+            raise SinkError(f"{self.path} is a folder")
+        if not self.overwrite and self.path.exists():
+            raise SinkError(f"{self.path} exists already; remove it or give overwrite=True")
+
+    def write(self, batch: Any) -> None:
+        self.gathered.append(batch)
+        self.gathered_rows += batch.num_rows
+        if self.gathered_rows >= self.gather_rows:
+            self.encode()
+
+    def encode(self) -> None:
+        import pyarrow as pa
+
+        if not self.gathered:
+            return
+        # Forgotten first: rows that could not be encoded are not tried again at the close.
+        table = pa.Table.from_batches(self.gathered, self.schema.to_arrow())
+        self.gathered, self.gathered_rows = [], 0
+        try:
+            self.encoder.write(table)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"{self.path}: {error}") from None
+        except SinkError as error:
+            raise SinkError(f"{self.path}: {error}") from None
+
+    def close(self) -> str:
+        if self.open:
+            self.open = False
+            try:
+                self.encode()
+            finally:
+                self.finish()
+        return str(self.path)
+
+    def finish(self) -> None:
+        """Ends the hidden file and gives it its name."""
+        import pyarrow as pa
+
+        try:
+            self.encoder.close()
+            self.refuse_existing()
+            os.replace(self.hidden, self.path)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"{self.path}: {error}; the rows are in {self.hidden}") from None
+        except SinkError as error:
+            raise SinkError(f"{error} (it came during the run; rows: {self.hidden})") from None
+
+
+def encoder_of(format: str, path: Path, schema: Schema, compression: str) -> Encoder:
+    match format:
+        case "parquet":
+            import pyarrow.parquet as pq
+
+            return ParquetEncoder(pq.ParquetWriter(str(path), schema.to_arrow()))
+        case "csv":
+            return CsvEncoder(out_stream(path, compression), schema)
+        case _:
+            return JsonlEncoder(out_stream(path, compression), schema)
+
+
+def out_stream(path: Path, compression: str) -> Any:
+    """A file to write bytes to, compressed by what the target's suffix says."""
+    import pyarrow as pa
+
+    codec = {"": None, ".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[compression]
+    return pa.output_stream(str(path), compression=codec)
+
+
+class ParquetEncoder:
+    """One row group a table."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def write(self, table: Any) -> None:
+        self.writer.write_table(table)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class CsvEncoder:
+    """A header line, then rows; texts are quoted, null is empty, bytes are base64."""
+
+    def __init__(self, stream: Any, schema: Schema) -> None:
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        arrow = schema.to_arrow()
+        for i, field in enumerate(schema):
+            if field.type is Type.BYTES:
+                arrow = arrow.set(i, pa.field(field.name, pa.string(), field.nullable))
+        self.arrow = arrow
+        self.stream = stream
+        self.schema = schema
+        self.writer = pc.CSVWriter(stream, arrow)
+
+    def write(self, table: Any) -> None:
+        self.writer.write_table(bytes_to_text_columns(table, self.schema).cast(self.arrow))
+
+    def close(self) -> None:
+        self.writer.close()
+        self.stream.close()
+
+
+class JsonlEncoder:
+    """One JSON object a line."""
+
+    def __init__(self, stream: Any, schema: Schema) -> None:
+        self.stream = stream
+        self.schema = schema
+
+    def write(self, table: Any) -> None:
+        self.stream.write(batch_to_lines(table, self.schema).encode())
+
+    def close(self) -> None:
+        self.stream.close()

@@ -1,0 +1,220 @@
+"""`Files`: Parquet, CSV and JSONL files, as a source and as a sink.
+
+As a source: a path, a glob, a folder, or a list of these; files are read one after the other, each
+glob in sorted order, streamed, and never held whole. The position is [file, row in it]. Times
+without a zone are UTC. The schema is the given one, or that of the first file: Parquet says it, of
+CSV and JSONL the first rows are looked at (and every column may be null). The other files must
+have the same columns, which is checked when each is opened.
+
+As a sink: a path with a suffix is the file, one without is a folder that gets part-00000. Rows go
+to a hidden file beside the target, which gets its name when the run is over, however it ended:
+each row that was delivered is in it. An existing file is refused unless overwrite=True.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from plait.errors import SinkError, SourceError
+from plait.file_readers import READERS, FileReader
+from plait.file_writers import FileWriter
+from plait.model import Schema
+from plait.sinks.base import Sink, Writer
+from plait.sources.base import Reader, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Format = Literal["parquet", "csv", "jsonl"]
+AnyPath = str | os.PathLike[str]
+
+SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+COMPRESSED = (".gz", ".bz2", ".zst")
+KNOWN = "parquet, csv or jsonl"
+
+
+class Files(Source, Sink):
+    """Files to read or the file to write; see the module's first lines.
+
+    `format` is only needed where the suffix does not say it. With `schema` only its columns are
+    read. `batch_rows` is how many rows of a Parquet file are decoded, or encoded, at a time.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        format: Format | None = None,
+        schema: Any = None,
+        *,
+        batch_rows: int = 65536,
+        overwrite: bool = False,
+        label: str = "",
+    ) -> None:
+        if format is not None and format not in READERS:
+            raise SourceError(f'Files: the format "{format}" is not known; use {KNOWN}')
+        if batch_rows < 1:
+            raise SourceError(f"Files: batch_rows is {batch_rows}; it must be 1 or more")
+        given = [path] if isinstance(path, str | os.PathLike) else list(path)
+        self.given = tuple(os.fspath(one) for one in given)
+        if not self.given:
+            raise SourceError("Files: the list of paths is empty")
+        self.format = format
+        self.batch_rows = batch_rows
+        self.overwrite = overwrite
+        self.label = label
+        self.inferred = schema is None
+        if schema is not None:
+            self.schema = Schema.of(schema)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only while the schema is not known yet: a sink's file need not be there.
+        if name != "schema" or "given" not in self.__dict__:
+            raise AttributeError(name)
+        with self.reader(self.paths()[0], None) as file:
+            self.schema = file.schema
+        return self.schema
+
+    def paths(self) -> list[str]:
+        """The files that are there, in the order they are read."""
+        return [path for given in self.given for path in found(given, self.format)]
+
+    def reader(self, path: str, schema: Schema | None) -> FileReader:
+        kind = READERS[self.format or format_of(path)]
+        return kind(path, schema, only_known=self.inferred, batch_rows=self.batch_rows)
+
+    def open(self, given: Any = None) -> Any:
+        """A Reader at a position or the start; a Writer when given the Schema of the rows."""
+        return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
+
+    def open_reader(self, position: Any) -> Reader:
+        file, row = (0, 0) if position is None else position
+        return FilesReader(self, self.schema, int(file), int(row))
+
+    def open_writer(self, schema: Schema) -> Writer:
+        if len(self.given) > 1:
+            raise SinkError("Files: a sink writes one file; give one path")
+        path = Path(self.given[0])
+        if path.suffix and not path.is_dir():
+            format, compression = self.format or format_of(str(path)), path.suffix
+        elif self.format is None:
+            raise SinkError(f"Files: {path} is a folder; say which format= to write: {KNOWN}")
+        else:
+            format, compression = self.format, ""
+            path = path / f"part-00000.{format}"
+        return FileWriter(
+            path,
+            format,
+            schema,
+            compression=compression if compression in COMPRESSED else "",
+            batch_rows=self.batch_rows,
+            overwrite=self.overwrite,
+        )
+
+
+class FilesReader(Reader):
+    """Reads the files one after the other; batches are cut to what is asked for."""
+
+    def __init__(self, source: Files, schema: Schema, file: int, row: int) -> None:
+        self.source = source
+        self.schema = schema
+        self.paths = source.paths()
+        self.file = file
+        self.row = row
+        self.reader: FileReader | None = None
+        self.batches: Iterator[Any] = iter(())
+        self.rest: Any = None
+        """Rows that were decoded and not yet handed out, or None."""
+
+    def poll(self, max_rows: int) -> Any:
+        while self.rest is None:
+            if self.file >= len(self.paths):
+                return None
+            if self.reader is None:
+                self.reader = self.source.reader(self.paths[self.file], self.schema)
+                self.batches = self.reader.batches(self.row)
+            self.rest = next(self.batches, None)
+            if self.rest is None:
+                self.close()
+                self.file, self.row = self.file + 1, 0
+            elif self.rest.num_rows == 0:
+                self.rest = None
+        rows = self.rest.slice(0, max_rows)
+        self.row += rows.num_rows
+        self.rest = self.rest.slice(max_rows) if self.rest.num_rows > max_rows else None
+        return rows
+
+    def position(self) -> list[int]:
+        return [self.file, self.row]
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+        self.reader, self.batches, self.rest = None, iter(()), None
+
+
+def format_of(path: str) -> Format:
+    """The format that a file's name says."""
+    name = path
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix not in SUFFIXES:
+        raise SourceError(
+            f'{path}: the suffix "{suffix}" says no format; give format=: {KNOWN}'
+            if suffix
+            else f"{path} has no suffix; give format=: {KNOWN}"
+        )
+    return SUFFIXES[suffix]
+
+
+def found(given: str, format: Format | None) -> list[str]:
+    """The files of a path, a folder or a glob; there is at least one."""
+    if os.path.isdir(given):
+        inside = sorted(path for path in walk(given) if fits(path, format))
+        if not inside:
+            raise SourceError(f"{given}: the folder has no {format or KNOWN} file{beside(given)}")
+        return inside
+    if os.path.exists(given):
+        return [given]
+    if not glob.has_magic(given):
+        raise SourceError(f"no file {given}{beside(os.path.dirname(given) or '.')}")
+    matched = sorted(path for path in glob.glob(given, recursive=True) if os.path.isfile(path))
+    if not matched:
+        raise SourceError(
+            f"the glob {given} matched no file{beside(os.path.dirname(given) or '.')}"
+        )
+    return matched
+
+
+def walk(folder: str) -> Iterator[str]:
+    """All files under a folder but hidden ones and marks beside the data such as _SUCCESS."""
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        yield from (os.path.join(base, name) for name in names if not name.startswith((".", "_")))
+
+
+def fits(path: str, format: Format | None) -> bool:
+    try:
+        return format_of(path) == format if format else bool(format_of(path))
+    except SourceError:
+        return False
+
+
+def beside(folder: str) -> str:
+    """For a message: what is there instead."""
+    if glob.has_magic(folder) or not os.path.isdir(folder):
+        return "" if glob.has_magic(folder) else f": there is no folder {folder}"
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if not names:
+        return f": the folder {folder} is empty"
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return f"; the folder {folder} has: {', '.join(names[:5])}{more}"

@@ -1,0 +1,194 @@
+"""What plait's values look like in lines of JSON and in cells of CSV, in both directions.
+
+Numbers, texts, truth values and null are themselves. A timestamp is ISO 8601 in UTC with Z (read:
+any offset, and none means UTC). Bytes are base64. JSON has no NaN and no infinities: they are the
+texts "NaN", "Infinity" and "-Infinity". An object column is whatever JSON its value is, nested or
+not; a value that has no JSON is refused. What is written reads back the same with the same schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import SchemaError, SinkError, SourceError
+from plait.model import Field, Schema, Type
+from plait.records import column_values, describe, named, value_of
+from plait.sources.columns import infer, to_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+ISO_WITH_ZONE = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)", re.ASCII
+)
+Line = tuple[int, bytes]
+"""A line and its number in the file, from 1."""
+
+
+def has_python_types(schema: Schema) -> bool:
+    """Whether only Python reads lines of this schema: Arrow knows no base64 and no objects."""
+    return any(field.type in (Type.BYTES, Type.OBJECT) for field in schema)
+
+
+def lines_to_batch(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> Any:
+    """A RecordBatch of lines, or a SourceError that names the first line that does not fit."""
+    known = set(schema.names)
+    rows = []
+    for number, text in lines:
+        record = parsed(path, number, text)
+        extra = [name for name in record if name not in known] if only_known else ()
+        if extra:
+            raise wrong(
+                path,
+                number,
+                f'"{extra[0]}" is no column; the first lines have: {", ".join(schema.names)}; '
+                "give schema=",
+                text,
+            )
+        try:
+            rows.append(tuple(from_json(named(record, field), field) for field in schema))
+        except ValueError as error:
+            hint = "; give schema= if the first lines are not like the rest" if only_known else ""
+            raise wrong(path, number, f"{error}{hint}", text) from None
+    return to_batch(rows, schema)
+
+
+def parsed(path: str, number: int, text: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise wrong(path, number, f"no JSON: {error.msg} at {error.colno}", text) from None
+    except UnicodeDecodeError:
+        raise wrong(path, number, "not UTF-8", text) from None
+    except RecursionError:
+        raise wrong(path, number, "nested too deeply", text) from None
+    if not isinstance(record, dict):
+        raise wrong(path, number, f"expected an object, got {describe(record)}", text)
+    return record
+
+
+def wrong(path: str, number: int, what: str, text: bytes, width: int = 80) -> SourceError:
+    line = text.decode(errors="replace").rstrip("\r")
+    line = line if len(line) <= width else line[: width - 3] + "..."
+    return SourceError(f"{path}: line {number:,}: {what}\n  {line}")
+
+
+def from_json(value: Any, field: Field) -> Any:
+    """A value of JSON as its column holds it, or a ValueError that names the column."""
+    if isinstance(value, str):
+        try:
+            if field.type is Type.TIMESTAMP:
+                moment = datetime.datetime.fromisoformat(value)
+                value = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+            elif field.type is Type.BYTES:
+                value = base64.b64decode(value, validate=True)
+            elif field.type is Type.FLOAT64:
+                value = NOT_NUMBERS.get(value, value)
+        except (ValueError, binascii.Error):
+            form = "ISO 8601" if field.type is Type.TIMESTAMP else "base64"
+            said = f'column "{field.name}": expected {field.type.value} as {form}'
+            raise ValueError(f"{said}, got {describe(value)}") from None
+    return value_of(value, field)
+
+
+def infer_lines(path: str, lines: Sequence[Line]) -> Schema:
+    """The schema of the first lines; later ones may lack any column, so each may be null."""
+    if not lines:
+        raise SourceError(f"{path} has no line to take the schema from; give schema=")
+    records = [parsed(path, number, text) for number, text in lines]
+    try:
+        found = infer(records)
+    except (SchemaError, SourceError) as error:
+        raise SourceError(f"{path}: {error}") from None
+    return Schema(
+        tuple(
+            Field(field.name, refined(field, [r.get(field.name) for r in records]), True)
+            for field in found
+        )
+    )
+
+
+def refined(field: Field, values: Iterable[Any]) -> Type:
+    """The type of a column when what its texts stand for is seen: times, and numbers with NaN."""
+    there = [value for value in values if value is not None]
+    if field.type is Type.STRING and all(ISO_WITH_ZONE.fullmatch(value) for value in there):
+        return Type.TIMESTAMP
+    if field.type is Type.OBJECT and there:
+        numbers = [v for v in there if not (isinstance(v, str) and v in NOT_NUMBERS)]
+        if numbers and {type(value) for value in numbers} <= {int, float}:
+            return Type.FLOAT64
+    return field.type
+
+
+def to_json(column: Any, field: Field) -> list[Any]:
+    """The values of an Arrow column as `json.dumps` takes them."""
+    values = column_values(column, field.type)
+    convert = TO_JSON.get(field.type)
+    return [None if v is None else convert(v) for v in values] if convert else values
+
+
+def iso(moment: datetime.datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+def float_to_json(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def bytes_to_text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+TO_JSON: dict[Type, Callable[[Any], Any]] = {
+    Type.FLOAT64: float_to_json,
+    Type.BYTES: bytes_to_text,
+    Type.TIMESTAMP: iso,
+}
+
+
+def batch_to_lines(batch: Any, schema: Schema) -> str:
+    """One JSON object a line, keys in the order of the schema."""
+    columns = [to_json(batch.column(field.name), field) for field in schema]
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    names = schema.names
+    rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+    try:
+        return "".join(f"{encode(row)}\n" for row in rows)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SinkError(
+            f"a value has no JSON ({error}); map object columns to plain values first: {schema}"
+        ) from None
+
+
+def bytes_to_text_columns(batch: Any, schema: Schema) -> Any:
+    """The batch with its bytes columns as base64 texts, for CSV."""
+    import pyarrow as pa
+
+    for i, field in enumerate(schema):
+        if field.type is Type.BYTES:
+            texts = [None if v is None else bytes_to_text(v) for v in batch.column(i).to_pylist()]
+            batch = batch.set_column(i, field.name, pa.array(texts, pa.string()))
+    return batch
+
+
+def text_to_bytes(batch: Any, schema: Schema) -> Any:
+    """The batch with the base64 texts of its bytes columns decoded."""
+    import pyarrow as pa
+
+    for i, field in enumerate(schema):
+        if field.type is Type.BYTES:
+            try:
+                values = [from_json(v, field) for v in batch.column(field.name).to_pylist()]
+            except ValueError as error:
+                raise SourceError(str(error)) from None
+            batch = batch.set_column(i, field.name, pa.array(values, pa.binary()))
+    return batch

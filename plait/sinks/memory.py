@@ -1,0 +1,188 @@
+"""Sinks in this process: keep the rows, throw them away, hand them to a function, print them.
+
+Each writer gets batches in order, one call at a time; what `close` returns is the sink's entry in
+`Result.outputs`. An aborted writer returns the same of what came until then.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from plait.errors import JobError, SinkError
+from plait.records import records_of
+from plait.sinks.base import Sink, Writer
+from plait.sinks.text import Layout, more_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plait.model import Schema
+
+
+class Collect(Sink):
+    """Keeps the rows, or the first `limit` of them; its output is a pyarrow Table."""
+
+    def __init__(self, limit: int | None = None, label: str = "") -> None:
+        self.limit = checked("Collect: limit", limit)
+        self.label = label
+
+    def open(self, schema: Schema) -> CollectWriter:
+        return CollectWriter(schema, self.limit)
+
+
+class CollectWriter(Writer):
+    """Keeps batches. `full` says that no further row would be kept, so the run may stop."""
+
+    def __init__(self, schema: Schema, limit: int | None) -> None:
+        self.schema = schema
+        self.limit = limit
+        self.rows = 0
+        self.batches: list[Any] = []
+
+    @property
+    def full(self) -> bool:
+        return self.limit is not None and self.rows >= self.limit
+
+    def write(self, batch: Any) -> None:
+        if self.limit is not None:
+            batch = batch.slice(0, self.limit - self.rows)
+        if batch.num_rows:
+            self.batches.append(batch)
+            self.rows += batch.num_rows
+
+    def close(self) -> Any:
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches, self.schema.to_arrow())
+
+
+class Discard(Sink):
+    """Throws the rows away; its output is their number."""
+
+    def __init__(self, label: str = "") -> None:
+        self.label = label
+
+    def open(self, schema: Schema) -> DiscardWriter:
+        return DiscardWriter()
+
+
+class DiscardWriter(Writer):
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, batch: Any) -> None:
+        self.rows += batch.num_rows
+
+    def close(self) -> int:
+        return self.rows
+
+
+class Call(Sink):
+    """Calls a function with each record, or with each batch as a pyarrow RecordBatch.
+
+    Calls come one at a time and in order, maybe from different threads; the output is the number of
+    rows. When the function raises, the run fails with a SinkError.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], object],
+        each: Literal["record", "batch"] = "record",
+        label: str = "",
+    ) -> None:
+        if not callable(function):
+            raise JobError(f"Call: {function!r} is no function")
+        if each not in ("record", "batch"):
+            raise JobError(f'Call: each is {each!r}; it must be "record" or "batch"')
+        self.function = function
+        self.each = each
+        self.label = label
+
+    def open(self, schema: Schema) -> CallWriter:
+        return CallWriter(self, schema)
+
+
+class CallWriter(Writer):
+    """Calls the function and counts the rows it took."""
+
+    def __init__(self, sink: Call, schema: Schema) -> None:
+        self.sink = sink
+        self.schema = schema
+        self.rows = 0
+
+    def write(self, batch: Any) -> None:
+        if self.sink.each == "batch":
+            self.call(batch)
+            self.rows += batch.num_rows
+            return
+        for record in records_of(batch, self.schema):
+            self.call(record)
+            self.rows += 1
+
+    def call(self, given: Any) -> None:
+        function = self.sink.function
+        try:
+            function(given)
+        except Exception as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            which = f"record {self.rows:,}" if self.sink.each == "record" else "a batch"
+            raise SinkError(
+                f"the sink's function {name} raised {type(error).__name__} at {which}: {error}"
+            ) from error
+
+    def close(self) -> int:
+        return self.rows
+
+
+class Print(Sink):
+    """Prints rows as a table as they come, or the first `n`; its output is the number of rows.
+
+    The columns are as wide as the first batch needs: a later wide value moves its line.
+    """
+
+    def __init__(self, n: int | None = None, file: TextIO | None = None, label: str = "") -> None:
+        self.n = checked("Print: n", n)
+        self.file = file
+        self.label = label
+
+    def open(self, schema: Schema) -> PrintWriter:
+        return PrintWriter(schema, self.n, self.file or sys.stdout)
+
+
+class PrintWriter(Writer):
+    """Prints."""
+
+    def __init__(self, schema: Schema, n: int | None, file: TextIO) -> None:
+        self.schema = schema
+        self.n = n
+        self.file = file
+        self.rows = 0
+        self.layout: Layout | None = None
+
+    def write(self, batch: Any) -> None:
+        left = batch.num_rows if self.n is None else max(0, self.n - self.rows)
+        self.rows += batch.num_rows
+        if left:
+            self.print(batch.slice(0, left))
+
+    def print(self, batch: Any) -> None:
+        head = self.layout is None
+        if self.layout is None:
+            self.layout = Layout.of(batch, self.schema)
+        print(self.layout.text(batch, head=head), file=self.file, flush=True)
+
+    def close(self) -> int:
+        if self.layout is None:
+            self.print(self.schema.to_arrow().empty_table())
+        if self.n is not None and self.rows > self.n:
+            print(more_rows(self.rows - self.n), file=self.file, flush=True)
+        return self.rows
+
+
+def checked(what: str, number: int | None) -> int | None:
+    if number is not None and (not isinstance(number, int) or number < 0):
+        raise JobError(f"{what} is {number!r}; it must be a whole number, 0 or more")
+    return number

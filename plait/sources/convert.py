@@ -1,0 +1,55 @@
+"""What `plait.stream(x)` takes: paths and globs, tables, sources, and any other iterable.
+
+The rule: a thing is read in one way only, and what is not clear is refused with what to write
+instead. A text is always a path, never a sequence of characters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from plait.errors import SourceError
+from plait.files import Files
+from plait.records import describe
+from plait.sources.base import Source
+from plait.sources.memory import Items, Table, is_table
+
+
+def to_source(given: Any) -> Source:
+    """The source that `given` stands for."""
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return files(given)
+    if is_table(given):
+        return Table(given)
+    if isinstance(given, Mapping):
+        raise SourceError(
+            "a dict is one record; give a list of them, or a table of columns: "
+            "plait.stream([record]) or plait.stream(pyarrow.table(columns))"
+        )
+    if isinstance(given, bytes | bytearray | memoryview):
+        raise SourceError("bytes are no stream of records; give a path, a table or an iterable")
+    if isinstance(given, type):
+        raise SourceError(f"{given.__name__} is a class; give an object of it")
+    if callable(given) or isinstance(given, Iterable):
+        return Items(given)
+    raise SourceError(
+        f"{describe(given)} is no stream of records; give a path or glob, an iterable of dicts, "
+        "dataclasses or tuples, an Arrow, pandas or polars table, or a source such as plait.Rate"
+    )
+
+
+def files(path: str | os.PathLike[str]) -> Files:
+    """The files of a path or glob, which must be there: whoever writes a text here means a path."""
+    source = Files(path)
+    try:
+        source.paths()
+    except SourceError as error:
+        raise SourceError(
+            f"{error}\n  a text given to stream() is a path or a glob of Parquet, CSV or JSONL "
+            "files; for a stream of texts give a list of them"
+        ) from None
+    return source

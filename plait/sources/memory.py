@@ -1,0 +1,210 @@
+"""Sources that are already in memory: Python records (`Items`) and tables (`Table`).
+
+Both only describe: nothing is read before the schema is asked for. The schema of items without
+`schema=` comes from the first records; those of a one-shot iterator are kept and read again, so
+that none is lost. The position of either is the number of records read.
+
+    >>> Items([{"user": "ann", "price": 3}, {"user": "bob", "price": 4.5}]).schema
+    user: string, price: float64
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from plait.errors import SourceError
+from plait.model import Schema
+from plait.records import describe
+from plait.sources.base import Reader, Source
+from plait.sources.columns import canonical, infer, to_batch
+
+LOOKED_AT = 1000
+"""How many first records the schema is taken from."""
+
+
+class Items(Source):
+    """Records of an iterable, or of a function that returns an iterator.
+
+    Dicts, dataclasses, named tuples, tuples (columns c0, c1, ...) and scalars (column "value").
+    A list or a function can be read again and resumed; an iterator can be read once.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any] | Callable[[], Iterable[Any]],
+        schema: Any = None,
+        label: str = "",
+    ) -> None:
+        if not callable(items) and not isinstance(items, Iterable):
+            raise SourceError(
+                f"Items: {describe(items)} is neither an iterable nor a function that returns one"
+            )
+        self.items = items
+        self.label = label
+        self.inferred = schema is None
+        self.one_shot = not callable(items) and iter(items) is items
+        self.opened = False
+        self.looked_at: list[Any] = []
+        """The first records of a one-shot iterator, taken for the schema and not yet read."""
+        if schema is not None:
+            self.schema = Schema.of(schema)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only while the schema is not known yet.
+        if name != "schema" or "items" not in self.__dict__:
+            raise AttributeError(name)
+        first = list(itertools.islice(self.iterator(), LOOKED_AT))
+        if self.one_shot:
+            self.looked_at = first
+        if not first:
+            raise SourceError(f"{self.named()} has no record to take the schema from; give schema=")
+        try:
+            self.schema = infer(first)
+        except SourceError as error:
+            raise SourceError(f"{self.named()}: {error}") from None
+        return self.schema
+
+    def named(self) -> str:
+        return f"Items {self.label}".rstrip()
+
+    def iterator(self) -> Iterator[Any]:
+        given = self.items() if callable(self.items) else self.items
+        if not isinstance(given, Iterable):
+            raise SourceError(
+                f"{self.named()}: the function returned {describe(given)}, no iterator"
+            )
+        return iter(given)
+
+    def open(self, position: Any = None) -> Reader:
+        schema = self.schema  # may take the first records: before they are chained below
+        if self.one_shot and (self.opened or position):
+            raise SourceError(
+                f"{self.named()} is an iterator, which can be read once and from its start; "
+                "give a list, or a function that returns a new iterator"
+            )
+        self.opened = True
+        records = itertools.chain(self.looked_at, self.iterator())
+        skip = int(position or 0)
+        for read in range(skip):
+            if next(records, records) is records:
+                raise SourceError(
+                    f"{self.named()} is to go on at record {skip:,} but has {read:,} now"
+                )
+        self.looked_at = []
+        return ItemsReader(self, schema, records, skip)
+
+
+class ItemsReader(Reader):
+    """Reads an iterator in batches."""
+
+    def __init__(self, source: Items, schema: Schema, records: Iterator[Any], read: int) -> None:
+        self.source = source
+        self.schema = schema
+        self.records = records
+        self.read = read
+
+    def poll(self, max_rows: int) -> Any:
+        records = list(itertools.islice(self.records, max_rows))
+        if not records:
+            return None
+        inferred = self.source.inferred and self.schema.record_class is None
+        try:
+            batch = to_batch(records, self.schema, first=self.read, only_known=inferred)
+        except SourceError as error:
+            hint = (
+                f"; the schema was taken from the first {LOOKED_AT:,} records, "
+                "give schema= if they are not like the rest"
+            )
+            raise SourceError(f"{self.source.named()}: {error}{hint if inferred else ''}") from None
+        self.read += len(records)
+        return batch
+
+    def position(self) -> int:
+        return self.read
+
+    def close(self) -> None:
+        self.records = iter(())
+
+
+class Table(Source):
+    """A table in memory: pyarrow, pandas, polars, or anything with Arrow's C interface.
+
+    With `rate_per_s` the engine releases that many rows a second; without, as fast as it can.
+    """
+
+    def __init__(self, data: Any, rate_per_s: float | None = None, label: str = "") -> None:
+        if rate_per_s is not None and not rate_per_s > 0:
+            raise SourceError(f"Table: rate_per_s is {rate_per_s!r}; it must be above 0")
+        table = as_arrow(data)
+        self.schema = Schema.of(table.schema)
+        self.table = canonical(table, self.schema)
+        self.rate_per_s = rate_per_s
+        self.label = label
+
+    def arrow(self) -> Any:
+        """The pyarrow Table in plait's own Arrow types."""
+        return self.table
+
+    def open(self, position: Any = None) -> Reader:
+        return TableReader(self.table, int(position or 0))
+
+
+class TableReader(Reader):
+    """Reads a table in slices. A paced table is read unpaced here: pacing is the engine's."""
+
+    def __init__(self, table: Any, row: int) -> None:
+        if not 0 <= row <= table.num_rows:
+            raise SourceError(f"Table is to go on at row {row:,} but has {table.num_rows:,} rows")
+        self.table = table
+        self.row = row
+
+    def poll(self, max_rows: int) -> Any:
+        if self.row >= self.table.num_rows:
+            return None
+        rows = self.table.slice(self.row, max_rows)
+        self.row += rows.num_rows
+        return rows
+
+    def position(self) -> int:
+        return self.row
+
+
+def is_table(given: Any) -> bool:
+    """Whether `Table` takes it. A class that has the interface is not a table itself."""
+    if isinstance(given, type):
+        return False
+    return hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+
+
+def as_arrow(data: Any) -> Any:
+    """A pyarrow Table of table-like data, without copying where the data is Arrow already."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if not is_table(data):
+        raise SourceError(
+            f"Table: {describe(data)} is no table; give a pyarrow, pandas or polars table"
+        )
+    try:
+        if type(data).__module__.split(".")[0] == "pandas":
+            return from_pandas(data)
+        return pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise SourceError(
+            f"Table: {type(data).__name__} cannot be read as a table: {error}"
+        ) from None
+
+
+def from_pandas(frame: Any) -> Any:
+    """A data frame's columns, and its index where that has a name."""
+    import pyarrow as pa
+
+    names: Sequence[Any] = frame.index.names
+    if any(name is not None for name in names):
+        frame = frame.reset_index()
+    return pa.Table.from_pandas(frame, preserve_index=False)
