@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def compiled(expr: Expr, schema: Schema) -> Compiled:
             return Compiled(BOOL, lambda row: args[0].run(row) is None)
         case "fill_null":
             return fill_null(*args)
-        case "and" | "or":
+        case "and" | "or" if integer_form(expr.op, args) == expr.op:
             return kleene(expr.op, *args)
         case "cast":
             source, target = args[0].type, expr.value
@@ -73,8 +73,16 @@ def compiled(expr: Expr, schema: Schema) -> Compiled:
             return Compiled(BOOL, strict(getattr(operator, expr.op), same_type(args)))
         case "add" | "sub" | "mul" | "truediv" | "floordiv" | "mod" | "neg" | "abs":
             return arithmetic(expr.op, args)
-    kind, function = PLAIN[expr.op]
+    kind, function = PLAIN[integer_form(expr.op, args)]
     return Compiled(kind, strict(function, args))
+
+
+def integer_form(op: str, args: list[Compiled]) -> str:
+    """On ints `&`, `|`, `~` work bit by bit; on bools `^` is `!=`. Checked jobs say so."""
+    kind = common([arg.type for arg in args]) if op in ("and", "or", "not", "bit_xor") else None
+    if kind is INT and op != "bit_xor":
+        return f"bit_{op}"
+    return "xor" if op == "bit_xor" and kind is BOOL else op
 
 
 def strict(function: Callable[..., Any], args: list[Compiled]) -> Run:
@@ -167,33 +175,21 @@ def is_in(arg: Compiled, options: tuple[Any, ...]) -> Compiled:
 
 
 def call(function: Any, args: list[Compiled]) -> Compiled:
-    """A compiled function as its Python original; its result has the annotated type."""
-    kind = result_type(function)
+    """A compiled function as its Python original. It says its types itself."""
+    kind: Type = function.result_type
 
     def apply(*values: Any) -> Any:
-        result = function(*values)
+        try:
+            result = function(*values)
+        except Exception as error:
+            raise Fault(f"{type(error).__name__}: {error}") from error
         if kind is INT:
             return wrap(int(result))
         return float(result) if kind is FLOAT else bool(result)
 
-    wanted = parameter_types(function)
-    return Compiled(kind, strict(apply, [widened(a, k) for a, k in zip(args, wanted, strict=True)]))
-
-
-def annotations(function: Any) -> dict[str, Any]:
-    import inspect
-
-    original = inspect.unwrap(getattr(function, "function", function))
-    return inspect.get_annotations(original, eval_str=True)
-
-
-def result_type(function: Any) -> Type:
-    return {int: INT, float: FLOAT, bool: BOOL}[annotations(function)["return"]]
-
-
-def parameter_types(function: Any) -> list[Type]:
-    hints = annotations(function)
-    return [{int: INT, float: FLOAT, bool: BOOL}[h] for n, h in hints.items() if n != "return"]
+    wanted: Sequence[Type] = function.parameter_types
+    fitting = [widened(arg, kind) for arg, kind in zip(args, wanted, strict=True)]
+    return Compiled(kind, strict(apply, fitting))
 
 
 def arithmetic(op: str, args: list[Compiled]) -> Compiled:
@@ -276,6 +272,8 @@ PLAIN: dict[str, tuple[Type, Callable[..., Any]]] = {
     "bit_and": (INT, operator.and_),
     "bit_or": (INT, operator.or_),
     "bit_xor": (INT, operator.xor),
+    "bit_not": (INT, operator.invert),
+    "xor": (BOOL, operator.ne),
     "shl": (INT, lambda a, b: wrap(a << b)),
     "shr": (INT, operator.rshift),
     "not": (BOOL, operator.not_),

@@ -20,7 +20,8 @@ from plait.graph import (
     ProjectNode,
     StatefulNode,
 )
-from plait.model import Schema, Type
+from plait.model import Field, Schema, Type
+from plait.records import value_of
 from plait.testing.oracle_aggregates import Running
 from plait.testing.oracle_expr import compiled, widened
 from plait.testing.oracle_values import (
@@ -30,6 +31,7 @@ from plait.testing.oracle_values import (
     held_of,
     held_to_arrow,
     record_of,
+    to_held,
     to_python,
 )
 
@@ -75,6 +77,14 @@ def fitted(result: Any, schema: Schema) -> Values:
     """What the user's function returned, as values of the output; a misfit is a fault."""
     try:
         return held_of(result, schema)
+    except ValueError as error:
+        raise Fault(str(error)) from error
+
+
+def fitted_value(value: Any, field: Field) -> Any:
+    """One column's value, checked as a whole record would be."""
+    try:
+        return to_held(value_of(value, field), field.type)
     except ValueError as error:
         raise Fault(str(error)) from error
 
@@ -143,8 +153,7 @@ class Columns:
         result = []
         for field in self.node.schema.fields:
             if field.name in new:
-                one = Schema((field,))
-                result.append(fitted({field.name: new[field.name]}, one)[0])
+                result.append(fitted_value(new[field.name], field))
             else:
                 result.append(old[field.name])
         return [tuple(result)]
@@ -223,9 +232,9 @@ class Fold:
         state = self.states[key] if key in self.states else fresh(self.node.init)
         state = called(self.node.step, state, record)
         keys = self.keys.columns(values)
-        value = fitted((state,), Schema(self.node.schema.fields[-1:]))
+        value = fitted_value(state, self.node.schema.fields[-1])
         self.states[key] = state
-        return [keys + value]
+        return [(*keys, value)]
 
 
 class Stateful:
