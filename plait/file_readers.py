@@ -235,14 +235,13 @@ class CsvReader(FileReader):
         with text:
             lines: list[str] = []
             rows = csv.reader(remembered(text, lines))
-            counted = (record for record in rows if record or self.one_column)
-            begin = 0
-            for number, _ in enumerate(counted, 1):
-                if number == row:
-                    return f"line {begin + 1:,} {quoted(''.join(lines))}"
-                begin = rows.line_num
+            for record in rows:
+                row -= bool(record or self.one_column)
+                if row == 0:
+                    begin = rows.line_num - len(lines) + 1
+                    return f"line {begin:,} {quoted(''.join(lines))}"
                 lines.clear()
-        return f"row {row:,}"
+        return "a row at the end"
 
 
 class JsonlReader(FileReader):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import datetime
 import pickle
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,9 @@ class Click:
     price: float | None
 
 
-Point = collections.namedtuple("Point", "x y")
+class Point(NamedTuple):
+    x: int
+    y: float
 
 
 def rows(source: Source, position: Any = None, at_once: int = 7) -> list[dict[str, Any]]:
