@@ -1,1 +1,156 @@
-"""plait: many cores, many nodes, one order."""
+"""plait: many cores, many nodes, one order.
+
+The front door: every public name, loaded from its module when it is first used, so that `import
+plait` is quick and loads nothing heavy. A name here always means what the table says, also where a
+module of the package has the same name (`plait.run` is the function).
+
+    >>> import plait
+    >>> plait.Schema.of({"price": float})
+    price: float64
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any as _Any
+
+    from plait.aggregates import count, first, last, max, mean, min, sum
+    from plait.config import Settings
+    from plait.durations import hours, minutes, seconds
+    from plait.errors import (
+        InternalError,
+        Interrupted,
+        JobError,
+        PlaitError,
+        RecordError,
+        SchemaError,
+        SinkError,
+        SourceError,
+        StateError,
+        TimedOut,
+    )
+    from plait.expr import Expr, col, lit
+    from plait.expr_build import coalesce, concat, when
+    from plait.files import Files
+    from plait.job import Job, KeyedStream, Stream, stream, union
+    from plait.model import Field, Schema, Timestamp, Type
+    from plait.node_runtime.arrow import Batch
+    from plait.node_runtime.compiled import compiled
+    from plait.result import Result
+    from plait.run import run
+    from plait.sinks.base import Sink, Writer
+    from plait.sinks.memory import Call, Collect, Discard, Print
+    from plait.sources.base import Reader, Source, Wait
+    from plait.sources.memory import Items, Table
+    from plait.sources.rate import Rate
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "plait.aggregates": "count first last max mean min sum",
+    "plait.config": "Settings",
+    "plait.durations": "hours minutes seconds",
+    "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchemaError "
+    "SinkError SourceError StateError TimedOut",
+    "plait.expr": "Expr col lit",
+    "plait.expr_build": "coalesce concat when",
+    "plait.files": "Files",
+    "plait.job": "Job KeyedStream Stream stream union",
+    "plait.model": "Field Schema Timestamp Type",
+    "plait.node_runtime.arrow": "Batch",
+    "plait.node_runtime.compiled": "compiled",
+    "plait.result": "Result",
+    "plait.run": "run",
+    "plait.sinks.base": "Sink Writer",
+    "plait.sinks.memory": "Call Collect Discard Print",
+    "plait.sources.base": "Reader Source Wait",
+    "plait.sources.memory": "Items Table",
+    "plait.sources.rate": "Rate",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "Batch",
+    "Call",
+    "Collect",
+    "Discard",
+    "Expr",
+    "Field",
+    "Files",
+    "InternalError",
+    "Interrupted",
+    "Items",
+    "Job",
+    "JobError",
+    "KeyedStream",
+    "PlaitError",
+    "Print",
+    "Rate",
+    "Reader",
+    "RecordError",
+    "Result",
+    "Schema",
+    "SchemaError",
+    "Settings",
+    "Sink",
+    "SinkError",
+    "Source",
+    "SourceError",
+    "StateError",
+    "Stream",
+    "Table",
+    "TimedOut",
+    "Timestamp",
+    "Type",
+    "Wait",
+    "Writer",
+    "__version__",
+    "coalesce",
+    "col",
+    "compiled",
+    "concat",
+    "count",
+    "first",
+    "hours",
+    "last",
+    "lit",
+    "max",
+    "mean",
+    "min",
+    "minutes",
+    "run",
+    "seconds",
+    "stream",
+    "sum",
+    "union",
+    "when",
+]
+
+
+def __getattr__(name: str) -> _Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'plait' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+
+
+class _FrontDoor(types.ModuleType):
+    """Importing a submodule binds it in its package; that must not hide a public name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

@@ -6,9 +6,9 @@ their users. Expressions in nodes are bound: checked, and settled by `plait.typi
 
 The order that defines a right answer: a record's place is its order tag (epoch, source, row),
 sources numbered in the order of their nodes. Every source emits one batch for every epoch.
-Operators keep the tags; `flat_map` gives all its results the tag of the record they came from. A union emits,
-epoch by epoch and source by source, the rows of its inputs by row number, and rows of the same
-number by the position of the input.
+Operators keep the tags; `flat_map` gives all its results the tag of the record they came from. A
+union emits, epoch by epoch and source by source, the rows of its inputs by row number, and rows of
+the same number by the position of the input.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""What can be computed over the records of a key: count, sum, min, max, mean, first, last.
+
+Each takes the name of a column or an expression and gives an `Aggregate`, which is plain data;
+`bound` checks it against the schema of the stream. Nulls are skipped, so a result is null exactly
+when every value so far was.
+
+    >>> bound(sum("price"), Schema.of({"price": float | None}))[1:]
+    (float64, True)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.errors import JobError
+from plait.expr import Expr, col
+from plait.expr_text import text
+from plait.graph import Aggregate
+from plait.model import Schema, Type
+from plait.typing_rules import bind
+
+NUMBERS = (Type.INT64, Type.FLOAT64)
+
+
+def count(over: str | Expr | None = None) -> Aggregate:
+    """How many records; with a column or expression: how many of its values are not null."""
+    return Aggregate(kind="count", over=None if over is None else operand("count", over))
+
+
+def sum(over: str | Expr) -> Aggregate:
+    """The sum of a number."""
+    return Aggregate(kind="sum", over=operand("sum", over))
+
+
+def min(over: str | Expr) -> Aggregate:
+    """The smallest value."""
+    return Aggregate(kind="min", over=operand("min", over))
+
+
+def max(over: str | Expr) -> Aggregate:
+    """The largest value."""
+    return Aggregate(kind="max", over=operand("max", over))
+
+
+def mean(over: str | Expr) -> Aggregate:
+    """The mean of a number, a float."""
+    return Aggregate(kind="mean", over=operand("mean", over))
+
+
+def first(over: str | Expr) -> Aggregate:
+    """The first value that is not null."""
+    return Aggregate(kind="first", over=operand("first", over))
+
+
+def last(over: str | Expr) -> Aggregate:
+    """The last value that is not null."""
+    return Aggregate(kind="last", over=operand("last", over))
+
+
+def operand(kind: str, over: Any) -> Expr:
+    if isinstance(over, Expr):
+        return over
+    if isinstance(over, str):
+        return col(over)
+    given = "an iterable" if hasattr(over, "__iter__") else repr(over)
+    raise JobError(
+        f"plait.{kind} takes the name of a column or an expression, not {given};"
+        f" Python's own {kind} is builtins.{kind}"
+    )
+
+
+def bound(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
+    """The aggregate over a bound expression, its result's type, and whether that may be null."""
+    kind, over = aggregate.kind, aggregate.over
+    if over is None:
+        return aggregate, Type.INT64, False
+    checked = bind(over, schema)
+    if checked.type is None:
+        raise JobError(f"{kind} of {text(over)}: a null has no type; write lit(None).cast(int)")
+    settled = Aggregate(kind=kind, over=checked.expr)
+    if kind == "count":
+        return settled, Type.INT64, False
+    if kind in ("sum", "mean") and checked.type not in NUMBERS:
+        advice = ""
+        if checked.type in (Type.BOOL, Type.STRING):
+            advice = "; convert it: .cast(int)"
+        raise JobError(f"{kind} needs a number, but {text(over)} is {checked}{advice}")
+    if kind in ("min", "max") and checked.type is Type.OBJECT:
+        raise JobError(
+            f"{kind} needs values with an order, but {text(over)} is object;"
+            " give the column a type in its schema or in an annotation"
+        )
+    result = Type.FLOAT64 if kind == "mean" else checked.type
+    return settled, result, checked.nullable

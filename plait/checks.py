@@ -1,0 +1,84 @@
+"""What an operator's arguments must be, whatever the operator: sinks, names, keys, error policies.
+
+Each function gives the argument back, or raises a JobError that says what to write instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from plait.errors import JobError
+from plait.expr import Expr
+from plait.expr_text import text
+from plait.graph import OnError
+from plait.model import Field, Schema, Type
+from plait.sinks.base import Sink
+from plait.typing_rules import known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def checked_sink(sink: Any) -> Any:
+    if isinstance(sink, Sink):
+        return sink
+    advice = "give a sink such as plait.Print() or plait.Collect()"
+    if isinstance(sink, str | Path):
+        advice = f'write plait.Files("{sink}")'
+    elif isinstance(sink, type) and issubclass(sink, Sink):
+        advice = f"write {sink.__name__}(...)"
+    elif callable(sink):
+        advice = "write plait.Call(function)"
+    raise JobError(f"{sink!r} is not a sink; {advice}")
+
+
+def own_label(name: str | None, end: Any, taken: Sequence[str]) -> str:
+    """The name the user gave, or the label that a source or sink has itself, or ""."""
+    if name is None:
+        return str(getattr(end, "label", "") or "")
+    if not isinstance(name, str) or not name:
+        raise JobError(f"name is {name!r}; it must be a text")
+    if name in taken:
+        raise JobError(f'the name "{name}" is taken; names are unique in a job')
+    return name
+
+
+def checked_policy(on_error: Any) -> OnError:
+    if on_error not in get_args(OnError):
+        words = ", ".join(f'"{word}"' for word in get_args(OnError))
+        raise JobError(f"on_error is {on_error!r}; it must be one of {words}")
+    policy: OnError = on_error
+    return policy
+
+
+def key_name(column: Any) -> str:
+    if isinstance(column, str):
+        return column
+    if isinstance(column, Expr) and column.op == "col":
+        return str(column.value)
+    if isinstance(column, Expr):
+        raise JobError(f"{text(column)} needs a name: key_by(name={text(column)})")
+    raise JobError(f"{column!r} is not the name of a column")
+
+
+def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
+    if not names:
+        raise JobError("name at least one column; without a key call count, sum, ... right away")
+    for name in names:
+        if schema[known(name, schema)].type is Type.OBJECT:
+            raise JobError(
+                f'column "{name}" is object, which cannot be a key;'
+                " give it a type in its schema or in an annotation"
+            )
+    if len(set(names)) < len(names):
+        raise JobError(f"a key is there twice: {', '.join(names)}")
+    return tuple(names)
+
+
+def keyed_schema(given: Schema, keys: Sequence[str], results: Sequence[Field]) -> Schema:
+    """Key columns, then results."""
+    for field in results:
+        if field.name in keys:
+            raise JobError(f'the result "{field.name}" has the name of a key; choose another')
+    return Schema((*(given[key] for key in keys), *results))

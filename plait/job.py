@@ -1,0 +1,512 @@
+"""Job and streams: the fluent builder. Every method adds nodes to the job's graph; nothing runs.
+
+A stream is a place in a job: the number of the node that makes it. Each method checks what it was
+given against the stream's schema and raises a JobError that names the operator and the user's line,
+so a job that could be built can run. `plait.stream` makes a job without a name; when streams of
+such jobs meet in a union, the jobs become one.
+
+    >>> bids = stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 12}])
+    >>> bids.filter(col("price") > 20).key_by("auction").count().schema
+    auction: int64, count: int64
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from plait import functions, projections
+from plait.checks import (
+    checked_keys,
+    checked_policy,
+    checked_sink,
+    key_name,
+    own_label,
+)
+from plait.errors import JobError
+from plait.expr import Expr, col
+from plait.expr_text import text
+from plait.graph import (
+    AnyNode,
+    CallMode,
+    CallNode,
+    FilterNode,
+    Graph,
+    OnError,
+    ProjectNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    check,
+    cut_out,
+    upstream,
+)
+from plait.labels import labelled
+from plait.model import Schema, Type
+from plait.place import Place
+from plait.running import Over, Running
+from plait.typing_rules import bind
+from plait.unions import union_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plait.result import Result
+    from plait.sinks.base import Sink
+
+
+class Job:
+    """A named set of sources, operators and sinks."""
+
+    def __init__(self, name: str, *, dead_letters: Sink | None = None) -> None:
+        """`dead_letters` is a sink for records that an operator with on_error="dead_letter" could
+        not take; without it they are in `Result.dead_letters` alone."""
+        if not isinstance(name, str) or not name:
+            raise JobError(f"a job needs a name, not {name!r}")
+        self.name = name
+        self.dead_letters = None if dead_letters is None else checked_sink(dead_letters)
+        self._nodes: list[AnyNode] = []
+        self._nameless = False
+        self._merged: tuple[Job, int] | None = None
+        """The job that took this one's nodes, and what their numbers moved by."""
+
+    def __repr__(self) -> str:
+        return f'Job("{self.name}", {len(self._nodes)} operators)'
+
+    def source(self, source: Any, name: str | None = None) -> Stream:
+        """A stream of what a source reads: a path or glob, an iterable, a table, a source object.
+
+        `name` is the source's name in results and errors.
+        """
+        with Place("source") as place:
+            opened = converted(source)
+            taken = [node.label for node in self._nodes if isinstance(node, SourceNode)]
+            node = SourceNode(
+                name="source",
+                at=place.at,
+                inputs=(),
+                schema=Schema.of(opened.schema),
+                source=opened,
+                label=own_label(name, opened, taken),
+            )
+            return self._add(node)
+
+    def graph(self) -> Graph:
+        """The job as plain data, checked."""
+        nodes = labelled(self._nodes)
+        graph = Graph(name=self.name, nodes=nodes, dead_letters=self.dead_letters)
+        check(graph)
+        return graph
+
+    def explain(self, **settings: Any) -> str:
+        """The stages of the job and, for each function, the route it takes and why."""
+        return explained(self, settings)
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        limit: int | None = None,
+        timeout: Any = None,
+        progress: Any = None,
+        **settings: Any,
+    ) -> Result:
+        """Runs the job to its end in this process; settings are those of `plait.Settings`."""
+        from plait.run import run
+
+        return run(
+            self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
+        )
+
+    def _add(self, node: AnyNode) -> Stream:
+        self._nodes.append(node)
+        return Stream(self, len(self._nodes) - 1)
+
+    def _absorb(self, other: Job) -> None:
+        """Takes over the nodes of a job without a name; its streams find them by `_merged`."""
+        offset = len(self._nodes)
+        for node in other._nodes:
+            inputs = tuple(given + offset for given in node.inputs)
+            self._nodes.append(replace(node, inputs=inputs))
+        other._nodes.clear()
+        other._merged = (self, offset)
+
+
+class Stream(Running["Stream"]):
+    """Records of one schema, in order. Made by `plait.stream`, `Job.source` and its own methods."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self._made_in = job
+        self._made_as = number
+
+    def __repr__(self) -> str:
+        return f"Stream({self.schema}) made by {self._node}"
+
+    @property
+    def job(self) -> Job:
+        """The job that this stream belongs to."""
+        return self._found()[0]
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the stream."""
+        return self._node.schema
+
+    @property
+    def _number(self) -> int:
+        return self._found()[1]
+
+    @property
+    def _node(self) -> AnyNode:
+        job, number = self._found()
+        return job._nodes[number]
+
+    def _found(self) -> tuple[Job, int]:
+        job, number = self._made_in, self._made_as
+        while job._merged is not None:
+            job, offset = job._merged
+            number += offset
+        return job, number
+
+    def _over(self) -> Over:
+        return Over(number=self._number, schema=self.schema)
+
+    def _made(self, node: AnyNode) -> Stream:
+        return self.job._add(node)
+
+    def filter(self, predicate: Any, *, on_error: OnError = "fail") -> Stream:
+        """The records for which an expression, or a function of the record, is true."""
+        with Place("filter") as place:
+            return self._filter(place, predicate, on_error)
+
+    def branch(self, predicate: Any) -> tuple[Stream, Stream]:
+        """Two streams: the records for which the predicate is true, and all others."""
+        with Place("branch") as place:
+            if callable(predicate):
+                matched = self._filter(place, predicate, "fail")
+                return matched, self._filter(place, functions.Negated(predicate), "fail")
+            matched = self._filter(place, predicate, "fail")
+            return matched, self._filter(place, ~predicate.fill_null(False), "fail")
+
+    def map(self, function: Any, *, schema: Any = None, on_error: OnError = "fail") -> Stream:
+        """Each record replaced by what a function returns.
+
+        The output's schema is `schema=`, or the return annotation (a dataclass, or a type such as
+        `int` for the one column "value"), or the input's.
+        """
+        with Place("map") as place:
+            functions.check_call(function, ("record",))
+            out = functions.map_schema(function, self.schema, schema)
+            return self._call(place, "map", function, out, on_error)
+
+    def flat_map(self, function: Any, *, schema: Any = None, on_error: OnError = "fail") -> Stream:
+        """Each record replaced by all that a function returns or yields; none is fine."""
+        with Place("flat_map") as place:
+            functions.check_call(function, ("record",))
+            out = functions.flat_map_schema(function, self.schema, schema)
+            return self._call(place, "flat_map", function, out, on_error)
+
+    def map_batches(
+        self, function: Any, *, schema: Any = None, on_error: OnError = "fail"
+    ) -> Stream:
+        """Arrow in, Arrow out: a function of a `pyarrow.Table` of many records at once."""
+        with Place("map_batches") as place:
+            functions.check_call(function, ("table",))
+            out = self.schema if schema is None else Schema.of(schema)
+            return self._call(place, "batches", function, out, on_error)
+
+    def with_columns(
+        self, *, schema: Any = None, on_error: OnError = "fail", **columns: Any
+    ) -> Stream:
+        """Columns added or replaced by expressions, or by functions whose parameters are columns.
+
+        All of them see the record as it came in. A function's column has the type of its return
+        annotation, or of `schema={"name": type}`, or of the column it replaces, or else `object`.
+        """
+        with Place("with_columns") as place:
+            return self._with_columns(place, columns, schema, on_error)
+
+    def select(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> Stream:
+        """Only these columns, by name or as expressions: `select("id", total=col("a") * 2)`.
+
+        A string is always the name of a column: `select(auction="id")` renames.
+        """
+        with Place("select") as place:
+            return self._project(place, projections.select(self.schema, columns, named), on_error)
+
+    def drop(self, *names: str) -> Stream:
+        """All columns but these."""
+        with Place("drop") as place:
+            return self._project(place, projections.drop(self.schema, names), "fail")
+
+    def rename(self, **new: str) -> Stream:
+        """Columns under new names: `rename(new="old")`."""
+        with Place("rename") as place:
+            return self._project(place, projections.rename(self.schema, new), "fail")
+
+    def key_by(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> KeyedStream:
+        """Records with equal values in these columns share a state; `named` computes key columns.
+
+        A NaN cannot be a key; null is a key of its own.
+        """
+        with Place("key_by") as place:
+            names = [key_name(column) for column in columns]
+            stream = self._with_columns(place, named, None, on_error) if named else self
+            keys = checked_keys((*names, *named), stream.schema)
+            return KeyedStream(stream, keys, checked_policy(on_error))
+
+    def union(self, *others: Stream) -> Stream:
+        """This stream and others of the same columns as one."""
+        with Place("union") as place:
+            return united(place, (self, *others))
+
+    def sink(self, sink: Sink, name: str | None = None) -> Stream:
+        """Sends the records to a sink. Returns this stream, so that it can go on or be `run`.
+
+        `name` is the sink's name in `Result.outputs`.
+        """
+        with Place("sink") as place:
+            checked_sink(sink)
+            taken = [node.label for node in self.job._nodes if isinstance(node, SinkNode)]
+            node = SinkNode(
+                name="sink",
+                at=place.at,
+                inputs=(self._number,),
+                schema=self.schema,
+                sink=sink,
+                label=own_label(name, sink, taken),
+            )
+            self._made(node)
+            return self
+
+    def run(self, **settings: Any) -> Result:
+        """Runs the whole job of this stream to its sinks; arguments as of `Job.run`."""
+        return self.job.run(**settings)
+
+    def to_arrow(self, **settings: Any) -> Any:
+        """Runs what makes this stream and gives its records as a `pyarrow.Table`."""
+        with Place("to_arrow") as place:
+            alone = self._alone(place, None)
+        return alone.run(**settings).outputs[COLLECTED]
+
+    def collect(self, **settings: Any) -> list[Any]:
+        """Runs what makes this stream and gives its records as a list."""
+        from plait.records import records_of
+
+        with Place("collect") as place:
+            alone = self._alone(place, None)
+        table = alone.run(**settings).outputs[COLLECTED]
+        return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
+
+    def show(self, n: int = 10, **settings: Any) -> None:
+        """Runs what makes this stream until `n` records are there, and prints them as a table."""
+        from plait.sinks.text import format_table
+
+        with Place("show") as place:
+            if not isinstance(n, int) or n < 1:
+                raise JobError(f"n is {n!r}; it must be a whole number above 0")
+            alone = self._alone(place, n)
+        print(format_table(alone.run(**settings).outputs[COLLECTED], n, self.schema))
+
+    def explain(self, **settings: Any) -> str:
+        """The stages that make this stream and, for each function, the route it takes and why."""
+        with Place("explain") as place:
+            alone = self._alone(place, None)
+        return explained(alone, settings)
+
+    def _alone(self, place: Place, limit: int | None) -> Job:
+        """A job of what makes this stream and a sink that collects it; other sinks stay out."""
+        from plait.sinks.memory import Collect
+
+        nodes = labelled(self.job._nodes)
+        keep = upstream(nodes, self._number)
+        job = Job(self.job.name)
+        job._nodes.extend(cut_out(nodes, keep))
+        Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
+        job._nodes[-1] = replace(job._nodes[-1], name=place.name, at=place.at)
+        return job
+
+    def _filter(self, place: Place, predicate: Any, on_error: OnError) -> Stream:
+        if isinstance(predicate, Expr):
+            bound = bind(predicate, self.schema)
+            if bound.type is not Type.BOOL:
+                raise JobError(
+                    f"{text(predicate)} is {bound}, not a bool; compare it with something"
+                )
+            node = FilterNode(
+                name=place.name,
+                at=place.at,
+                inputs=(self._number,),
+                schema=self.schema,
+                on_error=checked_policy(on_error),
+                predicate=bound.expr,
+            )
+            return self._made(node)
+        if not callable(predicate):
+            hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
+            raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
+        functions.check_call(predicate, ("record",))
+        return self._call(place, "filter", predicate, self.schema, on_error)
+
+    def _call(
+        self,
+        place: Place,
+        mode: CallMode,
+        function: Callable[..., Any],
+        schema: Schema,
+        on_error: OnError,
+        columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
+    ) -> Stream:
+        node = CallNode(
+            name=place.name,
+            at=place.at,
+            inputs=(self._number,),
+            schema=schema,
+            on_error=checked_policy(on_error),
+            mode=mode,
+            function=function,
+            columns=columns,
+        )
+        return self._made(node)
+
+    def _project(self, place: Place, made: projections.Projection, on_error: OnError) -> Stream:
+        node = ProjectNode(
+            name=place.name,
+            at=place.at,
+            inputs=(self._number,),
+            schema=made.schema,
+            on_error=checked_policy(on_error),
+            columns=made.columns,
+        )
+        return self._made(node)
+
+    def _with_columns(
+        self, place: Place, columns: dict[str, Any], types: Any, on_error: OnError
+    ) -> Stream:
+        wanted = None if types is None else Schema.of(types)
+        calls, projection = projections.with_columns(self.schema, columns, wanted)
+        stream = self
+        if calls is not None:
+            first = calls.functions[0][1]
+            stream = stream._call(place, "columns", first, calls.schema, on_error, calls.functions)
+        return stream if projection is None else stream._project(place, projection, on_error)
+
+
+class KeyedStream(Running[Stream]):
+    """A stream whose records are told apart by key. Its methods give streams again."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...], on_error: OnError) -> None:
+        self._stream = stream
+        self._on_error = on_error
+        self.keys = keys
+
+    def __repr__(self) -> str:
+        return f"KeyedStream({self.schema}) by {', '.join(self.keys)}"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(Stream, name) and not name.startswith("_"):
+            raise AttributeError(
+                f"a keyed stream has no {name}; after key_by comes count, sum, aggregate, fold or"
+                f" stateful, and then {name}"
+            )
+        raise AttributeError(f"a keyed stream has no {name}")
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the records."""
+        return self._stream.schema
+
+    @property
+    def job(self) -> Job:
+        """The job that this stream belongs to."""
+        return self._stream.job
+
+    def _over(self) -> Over:
+        number, schema = self._stream._number, self.schema
+        return Over(number=number, schema=schema, keys=self.keys, on_error=self._on_error)
+
+    def _made(self, node: AnyNode) -> Stream:
+        return self._stream.job._add(node)
+
+
+COLLECTED = "collected"
+"""The label of the sink behind collect, show and to_arrow."""
+
+
+def stream(x: Any, name: str | None = None) -> Stream:
+    """A stream in a job of its own.
+
+    `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
+    values, an Arrow, pandas or polars table, or a source object.
+    """
+    job = Job("job")
+    job._nameless = True
+    return job.source(x, name)
+
+
+def union(*streams: Stream) -> Stream:
+    """Streams of the same columns as one, in the order of their records."""
+    with Place("union") as place:
+        return united(place, streams)
+
+
+def united(place: Place, streams: Sequence[Stream]) -> Stream:
+    if not streams:
+        raise JobError("give at least one stream")
+    for one in streams:
+        if not isinstance(one, Stream):
+            raise JobError(f"{one!r} is not a stream")
+    if len(streams) == 1:
+        return streams[0]
+    schema = union_schema([(one._node, one.schema) for one in streams])
+    job = streams[0].job
+    for one in streams[1:]:
+        job = same_job(job, one.job)
+    inputs: list[int] = []
+    for one in streams:
+        again = one._number in inputs
+        inputs.append(passed_on(place, one)._number if again else one._number)
+    node = UnionNode(name="union", at=place.at, inputs=tuple(inputs), schema=schema)
+    return job._add(node)
+
+
+def passed_on(place: Place, one: Stream) -> Stream:
+    """The same records from a node of their own, so that a stream can meet itself."""
+    columns = [(name, col(name)) for name in one.schema.names]
+    return one._project(place, projections.projection(columns, one.schema), "fail")
+
+
+def same_job(one: Job, other: Job) -> Job:
+    """The job that holds both; a job without a name goes into the other one."""
+    if one is other:
+        return one
+    if other._nameless:
+        one._absorb(other)
+        return one
+    if one._nameless:
+        other._absorb(one)
+        return other
+    raise JobError(
+        f'the streams are of two jobs, "{one.name}" and "{other.name}";'
+        " make both sources in one job"
+    )
+
+
+def converted(source: Any) -> Any:
+    """The source object for whatever the user gave."""
+    from plait.sources.base import Source
+
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, Stream | KeyedStream | Job):
+        raise JobError(f"{source!r} is not a source; call its methods")
+    from plait.sources.convert import to_source
+
+    return to_source(source)
+
+
+def explained(job: Job, settings: dict[str, Any]) -> str:
+    from plait.config import Settings
+    from plait.explain import explain
+
+    return explain(job.graph(), Settings(**settings))

@@ -1,0 +1,162 @@
+"""Which columns an operator makes of a row: select, with_columns, rename, drop; pure functions.
+
+Every new column is computed from the row that came in, never from another new column, so the order
+in which a user writes them does not matter. The class of the records is kept as long as the columns
+are those of the class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import JobError
+from plait.expr import Expr, col, to_expr
+from plait.expr_text import text
+from plait.functions import column_field, parameters
+from plait.model import Field, Schema
+from plait.typing_rules import bind, known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Output columns and their schema."""
+
+    columns: tuple[tuple[str, Expr], ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Python functions of columns, and the schema of the row with their results."""
+
+    functions: tuple[tuple[str, Callable[..., Any]], ...]
+    schema: Schema
+
+
+def projection(columns: Sequence[tuple[str, Expr]], given: Schema) -> Projection:
+    """The columns bound to the schema of the input."""
+    bound: list[tuple[str, Expr]] = []
+    fields: list[Field] = []
+    for name, expr in columns:
+        checked = bind(expr, given)
+        if checked.type is None:
+            raise JobError(f'column "{name}": a null has no type; write lit(None).cast(int)')
+        bound.append((name, checked.expr))
+        fields.append(Field(name, checked.type, checked.nullable))
+    return Projection(columns=tuple(bound), schema=with_class(fields, given))
+
+
+def with_class(fields: Sequence[Field], given: Schema) -> Schema:
+    """A schema of these fields; its records are of the same class if they have the same columns."""
+    same = [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in given.fields]
+    return Schema(tuple(fields), given.record_class if same else None)
+
+
+def select(given: Schema, columns: Sequence[Any], named: Mapping[str, Any]) -> Projection:
+    """The columns in the order of the arguments; a string is the name of a column."""
+    chosen: list[tuple[str, Expr]] = []
+    for column in columns:
+        expr = col(column) if isinstance(column, str) else column
+        if not isinstance(expr, Expr):
+            raise JobError(f"{column!r} is neither the name of a column nor an expression")
+        if expr.op != "col":
+            raise JobError(f"{text(expr)} needs a name: select(name={text(expr)})")
+        chosen.append((expr.value, expr))
+    for name, column in named.items():
+        if callable(column):
+            raise JobError(f'"{name}" is a function; add it by with_columns({name}=...) first')
+        chosen.append((name, col(column) if isinstance(column, str) else to_expr(column)))
+    if not chosen:
+        raise JobError("no column is left; name at least one")
+    return projection(chosen, given)
+
+
+def drop(given: Schema, names: Sequence[str]) -> Projection:
+    """All columns but these."""
+    gone = {known(name, given) for name in names}
+    if not gone:
+        raise JobError("name the columns to drop")
+    if len(gone) == len(given):
+        raise JobError("no column would be left; keep at least one")
+    return projection([(name, col(name)) for name in given.names if name not in gone], given)
+
+
+def rename(given: Schema, new: Mapping[str, str]) -> Projection:
+    """Columns under new names, in place: rename(new="old")."""
+    if not new:
+        raise JobError('say which columns: rename(new="old")')
+    names = {known(old, given): name for name, old in new.items()}
+    if len(names) < len(new):
+        raise JobError("a column is renamed twice; to copy a column use with_columns")
+    return projection([(names.get(name, name), col(name)) for name in given.names], given)
+
+
+def with_columns(
+    given: Schema, columns: Mapping[str, Any], types: Schema | None
+) -> tuple[Calls | None, Projection | None]:
+    """Columns added or replaced: functions are called first, expressions are computed then.
+
+    When there are both, the functions' results wait under other names, so that they hide no column
+    which an expression reads.
+    """
+    if not columns:
+        raise JobError("name at least one column: with_columns(name=expression)")
+    functions: dict[str, Callable[..., Any]] = {}
+    exprs: dict[str, Expr] = {}
+    for name, value in columns.items():
+        if isinstance(value, str):
+            raise JobError(f'{name}="{value}": write col("{value}") or lit("{value}")')
+        if callable(value) and hasattr(value, "parameter_types"):
+            exprs[name] = value(*(col(column) for column in parameters(value, given)))
+        elif callable(value):
+            functions[name] = value
+        else:
+            exprs[name] = to_expr(value)
+    for name in types.names if types is not None else ():
+        if name not in functions:
+            raise JobError(f'schema= names "{name}", but no function makes that column')
+    if not functions:
+        return None, projection(merged(given.names, exprs), given)
+    if not exprs:
+        return calls(given, functions, {name: name for name in functions}, types), None
+    waiting = {name: free_name(name, (*given.names, *columns)) for name in functions}
+    called = calls(given, functions, waiting, types)
+    projection(merged(given.names, exprs), given)  # a mistake is told without the waiting names
+    final = {name: exprs[name] if name in exprs else col(waiting[name]) for name in columns}
+    done = projection(merged(given.names, final), called.schema)
+    return called, Projection(columns=done.columns, schema=with_class(done.schema.fields, given))
+
+
+def merged(names: Sequence[str], new: Mapping[str, Expr]) -> list[tuple[str, Expr]]:
+    """Old columns in their places, replaced where there is a new one; then the others."""
+    kept = [(name, new[name] if name in new else col(name)) for name in names]
+    return kept + [(name, expr) for name, expr in new.items() if name not in names]
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    candidate = f"{name}_new"
+    while candidate in taken:
+        candidate += "_"
+    return candidate
+
+
+def calls(
+    given: Schema,
+    functions: Mapping[str, Callable[..., Any]],
+    names: Mapping[str, str],
+    types: Schema | None,
+) -> Calls:
+    """The functions checked, and the row with their results under `names`."""
+    fields = {field.name: field for field in given.fields}
+    for name, function in functions.items():
+        parameters(function, given)
+        made = column_field(name, function, given, types)
+        fields[names[name]] = Field(names[name], made.type, made.nullable)
+    return Calls(
+        functions=tuple((names[name], function) for name, function in functions.items()),
+        schema=with_class(list(fields.values()), given),
+    )
