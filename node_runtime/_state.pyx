@@ -1,0 +1,152 @@
+"""The keyed state of all lanes of one operator, driven batch by batch by one thread.
+
+It binds the native headers as they are, so that their results can be compared with a model in Python.
+The engine has its own stage around the same headers; nothing of it goes through here.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime.native cimport Batch, Type
+
+
+cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
+    cpdef enum class AggregateKind(uint8_t):
+        Count
+        Sum
+        Min
+        Max
+        Mean
+        First
+        Last
+
+    cdef cppclass AggregateSpec:
+        AggregateKind kind
+        int input
+        Type type
+        cbool nullable
+
+    cdef cppclass KeyedPlan:
+        KeyedPlan() noexcept
+        unsigned lanes() noexcept
+        unsigned bin_bits
+        unsigned lane_bits
+        uint64_t fingerprint
+        @staticmethod
+        KeyedPlan make(vector[int], vector[Type], const vector[AggregateSpec]&, unsigned,
+                       unsigned) except +
+
+    cdef cppclass SplitBatch:
+        SplitBatch() noexcept
+
+    cdef cppclass KeyedState:
+        KeyedState(const KeyedPlan&, unsigned) except +
+        void process(const Batch&, SplitBatch&, unsigned) except +
+        uint64_t key_count() noexcept
+        size_t byte_size() noexcept
+        vector[uint8_t] copy_bin(uint32_t) except +
+        vector[uint8_t] take_bin(uint32_t) except +
+        string put_bin(const uint8_t*, size_t) except +
+
+    void split(const KeyedPlan&, const Batch&, SplitBatch&) except +
+    void merge(const KeyedPlan&, const Batch&, SplitBatch&, Batch&) except +
+    void nan_key_rows(const KeyedPlan&, const Batch&, vector[uint32_t]&) except +
+
+
+cdef extern from "plait/split.hpp" namespace "plait::split_detail" nogil:
+    void hash_rows(const KeyedPlan&, const Batch&, SplitBatch&, uint64_t*) except +
+
+
+KINDS = ("count", "sum", "min", "max", "mean", "first", "last")
+
+
+cdef bytes as_bytes(const vector[uint8_t]& data):
+    return PyBytes_FromStringAndSize(<const char*>data.data(), data.size())
+
+
+cdef class KeyedStates:
+    """One state a lane. `keys` are (column, type), `aggregates` (kind, column or None, type, nullable)."""
+
+    cdef KeyedPlan plan
+    cdef vector[KeyedState*] states
+
+    def __init__(self, keys, aggregates, *, unsigned bin_bits, unsigned lane_bits):
+        cdef vector[int] columns
+        cdef vector[Type] types
+        cdef vector[AggregateSpec] specs
+        cdef AggregateSpec spec
+        cdef unsigned lane
+        for column, kind in keys:
+            columns.push_back(column)
+            types.push_back(<Type><int>kind.code)
+        for name, column, kind, nullable in aggregates:
+            spec.kind = <AggregateKind><int>KINDS.index(name)
+            spec.input = -1 if column is None else column
+            spec.type = <Type><int>kind.code
+            spec.nullable = nullable
+            specs.push_back(spec)
+        self.plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits)
+        for lane in range(self.plan.lanes()):
+            self.states.push_back(new KeyedState(self.plan, lane))
+
+    def __dealloc__(self):
+        for state in self.states:
+            del state
+
+    def process(self, NativeBatch batch, lanes=None):
+        """The results of one batch. `lanes` is the order in which the lanes take their turns."""
+        cdef SplitBatch parts
+        cdef NativeBatch out = NativeBatch()
+        cdef unsigned lane
+        split(self.plan, batch.batch, parts)
+        for lane in range(self.plan.lanes()) if lanes is None else lanes:
+            self.states[lane].process(batch.batch, parts, lane)
+        merge(self.plan, batch.batch, parts, out.batch)
+        return out
+
+    def hashes(self, NativeBatch batch):
+        """The key hash of each row."""
+        cdef SplitBatch parts
+        cdef vector[uint64_t] out
+        out.resize(batch.batch.length)
+        hash_rows(self.plan, batch.batch, parts, out.data())
+        return list(out)
+
+    def nan_key_rows(self, NativeBatch batch):
+        cdef vector[uint32_t] rows
+        nan_key_rows(self.plan, batch.batch, rows)
+        return list(rows)
+
+    cdef KeyedState* of_bin(self, uint32_t bin) except NULL:
+        if bin >> self.plan.bin_bits:
+            raise ValueError(f"there is no bin {bin}")
+        return self.states[bin >> (self.plan.bin_bits - self.plan.lane_bits)]
+
+    def take_bin(self, uint32_t bin):
+        return as_bytes(self.of_bin(bin).take_bin(bin))
+
+    def copy_bin(self, uint32_t bin):
+        return as_bytes(self.of_bin(bin).copy_bin(bin))
+
+    def put_bin(self, uint32_t bin, bytes data):
+        """Gives the bytes to the lane of `bin`; ValueError says why they were refused."""
+        cdef string reason = self.of_bin(bin).put_bin(
+            <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if reason.size():
+            raise ValueError(reason.decode())
+
+    def key_count(self):
+        cdef uint64_t n = 0
+        for state in self.states:
+            n += state.key_count()
+        return n
+
+    def byte_size(self):
+        cdef size_t n = 0
+        for state in self.states:
+            n += state.byte_size()
+        return n
