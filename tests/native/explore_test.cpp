@@ -2,6 +2,7 @@
 //
 // A failure prints the scenario and the seed; `explore_test 1 <seed>` repeats it.
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "explored_atomics.hpp"
 #include "explorer.hpp"
 #include "plait/hybrid_queue.hpp"
 #include "plait/locked_reorder_buffer.hpp"
@@ -220,6 +222,8 @@ constexpr Scenario kScenarios[] = {
 
 int main(int argc, char** argv) {
   using namespace plait::testing;
+  // A structure that finds itself broken aborts: say with which seed.
+  std::signal(SIGABRT, [](int) { fail("aborted", __FILE__, __LINE__); });
   const unsigned long seeds = argument(argc, argv, 2000);
   const unsigned long first = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
   for (const Scenario& scenario : kScenarios) {

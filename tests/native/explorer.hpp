@@ -11,15 +11,12 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "check.hpp"
-#include "plait/atomics.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -66,6 +63,21 @@ class Explorer {
     self.prepare(seed, bodies);
     while (self.running_ > 0) self.enter(self.pick());
     self.dispose();
+  }
+
+  // Which fiber is running; kMaxFibers when none is.
+  PLAIT_UNSEEN static std::size_t current() {
+    Explorer& self = instance();
+    return self.inside_ ? self.current_ : kMaxFibers;
+  }
+
+  // True in one of `bound` cases, by the seed.
+  PLAIT_UNSEEN static bool one_in(std::uint64_t bound) {
+    return instance().random_.below(bound) == 0;
+  }
+
+  PLAIT_UNSEEN static std::uint64_t below(std::uint64_t bound) {
+    return instance().random_.below(bound);
   }
 
   // A place where another fiber may take over; before each atomic operation.
@@ -245,56 +257,6 @@ class Explorer {
   std::uint64_t one_in_ = 1;
   bool by_priority_ = false;
   bool inside_ = false;
-};
-
-// The policy that asks the explorer before each operation; the operation itself is std::atomic's.
-struct ExploredAtomics : RealAtomics {
-  template <class T>
-  class Atomic {
-   public:
-    Atomic() = default;
-    explicit Atomic(T value) : value_(value) {}
-
-    T load(std::memory_order order) const {
-      Explorer::point();
-      return value_.load(order);
-    }
-    void store(T value, std::memory_order order) {
-      Explorer::point();
-      value_.store(value, order);
-    }
-    T exchange(T value, std::memory_order order) {
-      Explorer::point();
-      return value_.exchange(value, order);
-    }
-    T fetch_add(T value, std::memory_order order) {
-      Explorer::point();
-      return value_.fetch_add(value, order);
-    }
-    T fetch_sub(T value, std::memory_order order) {
-      Explorer::point();
-      return value_.fetch_sub(value, order);
-    }
-    bool compare_exchange_weak(T& expected, T desired, std::memory_order success,
-                               std::memory_order failure) {
-      Explorer::point();
-      return value_.compare_exchange_strong(expected, desired, success, failure);
-    }
-
-   private:
-    std::atomic<T> value_{};
-  };
-
-  class Mutex {
-   public:
-    void lock() {
-      while (locked_.exchange(true, std::memory_order_acquire)) Explorer::yield();
-    }
-    void unlock() { locked_.store(false, std::memory_order_release); }
-
-   private:
-    Atomic<bool> locked_;
-  };
 };
 
 }  // namespace plait::testing

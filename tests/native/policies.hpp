@@ -13,6 +13,9 @@ struct Seeded : Base {
 #ifdef PLAIT_BUG_RELAXED_PUBLISH
   static constexpr std::memory_order kPublish = std::memory_order_relaxed;
 #endif
+#ifdef PLAIT_BUG_SILENT_FLAG
+  static constexpr std::memory_order kRaiseFlag = std::memory_order_acquire;
+#endif
 #ifdef PLAIT_BUG_NO_RECHECK
   static constexpr bool kRecheck = false;
 #endif

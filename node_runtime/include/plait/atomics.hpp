@@ -2,7 +2,7 @@
 //
 // Every structure is a template over a policy, so that a test can put a scheduler behind each
 // atomic operation and explore interleavings of the very code that production runs. A policy has
-// `Atomic<T>` (the interface of std::atomic), `Mutex` (the interface of std::mutex) and the three
+// `Atomic<T>` (the interface of std::atomic), `Mutex` (the interface of std::mutex) and the
 // constants below. The constants exist for the tests of the tests: a policy that weakens one of
 // them must be caught by the sanitizer or by the explorer. Production code uses `RealAtomics` and
 // no other.
@@ -21,6 +21,10 @@ struct RealAtomics {
 
   // Order of the store that makes an item visible to its consumer.
   static constexpr std::memory_order kPublish = std::memory_order_release;
+
+  // Order of the exchange that raises the reorder buffer's flag: its release half tells the holder
+  // of the flag what was added (acquire and release are both needed).
+  static constexpr std::memory_order kRaiseFlag = std::memory_order_acq_rel;
 
   // Look again after the reorder buffer's flag is cleared (Fig. 4, lines 39-42).
   static constexpr bool kRecheck = true;

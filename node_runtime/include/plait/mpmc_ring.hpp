@@ -72,7 +72,7 @@ class MpmcRing {
       } else if (head_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed,
                                              std::memory_order_relaxed)) {
         item = std::move(cell.item);
-        // Release pairs with the acquire in try_push and can_push: the cell has been emptied.
+        // Release pairs with the acquire in try_push: the cell has been emptied.
         cell.sequence.store(position + mask_ + 1, std::memory_order_release);
         return true;
       }
@@ -82,8 +82,8 @@ class MpmcRing {
   // Whether the next try_push will succeed. Holds only while the caller is the sole producer.
   [[nodiscard]] bool can_push() const {
     const std::uint64_t position = tail_.load(std::memory_order_relaxed);
-    // Acquire pairs with the release in try_pop: the cell has been emptied.
-    return cells_[position & mask_].sequence.load(std::memory_order_acquire) == position;
+    // Relaxed: the try_push that follows acquires the emptied cell itself.
+    return cells_[position & mask_].sequence.load(std::memory_order_relaxed) == position;
   }
 
   // Exact when nobody pushes or pops meanwhile; never above the capacity.

@@ -13,7 +13,8 @@
 // null slot. Each serial must be added on every path (an item without rows if there is nothing to
 // send): a serial left out stops the buffer for ever. The buffer does not own the items.
 // Downstream full: `send` returns false; the item stays at the head and nobody is told when there
-// is room again. Call send_pending then; `ready` says whether there is something to send.
+// is room again. A single call of send_pending at that moment is not enough, since it may meet the
+// flag of the very worker that is being refused: poll, and call it as long as `ready` holds.
 // Paper: Fig. 4 and theorem 3.1, with a loop in place of the recursion.
 #pragma once
 
@@ -58,14 +59,15 @@ class ReorderBuffer {
       // Both exchanges of flag_ are read-modify-writes, so they form one chain in which each
       // synchronises with the next. If this one finds the flag set, the holder's clearing exchange
       // comes later in the chain and acquires what we released here: our item in its slot.
-      if (flag_.exchange(true, std::memory_order_acq_rel)) return;
+      if (flag_.exchange(true, Policy::kRaiseFlag)) return;
       const Drained end = drain(send);
       // Release pairs with the acquire of the next holder's exchange (next_ and all that `send`
       // wrote); the acquire pairs with the release of those who found the flag set meanwhile.
       flag_.exchange(false, std::memory_order_acq_rel);
       if (end.refused || !Policy::kRecheck) return;
-      // Acquire pairs with the release in try_add.
-      if (slots_[end.next & mask_].load(std::memory_order_acquire) == nullptr) return;
+      // Relaxed: the exchange above has acquired the item if its worker met our flag; drain
+      // acquires its content.
+      if (slots_[end.next & mask_].load(std::memory_order_relaxed) == nullptr) return;
     }
   }
 
