@@ -1,7 +1,8 @@
 """Running aggregates of one key, in the plainest Python: feed a value, read the result.
 
-A null is never fed, except to the count of rows. Sums start at zero and add in the order of the
-records; sums of ints wrap around; means add floats. min and max keep the first of equal values.
+A null is never fed, except to the count of rows. Sums start with the first value (so that -0.0
+alone stays) and add in the order of the records; sums of ints wrap around; means add floats. min
+and max keep the first of equal values.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ class Running:
         self.seen += 1
         match self.kind:
             case "sum":
-                zero: int | float = 0 if self.type is Type.INT64 else 0.0
-                total = (zero if self.value is None else self.value) + value
+                total = value if self.value is None else self.value + value
                 self.value = wrap(total) if self.type is Type.INT64 else total
             case "mean":
-                self.value = (0.0 if self.value is None else self.value) + float(value)
+                self.value = float(value) if self.value is None else self.value + float(value)
             case "min" | "max":
                 if self.value is None or is_nan(self.value) or self.beats(value):
                     self.value = value

@@ -74,11 +74,10 @@ def refuse() -> bool:
 
 def time_to_text(us: int) -> str:
     year, month, day = civil(us)
-    if not 1 <= year <= 9999:
-        raise ValueError
     second, micro = divmod(us % DAY_US, 1_000_000)
     clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{micro:06d}"
-    return f"{year:04d}-{month:02d}-{day:02d}T{clock}Z"
+    sign = "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{clock}Z"
 
 
 CASTS: dict[tuple[Type, Type], Callable[[Any], Any]] = {

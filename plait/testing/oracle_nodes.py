@@ -69,7 +69,9 @@ def called(function: Callable[..., Any], *args: Any) -> Any:
     """What the user's function returns; whatever it raises is a fault of this record."""
     try:
         return function(*args)
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         raise Fault(f"{type(error).__name__}: {error}") from error
 
 

@@ -218,7 +218,7 @@ def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
 def test_aggregates_at_the_edges() -> None:
     nan = math.nan
     assert aggregated("sum", "int64?", [2**63 - 1, 1]) == [2**63 - 1, -(2**63)]
-    assert str(aggregated("sum", "float64?", [-0.0])) == "[0.0]"
+    assert str(aggregated("sum", "float64?", [-0.0, 0.0])) == "[-0.0, 0.0]"
     assert str(aggregated("min", "float64?", [nan, 3.0, nan, 1.0])) == "[nan, 3.0, 3.0, 1.0]"
     assert str(aggregated("max", "float64?", [nan, -0.0, 0.0])) == "[nan, -0.0, -0.0]"
     assert aggregated("min", "string?", ["\U00010000", None, "\uffff"])[1:] == [

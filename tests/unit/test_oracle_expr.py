@@ -199,6 +199,8 @@ CASTS: list[tuple[Any, Type, Any]] = [
     (NOON, Type.STRING, "2024-02-29T12:34:56.000789Z"),
     (OLD, Type.STRING, "1969-12-31T23:59:59.999999Z"),
     ("x", Type.STRING, "x"),
+    (ex("cast", INT64_MAX, value=Type.TIMESTAMP), Type.STRING, "294247-01-10T04:00:54.775807Z"),
+    (ex("cast", INT64_MIN, value=Type.TIMESTAMP), Type.STRING, "-290308-12-21T19:59:05.224192Z"),
 ]
 
 

@@ -1,0 +1,24 @@
+"""For tests of jobs: tables as text, the sequential run as the judge, a clock moved by hand.
+
+from plait.testing import check, table
+"""
+
+from __future__ import annotations
+
+from plait.testing.check import assert_same, check
+from plait.testing.clock import Capture, Feed, VirtualClock
+from plait.testing.oracle import OracleResult, sequential
+from plait.testing.tables import Rows, format_rows, table
+
+__all__ = [
+    "Capture",
+    "Feed",
+    "OracleResult",
+    "Rows",
+    "VirtualClock",
+    "assert_same",
+    "check",
+    "format_rows",
+    "sequential",
+    "table",
+]

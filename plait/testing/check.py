@@ -1,0 +1,287 @@
+"""The engine against the sequential run: same rows, same order, bit for bit, whatever the workers.
+
+`check` is for tests of a user's own jobs. `assert_same` compares everything that a run reports: the
+outputs, the account and its law, the counts of each operator, dead letters, and the failure.
+
+    def test_totals():
+        check(totals_of, table('''
+            auction | price
+            1       | 10
+            1       | 20
+        '''), expect=table('''
+            auction | total
+            1       | 10
+            1       | 30
+        '''))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import JobError, RecordError
+from plait.graph import Graph, SinkNode, SourceNode
+from plait.model import Schema, Type
+from plait.testing.clock import Capture
+from plait.testing.difference import same_row, same_value, story
+from plait.testing.oracle import OracleResult, sequential
+from plait.testing.oracle_values import held_from_arrow, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plait.graph import AnyNode
+    from plait.result import DeadLetter, Result
+    from plait.testing.tables import Rows
+
+Row = tuple[Any, ...]
+RETURNED = "returned"
+"""The label of the sink behind the stream that a builder returned."""
+KEPT_LETTERS = 10_000
+"""A result keeps so many dead letters."""
+
+
+def check(
+    build: Callable[..., Any],
+    given: Any,
+    *,
+    expect: Rows | None = None,
+    workers: Iterable[int] = (1, 2, 4),
+    **settings: Any,
+) -> None:
+    """Runs a job on a table with each number of workers; all must give what the plain loop gives.
+
+    Args:
+        build: takes the stream of the table and returns a stream, or a job with its sinks.
+        given: a table, or several (a tuple of tables: `build` gets as many streams).
+        expect: what the only output must be.
+        settings: as those of `plait.run`.
+    """
+    graph, sink = graph_of(build, given)
+    for count in workers:
+        assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
+
+
+def graph_of(build: Callable[..., Any], given: Any) -> tuple[Graph, str | None]:
+    """The graph of the job that `build` makes, and the label of the returned stream's sink."""
+    from plait.job import Job, Stream
+
+    job = Job("check")
+    tables = given if isinstance(given, tuple) else (given,)
+    built = build(*(job.source(one) for one in tables))
+    if isinstance(built, Stream):
+        built.sink(Capture(), name=RETURNED)
+        return built.job.graph(), RETURNED
+    if not isinstance(built, Job):
+        raise JobError(f"{build!r} must return a stream or a job, not {built!r}")
+    return built.graph(), None
+
+
+def assert_same(
+    graph: Graph,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    expect: Rows | None = None,
+    expect_at: str | None = None,
+) -> OracleResult:
+    """Runs a graph in the engine and in the oracle and compares all that both report.
+
+    The sinks are replaced by ones that keep what they get. Sources are read twice. With the setting
+    order="key" the rows of an output are compared without their order. `expect` is what the sink
+    with the label `expect_at`, or the only sink, must get.
+    """
+    from plait.run import run
+
+    given = dict(settings or {})
+    title = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "default settings"
+    captured, sinks = capturing(graph)
+    result: Result | None = None
+    failure: RecordError | None = None
+    try:
+        result = run(captured, **given)
+    except RecordError as error:
+        failure = error
+    wanted = sequential(
+        graph,
+        epoch_records=given.get("epoch_records", 4096),
+        cuts=result.cuts if result is not None and is_live(graph) else None,
+        limit=given.get("limit"),
+    )
+    outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
+    if given.get("order") == "key":
+        outputs = {label: in_any_order(rows) for label, rows in outputs.items()}
+        wanted = dataclasses.replace(
+            wanted, beyond={label: in_any_order(rows) for label, rows in wanted.beyond.items()}
+        )
+    compare_failure(title, failure, wanted)
+    compare_outputs(title, outputs, wanted, failure)
+    compare_closing(title, sinks, failure)
+    if expect is not None:
+        compare_expected(title, outputs, wanted, expect, expect_at)
+    if result is not None:
+        compare_accounts(title, result, wanted)
+        compare_letters(title, result.dead_letters, wanted.dead_letters)
+    return wanted
+
+
+def capturing(graph: Graph) -> tuple[Graph, dict[str, Capture]]:
+    """The graph with a capturing sink in place of each of its own."""
+    sinks: dict[str, Capture] = {}
+    nodes: list[AnyNode] = []
+    for node in graph.nodes:
+        if isinstance(node, SinkNode):
+            sinks[node.label] = Capture(node.label)
+            nodes.append(dataclasses.replace(node, sink=sinks[node.label]))
+        else:
+            nodes.append(node)
+    letters = None if graph.dead_letters is None else Capture("dead-letters")
+    return dataclasses.replace(graph, nodes=tuple(nodes), dead_letters=letters), sinks
+
+
+def is_live(graph: Graph) -> bool:
+    """Whether the epochs of a run depend on time, so that only its own cuts repeat it."""
+    sources = [node.source for node in graph.nodes if isinstance(node, SourceNode)]
+    return not all(s.bounded and getattr(s, "rate_per_s", None) is None for s in sources)
+
+
+def rows_of(sink: Capture, schema: Schema) -> list[Row]:
+    rows: list[Row] = []
+    for batch in sink.batches:
+        if batch.num_rows == 0:
+            raise AssertionError(f"sink {sink.label} was given an empty batch")
+        if batch.schema != schema.to_arrow():
+            raise AssertionError(f"sink {sink.label} was given {batch.schema}, not {schema}")
+        rows += [shown(row, schema) for row in held_from_arrow(batch, schema)]
+    return rows
+
+
+def in_any_order(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def place(failure: RecordError) -> tuple[str, str, str, int]:
+    return failure.operator, failure.at, failure.source, failure.row
+
+
+def compare_failure(title: str, failure: RecordError | None, wanted: OracleResult) -> None:
+    """A failure must be one that ended a sink of the plain loop, with the same record."""
+    if failure is None and wanted.failure is None:
+        return
+    if failure is None:
+        raise AssertionError(f"{title}: ran to its end, but should fail with\n{wanted.failure}")
+    ends = {place(end): end for end in wanted.ends.values()}
+    if place(failure) not in ends:
+        right_places = " or ".join(map(str, ends)) or "no failure"
+        raise AssertionError(
+            f"{title}: failed at {place(failure)}, should be {right_places}\n{failure}"
+        )
+    right = ends[place(failure)]
+    if not same_record(failure.record, right.record):
+        raise AssertionError(f"{title}: failed with {failure.record!r}, not {right.record!r}")
+
+
+def compare_outputs(
+    title: str,
+    outputs: Mapping[str, list[Row]],
+    wanted: OracleResult,
+    failure: RecordError | None,
+) -> None:
+    """Outputs are equal; after a failure those of other paths are a prefix of what is right."""
+    if set(outputs) != set(wanted.beyond):
+        raise AssertionError(f"{title}: sinks {sorted(outputs)}, not {sorted(wanted.beyond)}")
+    for label, rows in outputs.items():
+        right = wanted.beyond[label]
+        end = wanted.ends.get(label)
+        on_the_path = end is not None and failure is not None and place(end) == place(failure)
+        if failure is not None and not on_the_path:
+            right = right[: len(rows)]
+        told = story(f"{title}: sink {label}", wanted.schemas[label], rows, right, "sequential")
+        if told:
+            raise AssertionError(told)
+
+
+def compare_closing(title: str, sinks: Mapping[str, Capture], failure: RecordError | None) -> None:
+    right = "close" if failure is None else "abort"
+    for label, sink in sinks.items():
+        if sink.ended != right:
+            raise AssertionError(f"{title}: sink {label} got {sink.ended or 'no end'}, not {right}")
+
+
+def compare_expected(
+    title: str,
+    outputs: Mapping[str, list[Row]],
+    wanted: OracleResult,
+    expect: Rows,
+    label: str | None,
+) -> None:
+    if label is None and len(outputs) != 1:
+        raise JobError(f"expect= needs a job with one sink, this one has {len(outputs)}")
+    label = next(iter(outputs)) if label is None else label
+    rows = outputs[label]
+    schema = wanted.schemas[label]
+    if expect.schema.names != schema.names:
+        names = ", ".join(schema.names)
+        raise AssertionError(f"{title}: columns {names}, expected {', '.join(expect.schema.names)}")
+    told = story(f"{title}: output", schema, rows, fitted(expect, schema), "expected")
+    if told:
+        raise AssertionError(told)
+
+
+def fitted(expect: Rows, schema: Schema) -> list[Row]:
+    """The expected rows with ints as floats where the output has floats: 10 may stand for 10.0."""
+
+    def fit(value: Any, kind: Type) -> Any:
+        return float(value) if kind is Type.FLOAT64 and type(value) is int else value
+
+    return [tuple(fit(v, f.type) for v, f in zip(row, schema, strict=True)) for row in expect]
+
+
+def compare_accounts(title: str, result: Result, wanted: OracleResult) -> None:
+    if result.account.difference != 0:
+        raise AssertionError(
+            f"{title}: {result.account.difference} records went missing: {result.account}"
+        )
+    if result.account != wanted.account:
+        raise AssertionError(f"{title}: {result.account}\n  should be: {wanted.account}")
+    got = {counts.node: counts for counts in result.operators}
+    for counts in wanted.operators:
+        if got.get(counts.node) != counts:
+            raise AssertionError(f"{title}: {got.get(counts.node)}\n  should be: {counts}")
+    if len(got) != len(wanted.operators):
+        raise AssertionError(
+            f"{title}: counts of {len(got)} operators, not {len(wanted.operators)}"
+        )
+
+
+def compare_letters(title: str, got: Sequence[DeadLetter], wanted: Sequence[DeadLetter]) -> None:
+    """Dead letters of each operator in order. The words of an error may differ, not its absence."""
+    right = wanted[:KEPT_LETTERS]
+    if len(got) != len(right):
+        raise AssertionError(f"{title}: {len(got)} dead letters, should be {len(right)}")
+    if len(wanted) > KEPT_LETTERS:
+        return  # which ones were kept of several operators is not defined
+    pairs = zip(by_operator(got), by_operator(right), strict=True)
+    for ours, theirs in pairs:
+        same = (ours.operator, ours.at, ours.source, ours.row) == (
+            theirs.operator,
+            theirs.at,
+            theirs.source,
+            theirs.row,
+        )
+        if not same or not same_record(ours.record, theirs.record) or not ours.error:
+            raise AssertionError(f"{title}: dead letter {ours}\n  should be: {theirs}")
+
+
+def by_operator(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    return sorted(letters, key=lambda letter: (letter.at, letter.operator))
+
+
+def same_record(a: Any, b: Any) -> bool:
+    """Records of the same class with the same values, bit for bit."""
+    if type(a) is not type(b):
+        return False
+    if not dataclasses.is_dataclass(a):
+        return same_value(a, b)
+    names = [field.name for field in dataclasses.fields(a)]
+    return same_row([getattr(a, n) for n in names], [getattr(b, n) for n in names])

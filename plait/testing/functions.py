@@ -1,0 +1,107 @@
+"""Plain functions for random jobs: deterministic, picklable, some of them failing on some records.
+
+What they do to a record depends only on its values, by a checksum of their `repr`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def checksum(value: Any) -> int:
+    return zlib.crc32(repr(value).encode("utf-8", "backslashreplace"))
+
+
+@dataclass(frozen=True, slots=True)
+class OfColumn:
+    """A function of a record that looks at one column. One in `failing` values raises; 0: none."""
+
+    column: str
+    failing: int = 0
+
+    def number(self, record: Any) -> int:
+        found = checksum(getattr(record, self.column))
+        if self.failing and found % self.failing == 0:
+            raise ValueError(f"{self.column} has the checksum {found}")
+        return found
+
+
+class Changed(OfColumn):
+    """map: the column with another value of its type."""
+
+    def __call__(self, record: Any) -> Any:
+        self.number(record)
+        value = getattr(record, self.column)
+        return dataclasses.replace(record, **{self.column: changed(value)})
+
+
+class Kept(OfColumn):
+    """filter: two of three values."""
+
+    def __call__(self, record: Any) -> Any:
+        return self.number(record) % 3
+
+
+class Repeated(OfColumn):
+    """flat_map: the record none to three times, the last one changed."""
+
+    def __call__(self, record: Any) -> Iterator[Any]:
+        number = self.number(record)
+        for i in range(number % 4):
+            value = getattr(record, self.column)
+            yield dataclasses.replace(record, **{self.column: changed(value)}) if i else record
+        if self.failing and number % self.failing == 1:
+            raise ValueError("failed after the last")
+
+
+class Numbered(OfColumn):
+    """fold: a checksum of all that was seen, as an int."""
+
+    def __call__(self, state: Any, record: Any) -> Any:
+        return (state * 31 + self.number(record)) % 1_000_003
+
+
+class Listed(OfColumn):
+    """fold: the last three checksums, a value that changes in place; nothing fails."""
+
+    def __call__(self, state: Any, record: Any) -> Any:
+        state.append(checksum(getattr(record, self.column)))
+        del state[:-3]
+        return state
+
+
+class Alternating(OfColumn):
+    """stateful: every second record of a key, and every third value."""
+
+    def __call__(self, state: Any, record: Any) -> Any:
+        number = self.number(record)
+        return state + 1, record if state % 2 == 0 or number % 3 == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Halved:
+    """map_batches: the first half of the batch."""
+
+    def __call__(self, table: Any) -> Any:
+        return table.slice(0, (table.num_rows + 1) // 2)
+
+
+def changed(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value // 2 + 1
+        case float():
+            return value * 0.5
+        case str():
+            return value[:100] + "é"
+        case bytes():
+            return value[::-1]
+    return value
