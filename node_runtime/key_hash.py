@@ -1,9 +1,10 @@
 """The canonical typed hash of a key, in plain Python: the twin of `key_hash.hpp`.
 
-A key's bin is the top bits of this hash, on every node and in every language, so it may never change: bins
-that were written once must still find their keys. `1`, `1.0` and `True` hash apart, `-0.0` is `0.0`, NaN is no
-key, and a null is a key of its own. One fixed-width column: a multiplication, one to one; one string or
-bytes column: XXH64 of its bytes; several columns: XXH64 of their encoding; no column: 0.
+A key's bin is the top bits of this hash, on every node and in every language, so it may never
+change: bins that were written once must still find their keys. `1`, `1.0` and `True` hash apart,
+`-0.0` is `0.0`, NaN is no key, and a null is a key of its own. One fixed-width column: a
+multiplication, one to one; one string or bytes column: XXH64 of its bytes; several columns: XXH64
+of their encoding; no column: 0.
 
     >>> bin_of((7,), (Type.INT64,), 10)
     334
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.model import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -87,7 +90,7 @@ def xxh64(data: bytes, seed: int = 0) -> int:
 
 
 def fixed_bits(value: Any, kind: Type) -> int:
-    """The 64 bits that stand for a value of a fixed-width type. A timestamp may come as microseconds."""
+    """The 64 bits of a value of a fixed-width type. A timestamp may come as microseconds."""
     match kind:
         case Type.FLOAT64:
             if value != value:

@@ -1,0 +1,31 @@
+"""The keyed state as a native program: plain, and under the address and undefined-behaviour checks."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("variant", ["plain", "address"])
+def test_state_program(variant: str) -> None:
+    built = subprocess.run(
+        [sys.executable, str(HERE / "native_build.py"), f"state_test:{variant}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seed = random.SystemRandom().randrange(2**32)
+    rows = 60_000 if variant == "plain" else 15_000
+    done = subprocess.run(
+        [built.stdout.split()[-1], str(rows), str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, f"seed {seed}: {done.stderr}"

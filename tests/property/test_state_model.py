@@ -1,0 +1,218 @@
+"""The native keyed state against a dict of running aggregates in Python.
+
+Any key columns, any aggregates, any number of lanes and bins; between batches bins are copied, or
+taken out and put back, also into a state with another number of lanes. The results must be those
+of the model, row by row, and floats bit by bit.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.model import Field, Schema, Type
+from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._state import KINDS, KeyedStates
+from plait.node_runtime.key_hash import bin_of
+from plait.testing.oracle_aggregates import Running
+
+KEY_TYPES = (Type.INT64, Type.FLOAT64, Type.BOOL, Type.STRING, Type.BYTES, Type.TIMESTAMP)
+NUMBERS = (Type.INT64, Type.FLOAT64)
+
+Row = tuple[Any, ...]
+Spec = tuple[str, int | None, Type, bool]
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def moment(microseconds: int) -> datetime.datetime:
+    return EPOCH + datetime.timedelta(microseconds=microseconds)
+
+
+VALUES: dict[Type, st.SearchStrategy[Any]] = {
+    Type.INT64: st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)),
+    Type.FLOAT64: st.one_of(st.sampled_from([0.0, -0.0, 1.0, math.inf, math.nan]), st.floats()),
+    Type.BOOL: st.booleans(),
+    Type.STRING: st.one_of(st.sampled_from(["", "a", "ab", "é"]), st.text(max_size=40)),
+    Type.BYTES: st.one_of(st.sampled_from([b"", b"\0", b"a"]), st.binary(max_size=40)),
+    Type.TIMESTAMP: st.integers(-(10**9), 10**15).map(moment),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    schema: Schema
+    keys: tuple[int, ...]
+    specs: tuple[Spec, ...]
+    batches: tuple[tuple[Row, ...], ...]
+    bin_bits: int
+    lane_bits: int
+
+    def key(self, row: Row) -> Row:
+        """-0.0 and 0.0 are one key."""
+        return tuple(row[k] + 0.0 if isinstance(row[k], float) else row[k] for k in self.keys)
+
+    def types(self) -> tuple[Type, ...]:
+        return tuple(self.schema.fields[k].type for k in self.keys)
+
+    def states(self, lane_bits: int) -> KeyedStates:
+        keys = [(k, self.schema.fields[k].type) for k in self.keys]
+        return KeyedStates(keys, self.specs, bin_bits=self.bin_bits, lane_bits=lane_bits)
+
+    def result_schema(self) -> Schema:
+        kinds = [result_type(kind, over) for kind, _, over, _ in self.specs]
+        results = [Field(f"r{i}", kind, nullable=True) for i, kind in enumerate(kinds)]
+        return Schema((*(self.schema.fields[k] for k in self.keys), *results))
+
+
+def result_type(kind: str, over: Type) -> Type:
+    return {"count": Type.INT64, "mean": Type.FLOAT64}.get(kind, over)
+
+
+def specs_over(fields: list[Field]) -> st.SearchStrategy[Spec]:
+    rows: Spec = ("count", None, Type.INT64, False)
+    found = [rows]
+    for column, field in enumerate(fields):
+        for kind in KINDS:
+            if kind not in ("sum", "mean") or field.type in NUMBERS:
+                found.append((kind, column, field.type, field.nullable))
+    return st.sampled_from(found)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    kinds = st.sampled_from(KEY_TYPES)
+    key_kinds = draw(st.lists(kinds, max_size=3))
+    value_kinds = draw(st.lists(kinds, min_size=1, max_size=3))
+    fields = [
+        Field(f"c{i}", kind, nullable=draw(st.booleans()))
+        for i, kind in enumerate(key_kinds + value_kinds)
+    ]
+    pools = []
+    for i, field in enumerate(fields):
+        values = VALUES[field.type]
+        if i < len(key_kinds):
+            not_nan = values.filter(lambda v: v == v)
+            # Few different keys, so that they meet; or many, so that tables grow.
+            several = draw(st.sampled_from([4, 4, 60]))
+            values = st.sampled_from(draw(st.lists(not_nan, min_size=1, max_size=several)))
+        pools.append(st.one_of(st.none(), values) if field.nullable else values)
+    bin_bits = draw(st.integers(0, 7))
+    return Case(
+        schema=Schema(tuple(fields)),
+        keys=tuple(range(len(key_kinds))),
+        specs=tuple(draw(st.lists(specs_over(fields), min_size=1, max_size=4))),
+        batches=tuple(
+            tuple(batch)
+            for batch in draw(st.lists(st.lists(st.tuples(*pools), max_size=70), max_size=4))
+        ),
+        bin_bits=bin_bits,
+        lane_bits=draw(st.integers(0, min(3, bin_bits))),
+    )
+
+
+def native(rows: tuple[Row, ...], schema: Schema) -> NativeBatch:
+    arrow = schema.to_arrow()
+    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(arrow)]
+    return NativeBatch.from_arrow(pa.RecordBatch.from_arrays(columns, schema=arrow), schema)
+
+
+def rows_of(batch: NativeBatch, schema: Schema) -> list[Row]:
+    arrow = batch.to_arrow(schema)
+    arrow.validate(full=True)
+    columns = [column.to_pylist() for column in arrow.columns]
+    return [tuple(column[i] for column in columns) for i in range(arrow.num_rows)]
+
+
+def exact(row: Row) -> Row:
+    """Floats by their bits, every NaN alike."""
+    return tuple(
+        ("nan" if math.isnan(v) else struct.pack("<d", v)) if isinstance(v, float) else v
+        for v in row
+    )
+
+
+Model = dict[Row, list[Running]]
+
+
+def expected(case: Case, model: Model, rows: tuple[Row, ...]) -> list[Row]:
+    out = []
+    for row in rows:
+        running = model.setdefault(
+            case.key(row),
+            [Running(kind=kind, type=over) for kind, _, over, _ in case.specs],
+        )
+        for state, (_, column, _, _) in zip(running, case.specs, strict=True):
+            if column is None or row[column] is not None:
+                state.feed(row[column] if column is not None else None)
+        out.append((*(row[k] for k in case.keys), *(state.result() for state in running)))
+    return out
+
+
+def move_all(case: Case, source: KeyedStates, target: KeyedStates) -> None:
+    for bin in range(2**case.bin_bits):
+        copied = source.copy_bin(bin)
+        assert source.take_bin(bin) == copied
+        target.put_bin(bin, copied)
+    assert source.key_count() == 0
+
+
+@given(case=cases(), data=st.data())
+def test_results_are_those_of_a_dict(case: Case, data: st.DataObject) -> None:
+    states, model = case.states(case.lane_bits), Model()
+    schema = case.result_schema()
+    for rows in case.batches:
+        batch = native(rows, case.schema)
+        assert states.nan_key_rows(batch) == []
+        lanes = data.draw(st.permutations(range(2**case.lane_bits)))
+        got = rows_of(states.process(batch, lanes), schema)
+        assert [exact(row) for row in got] == [exact(row) for row in expected(case, model, rows)]
+        assert states.key_count() == len(model)
+        match data.draw(st.sampled_from(["stay", "bin", "all"])):
+            case "bin":
+                bin = data.draw(st.integers(0, 2**case.bin_bits - 1))
+                there = sum(bin_of(key, case.types(), case.bin_bits) == bin for key in model)
+                taken = states.take_bin(bin)
+                assert states.key_count() == len(model) - there
+                states.put_bin(bin, taken)
+            case "all":
+                lane_bits = data.draw(st.integers(0, min(3, case.bin_bits)))
+                moved = case.states(lane_bits)
+                move_all(case, states, moved)
+                states = moved
+                case = Case(
+                    schema=case.schema,
+                    keys=case.keys,
+                    specs=case.specs,
+                    batches=case.batches,
+                    bin_bits=case.bin_bits,
+                    lane_bits=lane_bits,
+                )
+
+
+@given(case=cases(), data=st.data())
+def test_damaged_bytes_change_nothing(case: Case, data: st.DataObject) -> None:
+    states = case.states(case.lane_bits)
+    for rows in case.batches:
+        states.process(native(rows, case.schema))
+    bin = data.draw(st.integers(0, 2**case.bin_bits - 1))
+    taken = states.take_bin(bin)
+    keys = states.key_count()
+    at = data.draw(st.integers(0, len(taken) - 1))
+    flipped = taken[:at] + bytes([taken[at] ^ data.draw(st.integers(1, 255))]) + taken[at + 1 :]
+    for wrong in (flipped, taken[:at], taken + b"\0"):
+        try:
+            states.put_bin(bin, wrong)
+        except ValueError:
+            assert states.key_count() == keys
+        else:
+            raise AssertionError(f"{len(wrong)} damaged bytes were accepted")
+    states.put_bin(bin, taken)
+    assert states.copy_bin(bin).startswith(taken[:40])
