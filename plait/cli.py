@@ -1,0 +1,199 @@
+"""The command line: `plait run`, `plait explain`, `plait --version`.
+
+Errors that plait raises on purpose are one message on stderr and exit status 1, without a
+traceback; an exception in the user's file shows the user's own frames. Ctrl-C ends with 130 and
+tells what was done until then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait import __version__
+from plait.config import Settings
+from plait.errors import Interrupted, JobError, PlaitError, TimedOut
+from plait.load import LoadError, load_job
+from plait.progress import ProgressLine, format_result, result_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.result import Result
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+OWN_OPTIONS = ("workers", "limit", "timeout_s")
+"""Settings with an option of their own."""
+
+EXAMPLES = """\
+examples:
+  plait run carts.py                     run the job in carts.py on every core
+  plait run carts.py:night --workers 2   one of several jobs, on two threads
+  plait run carts.py --limit 1000        only the first 1,000 records of each source
+  plait explain carts.py                 the stages of the job and the route of each function
+"""
+RUN_EXAMPLES = """\
+examples:
+  plait run carts.py --timeout 30s
+  plait run carts.py --json > result.json
+  plait run carts.py --set epoch_records=1024 --set order=key
+
+FILE holds one plait.Job, or one stream, at its top level; with several, name one after a colon.
+A stream without a sink is printed.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status."""
+    given = parser().parse_args(arguments)
+    try:
+        if given.command == "explain":
+            print(load_job(given.job).explain(**settings_of(given.set)))
+            return OK
+        return run_command(given)
+    except LoadError as error:
+        tell(load_error_text(error))
+    except PlaitError as error:
+        tell(error_text(error))
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as head, has gone
+        sys.stdout = None
+    return FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(
+        prog="plait",
+        description="A stream processor for Python: many cores, one order.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.add_argument("--version", action="version", version=f"plait {__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="run a job to its end in this process",
+        epilog=RUN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("--workers", type=int, metavar="N", help="threads (default: every core)")
+    run.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
+    run.add_argument("--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or seconds")
+    run.add_argument("--scheduler", metavar="NAME", help="ct (default), et, lp or qst")
+    run.add_argument("--json", action="store_true", help="print the result as JSON")
+    explain = commands.add_parser(
+        "explain",
+        help="show how a job would run",
+        epilog="example:\n  plait explain carts.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for command in (run, explain):
+        command.add_argument("job", metavar="FILE[:JOB]", help="a Python file, and a job in it")
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="any other setting of plait.Settings; may be given several times",
+        )
+    return whole
+
+
+def run_command(given: argparse.Namespace) -> int:
+    settings = settings_of(given.set)
+    if given.scheduler is not None:
+        settings["scheduler"] = given.scheduler
+    timeout = timeout_of(given.timeout)
+    job = load_job(given.job)
+    progress = ProgressLine(sys.stderr)
+    try:
+        result = job.run(
+            workers=given.workers,
+            limit=given.limit,
+            timeout=timeout,
+            progress=progress,
+            **settings,
+        )
+    except Interrupted as error:
+        progress.done()
+        if error.result is not None:
+            show(error.result, given.json)
+        tell(error_text(error))
+        return FAILED if isinstance(error, TimedOut) else INTERRUPTED
+    finally:
+        progress.done()
+    show(result, given.json)
+    return OK
+
+
+def show(result: Result, as_json: bool) -> None:
+    print(json.dumps(result_facts(result), indent=2) if as_json else format_result(result))
+
+
+def timeout_of(text: str | None) -> str | None:
+    """A duration; a bare number is seconds here, as the help says."""
+    if text is None:
+        return None
+    return f"{text}s" if re.fullmatch(r"\d+(\.\d+)?", text) else text
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """The settings of NAME=VALUE texts."""
+    known = [f.name for f in dataclasses.fields(Settings) if f.name not in OWN_OPTIONS]
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise JobError(f"--set {pair}: write NAME=VALUE")
+        if name in OWN_OPTIONS:
+            raise JobError(f"--set {name}: use --{name.removesuffix('_s')}")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+            raise JobError(f"--set {name}: no such setting; {hint}")
+        settings[name] = value_of_text(value)
+    return settings
+
+
+def value_of_text(text: str) -> int | str | None:
+    """A whole number, none, or a word; what a setting may be is checked by Settings."""
+    if text.lower() == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def tell(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def error_text(error: PlaitError) -> str:
+    return f"plait: {type(error).__name__}: {error}"
+
+
+def load_error_text(failed: LoadError) -> str:
+    """What the user's file raised: a message for plait's errors, else the user's lines."""
+    error = failed.error
+    if isinstance(error, PlaitError):
+        return error_text(error)
+    ours = str(Path(__file__).resolve().parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ours, "<frozen importlib"))
+    ]
+    lines = [f"plait: {failed.path} could not be loaded"]
+    lines += [line.rstrip("\n") for line in traceback.format_list(frames)]
+    lines += [line.rstrip("\n") for line in traceback.format_exception_only(error)]
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Finds the job in a Python file: `FILE`, or `FILE:name` where there are several.
+
+The file is loaded as a module under its own name, with its folder first on the path, as `python
+FILE` would have it, but `__name__` is not "__main__": a guarded `job.run()` in it does not run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from plait.errors import JobError
+from plait.graph import SinkNode
+from plait.job import Job, KeyedStream, Stream
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+Found = TypeVar("Found")
+
+
+class LoadError(Exception):
+    """The user's file raised; `error` is what."""
+
+    def __init__(self, path: Path, error: BaseException) -> None:
+        super().__init__(str(path))
+        self.path = path
+        self.error = error
+
+
+def load_job(given: str) -> Job:
+    """The job that `FILE[:name]` names, ready to run."""
+    path, name = split(given)
+    module = load_module(path)
+    found = named(module, name, path) if name else only(module, path)
+    return found if isinstance(found, Job) else job_of(found)
+
+
+def split(given: str) -> tuple[Path, str]:
+    """The path and the name after its last colon; a path may have colons itself."""
+    if Path(given).exists():
+        return Path(given), ""
+    path, _, name = given.rpartition(":")
+    if path and name.isidentifier():
+        return Path(path), name
+    return Path(given), ""
+
+
+def load_module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise JobError(f"no file {path}")
+    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "plait_job"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise JobError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look their classes up by it
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise LoadError(path, error) from None
+    return module
+
+
+def named(module: ModuleType, name: str, path: Path) -> Job | Stream:
+    found = getattr(module, name, None)
+    if isinstance(found, Job | Stream):
+        return found
+    have = [key for key, value in vars(module).items() if isinstance(value, Job | Stream)]
+    if found is not None or hasattr(module, name):
+        kind = "a keyed stream" if isinstance(found, KeyedStream) else type(found).__name__
+        raise JobError(f"{name} in {path} is {kind}, not a job or a stream{listed(have)}")
+    close = difflib.get_close_matches(name, have, 1)
+    hint = f'; did you mean "{close[0]}"?' if close else listed(have)
+    raise JobError(f'{path} has no "{name}"{hint}')
+
+
+def listed(names: list[str]) -> str:
+    return f"; it has: {', '.join(names)}" if names else "; it has no job and no stream"
+
+
+def only(module: ModuleType, path: Path) -> Job | Stream:
+    """The one job of a module: a Job in it, or the job of its streams."""
+    values = [value for key, value in vars(module).items() if not key.startswith("__")]
+    jobs = unique([value for value in values if isinstance(value, Job)])
+    if not jobs:
+        jobs = unique([value.job for value in values if isinstance(value, Stream)])
+    if len(jobs) == 1:
+        streams = unique([v for v in values if isinstance(v, Stream) and v.job is jobs[0]])
+        return streams[0] if len(streams) == 1 and not has_sink(jobs[0]) else jobs[0]
+    names = [key for key, value in vars(module).items() if isinstance(value, Job | Stream)]
+    if not jobs:
+        raise JobError(f"{path} has no plait.Job and no stream at its top level")
+    raise JobError(f"{path} has {len(jobs)} jobs; name one: {path}:{names[0]}{listed(names)}")
+
+
+def unique(values: list[Found]) -> list[Found]:
+    return list({id(value): value for value in values}.values())
+
+
+def has_sink(job: Job) -> bool:
+    return any(isinstance(node, SinkNode) for node in job._nodes)
+
+
+def job_of(stream: Stream) -> Job:
+    """The job of a stream; when nothing in it has a sink, the stream is printed."""
+    from plait.sinks.memory import Print
+
+    if not has_sink(stream.job):
+        stream.sink(Print(), name="printed")
+    return stream.job
