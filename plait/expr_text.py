@@ -32,24 +32,31 @@ PREFIXES = {"neg": "-", "not": "~"}
 DEEPEST_TEXT = 8
 
 
-def text(expr: Expr, depth: int = 0) -> str:
-    """The expression as a user would write it; what lies very deep is left out."""
+def text(expr: Expr, depth: int = 0, tight: bool = False) -> str:
+    """The expression as a user would write it; what lies very deep is left out.
+
+    `tight` puts an operator in parentheses, because another one stands beside it.
+    """
     if depth > DEEPEST_TEXT:
         return "..."
-    args = [text(arg, depth + 1) for arg in expr.args]
+    inside = expr.op in SIGNS or expr.op in PREFIXES
+    args = [text(arg, depth + 1, inside or place == 0) for place, arg in enumerate(expr.args)]
     match expr.op:
         case "col":
             return f'col("{expr.value}")'
         case "lit":
             return repr(expr.value)
         case "when":
-            cases = zip(args[0::2], args[1::2], strict=False)
-            return f"{'.'.join(f'when({c}).then({v})' for c, v in cases)}.otherwise({args[-1]})"
+            args = [text(arg, depth + 1) for arg in expr.args]
+            cases = zip(args[0:-1:2], args[1::2], strict=True)
+            chain = ".".join(f"when({condition}).then({value})" for condition, value in cases)
+            return f"{chain}.otherwise({args[-1]})"
         case "call":
+            args = [text(arg, depth + 1) for arg in expr.args]
             return f"{getattr(expr.value, '__name__', 'function')}({', '.join(args)})"
         case op if op in SIGNS and len(args) == 2:
             inner = f"{args[0]} {SIGNS[op]} {args[1]}"
-            return f"({inner})" if depth else inner
+            return f"({inner})" if tight else inner
         case op if op in PREFIXES and len(args) == 1:
             return f"{PREFIXES[op]}{args[0]}"
         case op:

@@ -224,7 +224,9 @@ class Stream(Running["Stream"]):
         annotation, or of `schema={"name": type}`, or of the column it replaces, or else `object`.
         """
         with Place("with_columns") as place:
-            return self._with_columns(place, columns, schema, on_error)
+            types = None if schema is None else Schema.of(schema)
+            made = projections.with_columns(self.schema, columns, types)
+            return self._with_columns(place, made, on_error)
 
     def select(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> Stream:
         """Only these columns, by name or as expressions: `select("id", total=col("a") * 2)`.
@@ -251,9 +253,15 @@ class Stream(Running["Stream"]):
         """
         with Place("key_by") as place:
             names = [key_name(column) for column in columns]
-            stream = self._with_columns(place, named, None, on_error) if named else self
-            keys = checked_keys((*names, *named), stream.schema)
-            return KeyedStream(stream, keys, checked_policy(on_error))
+            policy = checked_policy(on_error)
+            if not named:
+                return KeyedStream(self, checked_keys(names, self.schema), policy)
+            calls, projection = projections.with_columns(self.schema, named, None)
+            made = projection or calls
+            assert made is not None
+            keys = checked_keys((*names, *named), made.schema)
+            stream = self._with_columns(place, (calls, projection), policy)
+            return KeyedStream(stream, keys, policy)
 
     def union(self, *others: Stream) -> Stream:
         """This stream and others of the same columns as one."""
@@ -381,10 +389,12 @@ class Stream(Running["Stream"]):
         return self._made(node)
 
     def _with_columns(
-        self, place: Place, columns: dict[str, Any], types: Any, on_error: OnError
+        self,
+        place: Place,
+        made: tuple[projections.Calls | None, projections.Projection | None],
+        on_error: OnError,
     ) -> Stream:
-        wanted = None if types is None else Schema.of(types)
-        calls, projection = projections.with_columns(self.schema, columns, wanted)
+        calls, projection = made
         stream = self
         if calls is not None:
             first = calls.functions[0][1]

@@ -1,11 +1,4 @@
-"""Where in the user's code an operator is being made, and that place in front of what goes wrong.
-
->>> with Place("filter"):
-...     raise JobError("no column")
-Traceback (most recent call last):
-...
-plait.errors.JobError: filter at <doctest plait.place[0]>:1: no column
-"""
+"""Where in the user's code an operator is made, and that place in front of what goes wrong."""
 
 from __future__ import annotations
 
