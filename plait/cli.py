@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from plait import __version__
 from plait.config import Settings
+from plait.durations import microseconds
 from plait.errors import Interrupted, JobError, PlaitError, TimedOut
 from plait.load import LoadError, load_job
-from plait.progress import ProgressLine, format_result, result_facts
+from plait.progress import format_result, result_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ RUN_EXAMPLES = """\
 examples:
   plait run carts.py --timeout 30s
   plait run carts.py --json > result.json
-  plait run carts.py --set epoch_records=1024 --set order=key
+  plait run carts.py --set epoch_records=1024 --set order=none
 
 FILE holds one plait.Job, or one stream, at its top level; with several, name one after a colon.
 A stream without a sink is printed.
@@ -114,23 +115,18 @@ def run_command(given: argparse.Namespace) -> int:
         settings["scheduler"] = given.scheduler
     timeout = timeout_of(given.timeout)
     job = load_job(given.job)
-    progress = ProgressLine(sys.stderr)
     try:
         result = job.run(
             workers=given.workers,
             limit=given.limit,
             timeout=timeout,
-            progress=progress,
             **settings,
         )
     except Interrupted as error:
-        progress.done()
         if error.result is not None:
             show(error.result, given.json)
         tell(error_text(error))
         return FAILED if isinstance(error, TimedOut) else INTERRUPTED
-    finally:
-        progress.done()
     show(result, given.json)
     return OK
 
@@ -139,16 +135,17 @@ def show(result: Result, as_json: bool) -> None:
     print(json.dumps(result_facts(result), indent=2) if as_json else format_result(result))
 
 
-def timeout_of(text: str | None) -> str | None:
-    """A duration; a bare number is seconds here, as the help says."""
+def timeout_of(text: str | None) -> float | None:
+    """The seconds of a duration; a bare number is seconds here, as the help says."""
     if text is None:
         return None
-    return f"{text}s" if re.fullmatch(r"\d+(\.\d+)?", text) else text
+    bare = re.fullmatch(r"\d+(\.\d+)?", text)
+    return microseconds(f"{text}s" if bare else text) / 1_000_000
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
     """The settings of NAME=VALUE texts."""
-    known = [f.name for f in dataclasses.fields(Settings) if f.name not in OWN_OPTIONS]
+    fields = {f.name: f for f in dataclasses.fields(Settings) if f.name not in OWN_OPTIONS}
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -156,17 +153,17 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
             raise JobError(f"--set {pair}: write NAME=VALUE")
         if name in OWN_OPTIONS:
             raise JobError(f"--set {name}: use --{name.removesuffix('_s')}")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(fields)}"
             raise JobError(f"--set {name}: no such setting; {hint}")
-        settings[name] = value_of_text(value)
+        settings[name] = value_of_text(value, may_be_none=fields[name].default is None)
     return settings
 
 
-def value_of_text(text: str) -> int | str | None:
-    """A whole number, none, or a word; what a setting may be is checked by Settings."""
-    if text.lower() == "none":
+def value_of_text(text: str, *, may_be_none: bool) -> int | str | None:
+    """A whole number or a word; what a setting may be is checked by Settings."""
+    if may_be_none and text.lower() == "none":
         return None
     try:
         return int(text)

@@ -30,7 +30,7 @@ PLAIN: dict[Type, frozenset[type]] = {
 
 
 def to_batch(
-    records: Sequence[Any], schema: Schema, *, first: int = 0, only_known: bool = False
+    records: Sequence[Any], schema: Schema, first: int = 0, *, only_known: bool = False
 ) -> Any:
     """A pyarrow RecordBatch of the records, which are numbered from `first` in errors.
 

@@ -176,6 +176,11 @@ def test_a_given_schema_chooses_columns() -> None:
     assert rows(Items([{"a": 1, "b": 2}], schema={"a": int})) == [{"a": 1}]
 
 
+def test_records_are_numbered_from_where_a_reader_is() -> None:
+    with pytest.raises(SourceError, match='record 4,097, column "a"'):
+        to_batch([{"a": 1}, {"a": "x"}], Schema.of({"a": int}), 4096)
+
+
 def test_a_key_that_is_no_name() -> None:
     with pytest.raises(SchemaError, match="keys must be column names"):
         infer([{1: 2}])
