@@ -11,7 +11,7 @@ from plait.errors import JobError
 Scheduler = Literal["ct", "et", "lp", "qst"]
 Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
-Order = Literal["total", "key"]
+Order = Literal["total", "none"]
 
 MAX_WORKERS = 64
 
@@ -31,7 +31,7 @@ class Settings:
     """How a keyed stage shares its work out: "lanes" is plait's own, the others are seed structures kept for comparison."""
     reorder: Reorder = "nonblocking"
     order: Order = "total"
-    """"total": as a sequential run. "key": records of one key in order, no more."""
+    """total: as a sequential run. none: state is updated in order, outputs leave when they are ready."""
     epoch_records: int = 4096
     """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when idle."""
     bin_bits: int = 10

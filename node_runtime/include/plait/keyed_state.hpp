@@ -66,6 +66,13 @@ class KeyedState {
     return bytes;
   }
 
+  // Whether the bin holds no key.
+  bool empty(uint32_t bin) {
+    bool none = !null_in(bin);
+    table().each_of_bin(bin, plan_.bin_bits, [&](uint64_t*) { none = false; });
+    return none;
+  }
+
   // Empty: the bin is in. Otherwise the reason, and nothing was changed.
   [[nodiscard]] std::string put_bin(const uint8_t* data, size_t size) {
     BinHeader h;
@@ -100,11 +107,6 @@ class KeyedState {
 
   bool null_in(uint32_t bin) const {
     return null_slot_[1] != 0 && top_bits(null_slot_[0], plan_.bin_bits) == bin;
-  }
-  bool empty(uint32_t bin) {
-    bool none = !null_in(bin);
-    table().each_of_bin(bin, plan_.bin_bits, [&](uint64_t*) { none = false; });
-    return none;
   }
   void drop_texts(uint64_t* slot) {
     for (int w : plan_.text_words) Blob::drop(slot[w]);

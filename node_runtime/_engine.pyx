@@ -1,0 +1,626 @@
+"""The native engine as a Python object: it is put together call by call, started, watched, and read.
+
+This module binds, holds references and takes or drops the interpreter's lock; stages, order and state are in the headers.
+Functions of the user run under the lock in whichever worker holds Python's turn; what they raise is kept here and named by number.
+"""
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime._kernels cimport NativeProgram, Program
+from plait.node_runtime.native cimport Batch, Type
+
+from plait.node_runtime._kernels import NativeProgram as ProgramType
+from plait.node_runtime.lower import error_text
+
+
+cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
+    cpdef enum class AggregateKind(uint8_t):
+        Count
+        Sum
+        Min
+        Max
+        Mean
+        First
+        Last
+
+    cdef cppclass AggregateSpec:
+        AggregateKind kind
+        int input
+        Type type
+        cbool nullable
+
+    cdef cppclass KeyedPlan:
+        KeyedPlan()
+        KeyedPlan(const KeyedPlan&)
+        @staticmethod
+        KeyedPlan make(vector[int] key_columns, vector[Type] key_types,
+                       const vector[AggregateSpec]& aggregates, unsigned bin_bits,
+                       unsigned lane_bits) except +ValueError
+
+
+cdef extern from "plait/events.hpp" namespace "plait" nogil:
+    cdef cppclass Letter:
+        uint32_t node
+        uint32_t source
+        uint64_t epoch
+        int64_t row
+        string message
+        int32_t code
+        int64_t handle
+        Batch record
+
+    cdef cppclass RowFailure:
+        uint32_t row
+        string message
+        int64_t handle
+
+    cdef cppclass Bin "plait::Control::Bin":
+        uint32_t node
+        uint32_t bin
+        string bytes
+
+    cpdef enum class ControlKind "plait::Control::Kind"(uint8_t):
+        Snapshot
+        Take
+        Put
+
+    cdef cppclass Control:
+        uint64_t epoch
+        ControlKind kind
+        uint32_t node
+        vector[uint32_t] bins
+        vector[Bin] put
+        vector[Bin] collected
+        vector[string] errors
+        vector[int64_t] positions
+        vector[int64_t] handles
+        void collect(Bin bin) except +
+        void refuse(string why) except +
+
+    cdef cppclass Counts:
+        pass
+
+
+cdef extern from "plait/builder.hpp" namespace "plait" nogil:
+    cdef cppclass StageLimits:
+        uint32_t batches
+        int64_t records
+        int64_t bytes
+        cbool locked_reorder
+        cbool ordered
+
+    cdef cppclass CallOutcome:
+        Batch out
+        cbool one_to_one
+        cbool whole
+        cbool batch_failed
+        vector[uint32_t] origin
+        vector[RowFailure] failures
+
+    cpdef enum class PolledKind "plait::Polled::Kind":
+        Rows
+        Wait
+        End
+        Failed
+
+    cdef cppclass Polled:
+        PolledKind kind
+        Batch batch
+        int64_t wait_ns
+        string message
+        int64_t handle
+
+    cdef cppclass Engine:
+        Engine(size_t nodes, size_t sources, unsigned workers, const string& scheduler,
+               double slice_ns) except +
+        void start() except +
+        void join() except +
+        void stop()
+        void abort()
+        cbool finished()
+        cbool wait(int64_t timeout_ns)
+        cbool schedule(shared_ptr[Control] control) except +
+        cbool wait_control(Control& control, int64_t timeout_ns)
+        int64_t read()
+
+    cdef cppclass Builder:
+        Builder(Engine& engine)
+        StageLimits limits
+        int64_t epoch_records
+        int64_t limit
+        void filter(uint32_t node, int on_error, shared_ptr[Program] predicate) except +
+        void project(uint32_t node, int on_error, cbool hidden)
+        void item(shared_ptr[Program] program, uint32_t index) except +
+        void end_project() except +
+        void call(uint32_t node, int on_error,
+                  void (*function)(void*, const Batch&, CallOutcome&) noexcept,
+                  void* context, vector[Type] types) except +
+        void keyed(uint32_t node, int on_error, shared_ptr[KeyedPlan] plan) except +
+        uint32_t parallel_stage(const string& name, cbool python) except +
+        uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
+                             unsigned workers) except +
+        uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
+                             void* context) except +
+        uint32_t union_stage(const string& name, uint32_t node,
+                             vector[vector[uint32_t]] carries) except +
+        uint32_t sink_stage(const string& name, uint32_t node,
+                            cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept,
+                            void* context, cbool keep, int64_t most) except +
+        uint32_t table_source(const string& name, uint32_t node, uint32_t source,
+                              vector[Batch] chunks, const vector[Type]& types,
+                              double rate) except +
+        uint32_t rate_source(const string& name, uint32_t node, uint32_t source,
+                             const vector[Type]& types, double rate, int64_t total,
+                             int64_t start_us, int64_t first, cbool paced) except +
+        uint32_t outside_source(const string& name, uint32_t node, uint32_t source,
+                                const vector[Type]& types,
+                                void (*poll)(void*, int64_t, Polled&) noexcept,
+                                int64_t (*position)(void*) noexcept, void* context) except +
+        void connect(uint32_t before, uint32_t to, uint32_t input) except +
+        void last_node(uint32_t stage, uint32_t node)
+
+    const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
+
+
+cdef extern from *:
+    """
+    #include "plait/builder.hpp"
+    namespace plait {
+    inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
+      const Counts& c = e.shared.counts[node];
+      auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
+      return {get(c.in), get(c.out), get(c.filtered), get(c.skipped), get(c.dead_lettered),
+              get(c.made), get(c.copied)};
+    }
+    inline std::vector<int64_t> stage_stats(const Engine& e, size_t stage) {
+      const StageStats& s = e.stages()[stage]->stats;
+      return {s.records_in.load(), s.records_out.load(), s.busy_ns.load(), s.blocked.load(),
+              s.waiting_records.load()};
+    }
+    inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
+      return e.sources()[source]->cuts;
+    }
+    inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double>& percents) {
+      Histogram all;
+      e.latency(all);
+      std::vector<int64_t> out;
+      for (double p : percents) out.push_back(int64_t(all.percentile(p)));
+      out.push_back(int64_t(all.max()));
+      return out;
+    }
+    inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
+    inline std::vector<Letter> take_letters(Engine& e) {
+      std::lock_guard<std::mutex> hold(e.shared.end_lock);
+      return std::exchange(e.shared.letters, {});
+    }
+    inline bool error_of(Engine& e, Letter& out) {
+      std::lock_guard<std::mutex> hold(e.shared.end_lock);
+      if (e.shared.error) out = *e.shared.error;
+      return e.shared.error != nullptr;
+    }
+    }
+    """
+    vector[int64_t] counts_of "plait::counts_of"(const Engine&, size_t) except + nogil
+    vector[int64_t] stage_stats "plait::stage_stats"(const Engine&, size_t) except + nogil
+    vector[int64_t] cuts_of "plait::cuts_of"(const Engine&, size_t) except + nogil
+    vector[int64_t] latency_of "plait::latency_of"(const Engine&, const vector[double]&) except + nogil
+    int64_t delivered_of "plait::delivered_of"(const Engine&) nogil
+    vector[Letter] take_letters "plait::take_letters"(Engine&) except + nogil
+    cbool error_of "plait::error_of"(Engine&, Letter&) except + nogil
+
+
+cdef vector[Type] types_of(schema):
+    cdef vector[Type] types
+    for field in schema:
+        types.push_back(<Type><int>field.type.code)
+    return types
+
+
+cdef object text_of(object error):
+    return f"{type(error).__name__}: {error}"
+
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() noexcept
+
+
+cdef extern from "Python.h":
+    int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* error) noexcept
+
+
+cdef class Outside:
+    """A Python function that the engine calls, and the list where it leaves what it raised."""
+
+    cdef object function
+    cdef object other
+    cdef list raised
+    cdef list turn  # the thread that runs Python code now; one worker at a time does
+    cdef bint whole
+
+    cdef int64_t keep(self, error):
+        self.raised.append(error)
+        return len(self.raised) - 1
+
+
+cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) noexcept with gil:
+    """Gives a batch to `function(native_batch) -> (out, origin or None, [(row, exception)])`."""
+    cdef Outside outside = <Outside>context
+    cdef NativeBatch given = NativeBatch()
+    cdef NativeBatch out
+    cdef RowFailure failure
+    given.batch = batch
+    outcome.whole = outside.whole
+    outside.turn[0] = PyThread_get_thread_ident()
+    try:
+        made, origin, failures = outside.function(given)
+        out = made
+        outcome.out.columns = out.batch.columns
+        outcome.out.length = out.batch.length
+        if origin is None:
+            outcome.one_to_one = True
+        elif not outside.whole:
+            for row in origin:
+                outcome.origin.push_back(<uint32_t>row)
+        for row, error in failures:
+            failure.row = row
+            failure.message = described(error).encode()
+            failure.handle = outside.keep(error)
+            outcome.failures.push_back(failure)
+        outcome.batch_failed = outside.whole and len(failures) > 0
+    except BaseException as error:
+        failure.row = 0
+        failure.message = text_of(error).encode("utf-8", "replace")
+        failure.handle = outside.keep(error)
+        outcome.failures.clear()
+        outcome.failures.push_back(failure)
+        outcome.batch_failed = True
+        outcome.whole = True
+    outside.turn[0] = 0
+
+
+def described(error):
+    """What a failure says: the words of a check of ours, or type and words of an exception of the user's."""
+    return str(error) if getattr(error, "plain", False) else text_of(error)
+
+
+cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil:
+    """Asks `function(max_rows)`: a NativeBatch, a number of seconds to wait, or None at the end."""
+    cdef Outside outside = <Outside>context
+    cdef NativeBatch batch
+    outside.turn[0] = PyThread_get_thread_ident()
+    try:
+        answer = outside.function(max_rows)
+        if answer is None:
+            out.kind = PolledKind.End
+        elif isinstance(answer, NativeBatch):
+            batch = answer
+            out.kind = PolledKind.Rows
+            out.batch.columns = batch.batch.columns
+            out.batch.length = batch.batch.length
+        else:
+            out.kind = PolledKind.Wait
+            out.wait_ns = <int64_t>(max(answer, 0.0) * 1e9)
+    except BaseException as error:
+        out.kind = PolledKind.Failed
+        out.message = text_of(error).encode("utf-8", "replace")
+        out.handle = outside.keep(error)
+    outside.turn[0] = 0
+
+
+cdef int64_t position_outside(void* context) noexcept with gil:
+    cdef Outside outside = <Outside>context
+    try:
+        return outside.keep(outside.other())
+    except BaseException as error:
+        return outside.keep(error)
+
+
+cdef cbool write_outside(void* context, const Batch& batch, string& message,
+                         int64_t& handle) noexcept with gil:
+    cdef Outside outside = <Outside>context
+    cdef NativeBatch given = NativeBatch()
+    given.batch = batch
+    outside.turn[0] = PyThread_get_thread_ident()
+    try:
+        outside.function(given)
+        return True
+    except BaseException as error:
+        (&message)[0] = text_of(error).encode("utf-8", "replace")
+        (&handle)[0] = outside.keep(error)
+        return False
+    finally:
+        outside.turn[0] = 0
+
+
+cdef void control_outside(void* context, Control& control) noexcept with gil:
+    """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin."""
+    cdef Outside outside = <Outside>context
+    cdef uint32_t node = outside.other.node
+    cdef size_t i
+    cdef Bin bin
+    try:
+        if control.kind == ControlKind.Put:
+            for i in range(control.put.size()):
+                if control.put[i].node == node:
+                    outside.other.put_bin(<bytes>control.put[i].bytes)
+            return
+        if control.kind == ControlKind.Take:
+            if control.node != node:
+                return
+            wanted = [(b, outside.other.take_bin(b)) for b in control.bins]
+        else:
+            wanted = [(b, outside.other.copy_bin(b)) for b in outside.other.bins()]
+        for number, data in wanted:
+            bin.node = node
+            bin.bin = number
+            bin.bytes = data
+            control.collect(bin)
+    except BaseException as error:
+        control.refuse(text_of(error).encode("utf-8", "replace"))
+
+
+cdef class ControlItem:
+    """A control item on its way through a running engine."""
+
+    cdef shared_ptr[Control] control
+
+    @property
+    def epoch(self):
+        return self.control.get().epoch
+
+    def bins(self):
+        """(operator, bin, bytes) of every bin that was collected."""
+        cdef size_t i
+        cdef Control* c = self.control.get()
+        return [(c.collected[i].node, c.collected[i].bin, <bytes>c.collected[i].bytes)
+                for i in range(c.collected.size())]
+
+    def errors(self):
+        cdef size_t i
+        return [self.control.get().errors[i].decode() for i in range(self.control.get().errors.size())]
+
+    def positions(self):
+        """(rows emitted, number of the reader's own position or -1) of every source."""
+        return list(zip(self.control.get().positions, self.control.get().handles, strict=True))
+
+
+cdef class NativeEngine:
+    """One job's stages and workers."""
+
+    cdef unique_ptr[Engine] engine
+    cdef unique_ptr[Builder] builder
+    cdef list outsides
+    cdef list turn
+    cdef readonly list raised
+    cdef unsigned workers
+
+    def __cinit__(self, size_t nodes, size_t sources, unsigned workers, str scheduler,
+                  double slice_ns, uint32_t batches, int64_t records, int64_t size_bytes,
+                  bint locked, bint ordered, int64_t epoch_records, int64_t limit):
+        self.engine.reset(new Engine(nodes, sources, workers, scheduler.encode(), slice_ns))
+        self.builder.reset(new Builder(self.engine.get()[0]))
+        self.builder.get().limits.batches = batches
+        self.builder.get().limits.records = records
+        self.builder.get().limits.bytes = size_bytes
+        self.builder.get().limits.locked_reorder = locked
+        self.builder.get().limits.ordered = ordered
+        self.builder.get().epoch_records = epoch_records
+        self.builder.get().limit = limit
+        self.outsides = []
+        self.turn = [0]
+        self.raised = []
+        self.workers = workers
+
+    def __dealloc__(self):
+        with nogil:
+            self.engine.reset()
+
+    cdef void* hold(self, function, other=None, bint whole=False):
+        cdef Outside outside = Outside()
+        outside.function = function
+        outside.other = other
+        outside.raised = self.raised
+        outside.turn = self.turn
+        outside.whole = whole
+        self.outsides.append(outside)
+        return <void*>outside
+
+    def filter(self, uint32_t node, int on_error, NativeProgram program not None):
+        self.builder.get().filter(node, on_error, program.program)
+
+    def project(self, uint32_t node, int on_error, list items, bint hidden=False):
+        """`items`: a NativeProgram, or the number of an input column that is passed on as it is."""
+        cdef shared_ptr[Program] none
+        self.builder.get().project(node, on_error, hidden)
+        for item in items:
+            if isinstance(item, ProgramType):
+                self.builder.get().item((<NativeProgram>item).program, 0)
+            else:
+                self.builder.get().item(none, item)
+        self.builder.get().end_project()
+
+    def call(self, uint32_t node, int on_error, function, schema, bint whole):
+        self.builder.get().call(node, on_error, call_outside, self.hold(function, None, whole),
+                                types_of(schema))
+
+    def keyed(self, uint32_t node, int on_error, list keys, list aggregates, unsigned bin_bits,
+              unsigned lane_bits):
+        """`keys`: (column, Type); `aggregates`: (kind, column or -1, Type, nullable)."""
+        cdef vector[int] columns
+        cdef vector[Type] types
+        cdef vector[AggregateSpec] specs
+        cdef AggregateSpec spec
+        for column, kind in keys:
+            columns.push_back(column)
+            types.push_back(<Type><int>kind.code)
+        for name, column, kind, nullable in aggregates:
+            spec.kind = <AggregateKind><int>KINDS[name]
+            spec.input = column
+            spec.type = <Type><int>kind.code
+            spec.nullable = nullable
+            specs.push_back(spec)
+        cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits)
+        self.builder.get().keyed(node, on_error, make_shared[KeyedPlan](plan))
+
+    def parallel_stage(self, str name, bint python):
+        return self.builder.get().parallel_stage(name.encode(), python)
+
+    def keyed_stage(self, str name, uint32_t lanes, int queue):
+        return self.builder.get().keyed_stage(name.encode(), lanes, queue, self.workers)
+
+    def state_stage(self, str name, state):
+        return self.builder.get().state_stage(name.encode(), control_outside,
+                                              self.hold(None, state))
+
+    def union_stage(self, str name, uint32_t node, list carries):
+        cdef vector[vector[uint32_t]] sources
+        for numbers in carries:
+            sources.push_back(numbers)
+        return self.builder.get().union_stage(name.encode(), node, sources)
+
+    def sink_stage(self, str name, uint32_t node, write, bint keep, int64_t most):
+        if write is None:
+            return self.builder.get().sink_stage(name.encode(), node, NULL, NULL, keep, most)
+        return self.builder.get().sink_stage(name.encode(), node, write_outside,
+                                             self.hold(write), False, most)
+
+    def table_source(self, str name, uint32_t node, uint32_t source, list chunks, schema,
+                     double rate):
+        cdef vector[Batch] batches
+        for chunk in chunks:
+            batches.push_back((<NativeBatch>chunk).batch)
+        return self.builder.get().table_source(name.encode(), node, source, batches,
+                                               types_of(schema), rate)
+
+    def rate_source(self, str name, uint32_t node, uint32_t source, schema, double rate,
+                    int64_t total, int64_t start_us, int64_t first, bint paced):
+        return self.builder.get().rate_source(name.encode(), node, source, types_of(schema), rate,
+                                              total, start_us, first, paced)
+
+    def reader_source(self, str name, uint32_t node, uint32_t source, schema, poll, position):
+        return self.builder.get().outside_source(name.encode(), node, source, types_of(schema),
+                                                 poll_outside, position_outside,
+                                                 self.hold(poll, position))
+
+    def connect(self, uint32_t before, uint32_t to, uint32_t input):
+        self.builder.get().connect(before, to, input)
+
+    def last_node(self, uint32_t stage, uint32_t node):
+        self.builder.get().last_node(stage, node)
+
+    def start(self):
+        self.engine.get().start()
+
+    def wait(self, double seconds):
+        """Waits at most so long; True when the run is over."""
+        cdef int64_t ns = <int64_t>(seconds * 1e9)
+        cdef cbool over
+        with nogil:
+            over = self.engine.get().wait(ns)
+        return over
+
+    def join(self):
+        with nogil:
+            self.engine.get().join()
+
+    def stop(self):
+        with nogil:
+            self.engine.get().stop()
+
+    def abort(self):
+        with nogil:
+            self.engine.get().abort()
+
+    def interrupt_python(self):
+        """Raises KeyboardInterrupt in the Python function that a worker runs now, if one does."""
+        if self.turn[0]:
+            PyThreadState_SetAsyncExc(self.turn[0], <PyObject*>KeyboardInterrupt)
+
+    def control(self, kind, uint32_t node=0, bins=(), put=()):
+        """Queues a control item at the next epoch boundary; None when the job is at its end."""
+        cdef ControlItem item = ControlItem()
+        cdef Bin one
+        item.control = make_shared[Control]()
+        item.control.get().kind = <ControlKind><int>{"snapshot": 0, "take": 1, "put": 2}[kind]
+        item.control.get().node = node
+        for bin in bins:
+            item.control.get().bins.push_back(bin)
+        for number, bin, data in put:
+            one.node = number
+            one.bin = bin
+            one.bytes = data
+            item.control.get().put.push_back(one)
+        cdef cbool queued
+        with nogil:
+            queued = self.engine.get().schedule(item.control)
+        return item if queued else None
+
+    def wait_control(self, ControlItem item not None, double seconds):
+        cdef int64_t ns = <int64_t>(seconds * 1e9)
+        cdef cbool arrived
+        with nogil:
+            arrived = self.engine.get().wait_control(item.control.get()[0], ns)
+        return arrived
+
+    def counts(self, size_t node):
+        """in, out, filtered, skipped, dead-lettered, made, copied."""
+        return counts_of(self.engine.get()[0], node)
+
+    def stage_stats(self, size_t stage):
+        """records in, records out, busy ns, times blocked, records waiting."""
+        return stage_stats(self.engine.get()[0], stage)
+
+    def cuts(self, size_t source):
+        return cuts_of(self.engine.get()[0], source)
+
+    def read(self):
+        return self.engine.get().read()
+
+    def delivered(self):
+        return delivered_of(self.engine.get()[0])
+
+    def latency_ns(self, percents):
+        """The percentiles asked for, then the maximum."""
+        return latency_of(self.engine.get()[0], percents)
+
+    def kept(self, uint32_t stage):
+        """The batches that a sink kept."""
+        cdef size_t i
+        cdef const vector[Batch]* batches = &kept_of(self.engine.get()[0], stage)
+        cdef NativeBatch one
+        out = []
+        for i in range(batches.size()):
+            one = NativeBatch()
+            one.batch = batches[0][i]
+            out.append(one)
+        return out
+
+    def letters(self):
+        """Dead letters since the last call: (node, source, epoch, row, message, handle, batch of one row)."""
+        cdef vector[Letter] letters = take_letters(self.engine.get()[0])
+        cdef size_t i
+        return [letter_of(letters[i]) for i in range(letters.size())]
+
+    def error(self):
+        """The failure that ended the run, like a letter, or None."""
+        cdef Letter letter
+        return letter_of(letter) if error_of(self.engine.get()[0], letter) else None
+
+
+cdef letter_of(const Letter& letter):
+    cdef NativeBatch record = NativeBatch()
+    record.batch = letter.record
+    if letter.code:
+        message = error_text(letter.code, <bytes>letter.message)
+    else:
+        message = letter.message.decode("utf-8", "replace")
+    return (letter.node, letter.source, letter.epoch, letter.row, message, letter.handle, record)
+
+
+KINDS = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6}

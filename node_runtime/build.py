@@ -1,0 +1,259 @@
+"""From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages together.
+
+Pure decisions are in `plait.plan`; this module turns them into calls of the native builder. What is outside the engine (readers,
+writers) comes in as functions, so that nothing here opens or closes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plait.expr import Expr
+from plait.graph import (
+    AggregateNode,
+    CallNode,
+    FilterNode,
+    FoldNode,
+    ProjectNode,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+)
+from plait.node_runtime._engine import NativeEngine
+from plait.node_runtime._kernels import NativeProgram
+from plait.node_runtime.lower import lower
+from plait.plan import Plan, StagePlan, source_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from plait.config import Settings
+    from plait.graph import Node
+    from plait.model import Schema, Type
+    from plait.node_runtime._batch import NativeBatch
+
+ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
+QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEnd:
+    """A source that is a table in memory: its chunks, and the rate of a replay (0: as fast as it is taken)."""
+
+    chunks: Sequence[NativeBatch]
+    rate_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateEnd:
+    """The native generator of numbered records."""
+
+    rate_per_s: float
+    total: int
+    start_us: int
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderEnd:
+    """A source that is asked: poll(max_rows) gives a NativeBatch, seconds to wait, or None at the end."""
+
+    poll: Callable[[int], NativeBatch | float | None]
+    position: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkEnd:
+    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run after so many."""
+
+    write: Callable[[NativeBatch], None] | None = None
+    keep: bool = False
+    most: int = -1
+
+
+SourceEnd = TableEnd | RateEnd | ReaderEnd
+
+
+@dataclass(slots=True)
+class Built:
+    """An engine ready to start, and what is needed to read its results."""
+
+    engine: NativeEngine
+    sink_stages: dict[int, int] = field(default_factory=dict)
+    """Sink node -> stage."""
+    states: dict[int, Any] = field(default_factory=dict)
+    """Node of a Python state machine -> its state by bin."""
+
+
+def lane_bits_of(settings: Settings) -> int:
+    wanted = settings.lanes if settings.lanes is not None else settings.workers
+    return min((wanted - 1).bit_length(), settings.bin_bits)
+
+
+def build(
+    plan: Plan,
+    settings: Settings,
+    sources: Mapping[int, SourceEnd],
+    sinks: Mapping[int, SinkEnd],
+) -> Built:
+    """An engine for `plan`; `sources` and `sinks` are the ends by node."""
+    graph = plan.graph
+    engine = NativeEngine(
+        len(graph.nodes),
+        len(source_numbers(graph)),
+        settings.workers,
+        settings.scheduler,
+        settings.slice_us * 1e3,
+        settings.queue_batches,
+        settings.queue_records,
+        settings.queue_bytes,
+        settings.reorder == "locked",
+        settings.order == "total",
+        settings.epoch_records,
+        -1 if settings.limit is None else settings.limit,
+    )
+    built = Built(engine)
+    for number, stage in enumerate(plan.stages):
+        add_stage(plan, stage, settings, built, sources, sinks)
+        engine.last_node(number, stage.last)
+        for position, before in enumerate(stage.inputs):
+            engine.connect(before, number, position)
+    return built
+
+
+def add_stage(
+    plan: Plan,
+    stage: StagePlan,
+    settings: Settings,
+    built: Built,
+    sources: Mapping[int, SourceEnd],
+    sinks: Mapping[int, SinkEnd],
+) -> None:
+    engine, node = built.engine, plan.graph.nodes[stage.nodes[0]]
+    name = stage_name(plan, stage)
+    if isinstance(node, SourceNode):
+        add_source(engine, plan, stage, node, sources[stage.nodes[0]])
+    elif isinstance(node, SinkNode):
+        end = sinks[stage.nodes[0]]
+        built.sink_stages[stage.nodes[0]] = engine.sink_stage(
+            name, stage.nodes[0], end.write, end.keep, end.most
+        )
+    elif isinstance(node, UnionNode):
+        carries = [list(plan.sources_of(before)) for before in stage.inputs]
+        engine.union_stage(name, stage.nodes[0], carries)
+    elif isinstance(node, FoldNode | StatefulNode):
+        add_state(built, plan, stage, node, settings)
+    else:
+        for number in stage.nodes:
+            add_operator(engine, plan, number, settings)
+        if stage.kind == "keyed":
+            lanes = keyed_lanes(plan, stage, settings)
+            engine.keyed_stage(name, lanes, QUEUES[settings.queue])
+        else:
+            engine.parallel_stage(name, stage.kind == "python")
+
+
+def stage_name(plan: Plan, stage: StagePlan) -> str:
+    return " + ".join(plan.graph.nodes[n].name for n in stage.nodes)
+
+
+def add_source(
+    engine: NativeEngine, plan: Plan, stage: StagePlan, node: SourceNode, end: SourceEnd
+) -> None:
+    number = stage.nodes[0]
+    source = source_numbers(plan.graph)[number]
+    if isinstance(end, TableEnd):
+        engine.table_source(
+            node.label, number, source, list(end.chunks), node.schema, end.rate_per_s
+        )
+    elif isinstance(end, RateEnd):
+        engine.rate_source(
+            node.label,
+            number,
+            source,
+            node.schema,
+            end.rate_per_s,
+            end.total,
+            end.start_us,
+            end.first,
+            True,
+        )
+    else:
+        engine.reader_source(node.label, number, source, node.schema, end.poll, end.position)
+
+
+def schema_in(plan: Plan, node: Node) -> Schema:
+    return plan.graph.nodes[node.inputs[0]].schema
+
+
+def add_operator(engine: NativeEngine, plan: Plan, number: int, settings: Settings) -> None:
+    node = plan.graph.nodes[number]
+    on_error = ON_ERROR[node.on_error]
+    given = schema_in(plan, node)
+    match node:
+        case FilterNode():
+            engine.filter(number, on_error, NativeProgram(lower(node.predicate, given)))
+        case ProjectNode():
+            items = [project_item(expr, given) for _, expr in node.columns]
+            engine.project(number, on_error, items)
+        case CallNode():
+            from plait.node_runtime.python_ops import compile_call
+
+            call = compile_call(node, given)
+            engine.call(number, on_error, call, node.schema, node.mode == "batches")
+        case AggregateNode():
+            add_aggregate(engine, plan, number, node, settings)
+        case _:
+            raise AssertionError(f"{node} does not run inside a stage")
+
+
+def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:
+    lowered = lower(expr, schema)
+    return lowered.passthrough if lowered.passthrough is not None else NativeProgram(lowered)
+
+
+def keyed_lanes(plan: Plan, stage: StagePlan, settings: Settings) -> int:
+    node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], AggregateNode))
+    return 1 << (lane_bits_of(settings) if node.keys else 0)
+
+
+def add_aggregate(
+    engine: NativeEngine, plan: Plan, number: int, node: AggregateNode, settings: Settings
+) -> None:
+    """Keys and the aggregates' inputs are projected first; the state reads them by position."""
+    given = schema_in(plan, node)
+    on_error = ON_ERROR[node.on_error]
+    items: list[NativeProgram | int] = [given.index(key) for key in node.keys]
+    aggregates: list[tuple[str, int, Type, bool]] = []
+    from plait.model import Type as Kind
+
+    for _, aggregate in node.aggregates:
+        if aggregate.over is None:
+            aggregates.append((aggregate.kind, -1, Kind.INT64, False))
+            continue
+        lowered = lower(aggregate.over, given)
+        aggregates.append((aggregate.kind, len(items), lowered.type, lowered.nullable))
+        passed = lowered.passthrough
+        items.append(passed if passed is not None else NativeProgram(lowered))
+    keys = [(i, given[key].type) for i, key in enumerate(node.keys)]
+    engine.project(number, on_error, items, True)
+    lane_bits = lane_bits_of(settings) if node.keys else 0
+    engine.keyed(number, on_error, keys, aggregates, settings.bin_bits, lane_bits)
+
+
+def add_state(
+    built: Built,
+    plan: Plan,
+    stage: StagePlan,
+    node: FoldNode | StatefulNode,
+    settings: Settings,
+) -> None:
+    from plait.node_runtime.python_ops import KeyedPython
+
+    number = stage.nodes[0]
+    state = KeyedPython(node, schema_in(plan, node), bin_bits=settings.bin_bits, node_number=number)
+    built.states[number] = state
+    built.engine.call(number, ON_ERROR[node.on_error], state, node.schema, False)
+    built.engine.state_stage(stage_name(plan, stage), state)

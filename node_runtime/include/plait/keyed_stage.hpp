@@ -1,0 +1,270 @@
+// KeyedStage: state by key, on all workers, in order.
+//
+// A worker claims the next batch, runs the operators before the state, and splits its rows by lane; each lane's parts are run
+// in serial order by one worker at a time; the worker that finishes a batch's last lane puts the results back in row order, runs
+// the operators behind the state, and publishes the batch to the reorder buffer. How parts reach workers is a choice:
+//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest measured)
+//   hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then master queue and lane queues
+//   partitioned  section 4.2: lane queues only, each worker serves its own lanes first
+//   shared       section 4.1: one queue, taking a part locks its lane
+// Control items are split like batches without rows: every lane meets them between the same two batches.
+// Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plait/hybrid_queue.hpp"
+#include "plait/keyed_state.hpp"
+#include "plait/partitioned_queue.hpp"
+#include "plait/shared_queue.hpp"
+#include "plait/stages.hpp"
+
+namespace plait {
+
+enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
+
+// Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay.
+class KeyGuard final : public Operator {
+ public:
+  KeyGuard(uint32_t node, OnError on_error, std::shared_ptr<const KeyedPlan> plan)
+      : Operator(node, on_error), plan_(std::move(plan)) {}
+  void run(Batch& batch, Worker& worker) override {
+    Counts::add(counts(worker).in, batch.length);
+    worker.rows.clear();
+    nan_key_rows(*plan_, batch, worker.rows);
+    if (!worker.rows.empty()) {
+      worker.failures.clear();
+      for (uint32_t row : worker.rows) worker.failures.push_back({row, "NaN cannot be a key", -1});
+      const Batch input = batch;
+      settle(batch, input, worker.failures, worker);
+    }
+    Counts::add(counts(worker).out, batch.length);
+  }
+
+ private:
+  std::shared_ptr<const KeyedPlan> plan_;
+};
+
+class KeyedStage final : public Stage {
+ public:
+  KeyedStage(std::string name, const StageLimits& limits, uint32_t node,
+             std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
+             unsigned workers, Operators before, Operators after)
+      : Stage(std::move(name), limits),
+        node_(node),
+        plan_(std::move(plan)),
+        lanes_(lanes),
+        in_flight_(std::min<uint64_t>(limits.batches, 4 * uint64_t(workers) + 4)),
+        before_ops_(std::move(before)),
+        after_ops_(std::move(after)),
+        lane_(new Lane[lanes]) {
+    for (uint32_t l = 0; l < lanes; ++l) lane_[l].state = std::make_unique<KeyedState>(*plan_, l);
+    if (kind == QueueKind::Hybrid) {
+      hybrid_ = std::make_unique<HybridQueue<Slot>>(lanes, limits.batches);
+    } else if (kind == QueueKind::Partitioned) {
+      partitioned_ = std::make_unique<PartitionedQueue<Slot>>(lanes, limits.batches, workers);
+    } else if (kind == QueueKind::Shared) {
+      shared_ = std::make_unique<SharedQueue<Slot>>(lanes, limits.batches);
+    }
+    if (kind != QueueKind::Lanes) {
+      splits_ = std::make_unique<ReorderBuffer<Slot>>(limits.batches);
+    }
+  }
+
+  bool runnable() const override {
+    return claimed() < pushed() || claimed() > lane_low() || released() < claimed();
+  }
+
+  int64_t run(Worker& worker, int64_t records) override {
+    int64_t done = 0;
+    while (done < records) {
+      int64_t n = splits_ ? consume(worker) : drain_own(worker);
+      if (n == 0) n = take_batch(worker);
+      if (n == 0 && !splits_) n = drain_others(worker);
+      if (n == 0) break;
+      done += n;
+    }
+    return done;
+  }
+
+  KeyedState& state(uint32_t lane) { return *lane_[lane].state; }
+
+ private:
+  struct alignas(kCacheLine) Lane {
+    std::atomic<bool> busy{false};
+    std::atomic<uint64_t> next{0};  // the serial whose part runs next
+    std::unique_ptr<KeyedState> state;
+  };
+
+  uint64_t lane_low() const {
+    uint64_t low = UINT64_MAX;
+    for (uint32_t l = 0; l < lanes_; ++l) {
+      low = std::min(low, lane_[l].next.load(std::memory_order_relaxed));
+    }
+    return splits_ ? 0 : low;
+  }
+
+  int64_t take_batch(Worker& worker) {
+    Slot* s = try_claim(in_flight_);
+    if (!s) return 0;
+    Batch& batch = s->batch;
+    stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
+    if (!batch.control && !batch.end) {
+      run_all(before_ops_, batch, worker);
+      if (holds_rows(batch)) guarded(batch, node_, [&] { split(*plan_, batch, s->split); });
+    }
+    s->left.store(lanes_, std::memory_order_relaxed);  // published by the release below
+    if (!splits_) {
+      s->split_serial.store(s->serial + 1, std::memory_order_release);  // pairs with drain
+    } else {
+      (void)splits_->send(s->serial, s, [&](Slot* ready) { return enqueue(ready); });
+    }
+    return s->records + 1;
+  }
+
+  // Fig. 7's addInput, for every lane's part. The queues hold a whole ring of batches, so there is always room;
+  // an item that did not fit would wait for the next call.
+  bool enqueue(Slot* s) {
+    for (uint32_t l = 0; l < lanes_; ++l) {
+      const bool fits = hybrid_        ? hybrid_->try_add(l, s)
+                        : partitioned_ ? partitioned_->try_add(l, s)
+                                       : shared_->try_add(l, s);
+      if (!fits) std::abort();
+    }
+    return true;
+  }
+
+  int64_t consume(Worker& worker) {
+    int64_t rows = 0;
+    auto operate = [&](size_t lane, Slot* s) {
+      rows += s->records + 1;
+      run_part(*s, uint32_t(lane), worker);
+    };
+    if (hybrid_) {
+      hybrid_->consume(worker.id, operate, 1);
+    } else if (partitioned_) {
+      partitioned_->consume(worker.id, operate, 1);
+    } else {
+      shared_->consume(worker.id, operate, 1);
+    }
+    return rows;
+  }
+
+  int64_t drain_own(Worker& worker) {
+    int64_t done = 0;
+    for (uint32_t l = worker.id % lanes_; l < lanes_; l += worker.workers) done += drain(l, worker);
+    return done;
+  }
+  int64_t drain_others(Worker& worker) {
+    for (uint32_t i = 1; i <= lanes_; ++i) {
+      if (const int64_t n = drain((worker.id + i) % lanes_, worker)) return n;
+    }
+    return 0;
+  }
+
+  bool part_ready(uint64_t next) {
+    // Acquire pairs with the release in take_batch: the batch and its split.
+    return slot(next).split_serial.load(std::memory_order_acquire) == next + 1;
+  }
+
+  int64_t drain(uint32_t number, Worker& worker) {
+    Lane& lane = lane_[number];
+    if (!part_ready(lane.next.load(std::memory_order_relaxed))) return 0;
+    // Acquire pairs with the release below: the lane's state as its last holder left it.
+    if (lane.busy.exchange(true, std::memory_order_acquire)) return 0;
+    const uint64_t next = lane.next.load(std::memory_order_relaxed);
+    if (!part_ready(next)) {
+      lane.busy.store(false, std::memory_order_release);
+      return 0;
+    }
+    Slot& s = slot(next);
+    const int64_t records = s.records;
+    run_lane(s, number);
+    lane.next.store(next + 1, std::memory_order_relaxed);
+    lane.busy.store(false, std::memory_order_release);
+    count_down(s, worker);
+    return records / int64_t(lanes_) + 1;
+  }
+
+  void run_part(Slot& s, uint32_t number, Worker& worker) {
+    run_lane(s, number);
+    count_down(s, worker);
+  }
+
+  void run_lane(Slot& s, uint32_t number) {
+    if (s.batch.control) {
+      control(*s.batch.control, number);
+    } else if (holds_rows(s.batch)) {
+      try {
+        lane_[number].state->process(s.batch, s.split, number);
+      } catch (const std::exception& error) {
+        broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
+      }
+    }
+  }
+
+  void count_down(Slot& s, Worker& worker) {
+    // acq_rel: the last lane sees the results of all the others.
+    if (s.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    Batch& batch = s.batch;
+    if (holds_rows(batch)) {
+      guarded(batch, node_, [&] {
+        if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
+        Batch out;
+        merge(*plan_, batch, s.split, out);
+        batch.columns = std::move(out.columns);
+      });
+      run_all(after_ops_, batch, worker);
+    }
+    finish(s, worker);
+  }
+  // Not a marker, and not a batch that the runtime itself failed on.
+  static bool holds_rows(const Batch& b) {
+    return !b.control && !b.end && !(b.failure && b.columns.empty());
+  }
+
+  bool owns(uint32_t lane, uint32_t bin) const {
+    return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;
+  }
+
+  void control(Control& c, uint32_t lane) {
+    KeyedState& state = *lane_[lane].state;
+    auto collect = [&](uint32_t bin, const std::vector<uint8_t>& bytes) {
+      c.collect({node_, bin, std::string(bytes.begin(), bytes.end())});
+    };
+    if (c.kind == Control::Kind::Put) {
+      for (const auto& bin : c.put) {
+        if (bin.node != node_ || !owns(lane, bin.bin)) continue;
+        const auto* bytes = reinterpret_cast<const uint8_t*>(bin.bytes.data());
+        std::string why = state.put_bin(bytes, bin.bytes.size());
+        if (!why.empty()) c.refuse(std::move(why));
+      }
+    } else if (c.kind == Control::Kind::Take) {
+      if (c.node != node_) return;
+      for (uint32_t bin : c.bins) {
+        if (owns(lane, bin)) collect(bin, state.take_bin(bin));
+      }
+    } else {
+      const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
+      for (uint32_t bin = lane * bins; bin < (lane + 1) * bins; ++bin) {
+        if (!state.empty(bin)) collect(bin, state.copy_bin(bin));
+      }
+    }
+  }
+
+  const uint32_t node_;
+  const std::shared_ptr<const KeyedPlan> plan_;
+  const uint32_t lanes_;
+  const uint64_t in_flight_;
+  const Operators before_ops_, after_ops_;
+  std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
+  std::unique_ptr<Lane[]> lane_;
+  std::unique_ptr<ReorderBuffer<Slot>> splits_;
+  std::unique_ptr<HybridQueue<Slot>> hybrid_;
+  std::unique_ptr<PartitionedQueue<Slot>> partitioned_;
+  std::unique_ptr<SharedQueue<Slot>> shared_;
+};
+
+}  // namespace plait

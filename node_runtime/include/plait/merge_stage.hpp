@@ -1,0 +1,253 @@
+// MergeStage: a union. Its inputs' batches of one epoch and source become one batch, rows by row number, then by input.
+//
+// Each input's batches come in the order (epoch, source); a unit (epoch, source) is complete when every input that carries that source
+// has it at its head. The inputs are buffered without a bound of their own: sources are kept in step (Epochs) and every other queue
+// is bounded, so what waits here is bounded too, and no branch can block another for ever.
+// Any stage may push its input at any time (a mutex); one worker at a time merges.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "plait/stages.hpp"
+
+namespace plait {
+
+// The columns of several batches one behind the other.
+inline Column concat_columns(const std::vector<const Column*>& parts, int64_t length) {
+  Column out;
+  out.type = parts[0]->type;
+  out.length = length;
+  bool nulls = false;
+  int64_t bytes = 0;
+  for (const Column* c : parts) {
+    nulls |= c->validity != nullptr;
+    if (is_varlen(c->type) && c->length) bytes += c->offsets[c->length] - c->offsets[0];
+  }
+  if (nulls) {
+    out.validity_owner = BufferRef::zeroed(bit_bytes(length));
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      for (int64_t i = 0; i < c->length; ++i, ++at) {
+        if (c->valid(i)) set_bit(out.validity_owner.data(), at);
+      }
+    }
+    out.validity = out.validity_owner.data();
+  }
+  if (out.type == Type::Bool) {
+    out.data_owner = BufferRef::zeroed(bit_bytes(length));
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      for (int64_t i = 0; i < c->length; ++i, ++at) {
+        if (c->boolean(i)) set_bit(out.data_owner.data(), at);
+      }
+    }
+  } else if (is_varlen(out.type)) {
+    out.data_owner = BufferRef::make(bytes);
+    out.offsets_owner = BufferRef::make(4 * (length + 1));
+    auto* offsets = out.offsets_owner.as<int32_t>();
+    int64_t at = 0;
+    int32_t end = 0;
+    offsets[0] = 0;
+    for (const Column* c : parts) {
+      if (c->length == 0) continue;
+      const int32_t n = c->offsets[c->length] - c->offsets[0];
+      std::memcpy(out.data_owner.data() + end, c->data + c->offsets[0], size_t(n));
+      for (int64_t i = 0; i < c->length; ++i) {
+        offsets[++at] = end + c->offsets[i + 1] - c->offsets[0];
+      }
+      end += n;
+    }
+    out.offsets = offsets;
+  } else {
+    out.data_owner = BufferRef::make(8 * length);
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      std::memcpy(out.data_owner.data() + 8 * at, c->data, size_t(8 * c->length));
+      at += c->length;
+    }
+  }
+  out.data = out.data_owner.data();
+  return out;
+}
+
+// Rows of all parts by (row number, part).
+inline Batch merge_by_row(const std::vector<Batch>& parts) {
+  Batch out;
+  int64_t first = INT64_MAX;
+  std::vector<int64_t> base;
+  for (const auto& p : parts) {
+    base.push_back(out.length);
+    out.length += p.length;
+    if (p.length) first = std::min(first, p.row_number(0));
+  }
+  std::vector<uint32_t> order;
+  order.reserve(size_t(out.length));
+  BufferRef tags = BufferRef::make(4 * out.length);
+  std::vector<int64_t> at(parts.size(), 0);
+  while (int64_t(order.size()) < out.length) {
+    size_t best = parts.size();
+    int64_t row = 0;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (at[p] == parts[p].length) continue;
+      const int64_t r = parts[p].row_number(at[p]);
+      if (best == parts.size() || r < row) {
+        best = p;
+        row = r;
+      }
+    }
+    tags.as<uint32_t>()[order.size()] = uint32_t(row - first);
+    order.push_back(uint32_t(base[best] + at[best]++));
+  }
+  for (size_t c = 0; c < parts[0].columns.size(); ++c) {
+    std::vector<const Column*> columns;
+    for (const auto& p : parts) columns.push_back(&p.columns[c]);
+    const Column joined = concat_columns(columns, out.length);
+    out.columns.push_back(take(joined, order.data(), out.length));
+  }
+  out.first_row = out.length ? first : parts[0].first_row;
+  out.tags = tags.as<uint32_t>();
+  out.tags_owner = std::move(tags);
+  return out;
+}
+
+class MergeStage final : public Stage {
+ public:
+  // `carries[i]` are the sources that reach input i, ascending.
+  MergeStage(std::string name, const StageLimits& limits, uint32_t node,
+             std::vector<std::vector<uint32_t>> carries)
+      : Stage(std::move(name), limits),
+        node_(node),
+        carries_(std::move(carries)),
+        inputs_(carries_.size()) {
+    for (const auto& sources : carries_) {
+      sources_.insert(sources_.end(), sources.begin(), sources.end());
+    }
+    std::sort(sources_.begin(), sources_.end());
+    sources_.erase(std::unique(sources_.begin(), sources_.end()), sources_.end());
+  }
+  uint32_t max_workers() const override { return 1; }
+  bool room(uint32_t) const override { return true; }
+  bool releasable() const override { return false; }
+  bool runnable() const override {
+    return waiting_.load(std::memory_order_acquire) > 0 && outputs_have_room();
+  }
+
+  void push(Batch&& batch, uint32_t input) override {
+    stats.waiting_records.fetch_add(batch.length, std::memory_order_relaxed);
+    std::lock_guard<std::mutex> hold(lock_);
+    inputs_[input].push_back(std::move(batch));
+    waiting_.fetch_add(1, std::memory_order_release);  // pairs with runnable
+  }
+
+  int64_t run(Worker& worker, int64_t records) override {
+    if (!runnable() || busy_.exchange(true, std::memory_order_acquire)) return 0;
+    int64_t done = 0;
+    std::vector<Batch> parts;
+    while (done < records && outputs_have_room() && next_unit(parts)) {
+      done += 1 + emit(parts, worker);
+      parts.clear();
+    }
+    busy_.store(false, std::memory_order_release);  // pairs with the exchange above
+    if (done) {
+      for (Stage* b : before_) b->try_release(worker);
+    }
+    return done;
+  }
+
+ private:
+  // Takes the heads of the next unit, if they are all here.
+  bool next_unit(std::vector<Batch>& parts) {
+    std::lock_guard<std::mutex> hold(lock_);
+    const uint32_t source = sources_[at_];
+    bool marker = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const bool carries = carried(i, source);
+      if (carries && inputs_[i].empty()) return false;
+      if (carries && is_marker(inputs_[i].front())) marker = true;
+    }
+    if (marker) {  // at this boundary every input has the marker next
+      for (auto& input : inputs_) {
+        if (input.empty()) return false;
+      }
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!marker && !carried(i, source)) continue;
+      parts.push_back(std::move(inputs_[i].front()));
+      inputs_[i].pop_front();
+      waiting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (!marker) at_ = (at_ + 1) % sources_.size();
+    return true;
+  }
+  bool carried(size_t input, uint32_t source) const {
+    return std::binary_search(carries_[input].begin(), carries_[input].end(), source);
+  }
+  static bool is_marker(const Batch& b) { return b.control || b.end; }
+
+  int64_t emit(std::vector<Batch>& parts, Worker& worker) {
+    int64_t records = 0, filled = 0;
+    size_t only = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      records += parts[i].length;
+      if (parts[i].length) {
+        ++filled;
+        only = i;
+      }
+    }
+    stats.waiting_records.fetch_sub(records, std::memory_order_relaxed);
+    stats.records_in.fetch_add(records, std::memory_order_relaxed);
+    if (failed_) return records;
+    std::shared_ptr<Failure> failure;
+    size_t failed_at = 0;
+    auto letters = std::make_shared<std::vector<Letter>>();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Batch& p = parts[i];
+      if (p.failure && (!failure || p.failure->letter.row < failure->letter.row)) {
+        failure = p.failure;
+        failed_at = i;
+      }
+      if (p.letters) letters->insert(letters->end(), p.letters->begin(), p.letters->end());
+    }
+    for (size_t i = 0; failure && i < parts.size(); ++i) {
+      cut(parts[i], failure->letter.row + (i <= failed_at));
+    }
+    const uint64_t epoch = parts[0].epoch;
+    const uint32_t source = parts[0].source;
+    int64_t ingest_ns = parts[0].ingest_ns;
+    for (const auto& p : parts) ingest_ns = std::min(ingest_ns, p.ingest_ns);
+    Batch out = filled > 1 ? merge_by_row(parts) : std::move(parts[only]);
+    out.epoch = epoch;
+    out.source = source;
+    out.ingest_ns = ingest_ns;
+    out.letters = letters->empty() ? nullptr : letters;
+    out.failure = failure;
+    failed_ = failure != nullptr;
+    Counts::add(worker.shared.counts[node_].in, records);
+    Counts::add(worker.shared.counts[node_].out, out.length);
+    stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
+    hand_on(std::move(out), worker);
+    return records;
+  }
+  // Keeps the rows before `row`: what comes behind a failed record is not delivered.
+  static void cut(Batch& batch, int64_t row) {
+    int64_t n = 0;
+    while (n < batch.length && batch.row_number(n) < row) ++n;
+    truncate(batch, n);
+  }
+
+  const uint32_t node_;
+  const std::vector<std::vector<uint32_t>> carries_;
+  std::vector<uint32_t> sources_;
+  size_t at_ = 0;
+  bool failed_ = false;  // under busy_
+  std::mutex lock_;
+  std::vector<std::deque<Batch>> inputs_;
+  std::atomic<int64_t> waiting_{0};
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace plait

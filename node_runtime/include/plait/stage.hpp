@@ -1,0 +1,162 @@
+// Stage: one or more fused operators with a bounded ring of batches, in order at both ends.
+//
+// The stage before it pushes batches with consecutive serials (one pusher at a time: whoever holds that stage's release flag). A
+// worker claims the next serial, works on its slot, and publishes it to the reorder buffer; whoever finds the head
+// published hands it on, in serial order, if every stage after it has room. The slot is free again when it was handed on.
+//
+// Threads: any worker may call run and try_release at any time; push and room only the current pusher.
+// Full: `room` is false (slots, records or bytes); the batch stays in the stage before, which is how pressure reaches the source.
+// Every serial is published on every path: a filtered, failed or dropped batch goes on without rows.
+// Paper: sections 2.2, 3 and 5.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "plait/batch.hpp"
+#include "plait/cache_line.hpp"
+#include "plait/events.hpp"
+#include "plait/keyed_state.hpp"
+#include "plait/locked_reorder_buffer.hpp"
+#include "plait/reorder_buffer.hpp"
+
+namespace plait {
+
+struct Worker;
+class Stage;
+
+struct StageLimits {
+  uint32_t batches = 32;  // a power of two
+  int64_t records = 1 << 17;
+  int64_t bytes = 64 << 20;
+  bool locked_reorder = false;
+  bool ordered = true;
+};
+
+// What schedulers read. Written by workers with relaxed order: estimates, not facts.
+struct alignas(kCacheLine) StageStats {
+  std::atomic<int64_t> waiting_records{0};  // pushed, not handed on yet
+  std::atomic<int64_t> waiting_bytes{0};
+  std::atomic<int64_t> records_in{0}, records_out{0};  // since the start
+  std::atomic<int64_t> busy_ns{0};
+  std::atomic<int64_t> window_ns{0};  // worker time in the current window (CT)
+  std::atomic<int32_t> workers{0};
+  std::atomic<int64_t> blocked{0};  // times the stage after it was full
+  std::atomic<double> cost{0};      // running estimate, ns per record; 0: not measured yet
+
+  double cost_ns() const {
+    const double c = cost.load(std::memory_order_relaxed);
+    return c > 0 ? c : 100;
+  }
+  // A worker spent so long here and moved so many records. Racing updates lose a sample, no more.
+  void spent(int64_t ns, int64_t records) {
+    busy_ns.fetch_add(ns, std::memory_order_relaxed);
+    window_ns.fetch_add(ns, std::memory_order_relaxed);
+    const double sample = double(ns) / double(records);
+    const double c = cost.load(std::memory_order_relaxed);
+    cost.store(c > 0 ? 0.875 * c + 0.125 * sample : sample, std::memory_order_relaxed);
+  }
+};
+
+struct Slot {
+  Batch batch;       // the input, then the output
+  SplitBatch split;  // keyed stages
+  uint64_t serial = 0;
+  int64_t records = 0, bytes = 0;  // as pushed
+  std::atomic<uint32_t> left{0};   // lanes that have not run their part yet
+  std::atomic<uint64_t> split_serial{0};  // serial + 1 once split
+  std::atomic<bool> done{false};          // unordered release only
+  bool handed_on = false;
+};
+
+class Stage {
+ public:
+  Stage(std::string name, const StageLimits& limits);
+  virtual ~Stage() = default;
+  Stage(const Stage&) = delete;
+
+  // Works for about `records` records; returns how many it moved forward (0: nothing to do now).
+  virtual int64_t run(Worker& worker, int64_t records) = 0;
+  virtual uint32_t max_workers() const { return ~0u; }
+  // Whether a worker could find something to do here.
+  virtual bool runnable() const { return claimed() < pushed(); }
+
+  virtual bool room(uint32_t /*input*/) const {
+    return pushed() - released() < limits_.batches &&
+           stats.waiting_records.load(std::memory_order_relaxed) < limits_.records &&
+           stats.waiting_bytes.load(std::memory_order_relaxed) < limits_.bytes;
+  }
+  virtual void push(Batch&& batch, uint32_t input);
+
+  // Hands on what is ready. Returns whether anything moved.
+  bool try_release(Worker& worker);
+  virtual bool releasable() const {
+    return nonblocking_ ? nonblocking_->ready() : locked_ ? locked_->ready() : unordered_ready();
+  }
+
+  void connect(Stage& to, uint32_t input) {
+    outputs_.push_back({&to, input});
+    to.before_.push_back(this);
+  }
+  bool outputs_have_room() const {
+    for (const auto& o : outputs_) {
+      if (!o.stage->room(o.input)) return false;
+    }
+    return true;
+  }
+  const std::vector<Stage*>& before() const { return before_; }
+  size_t output_count() const { return outputs_.size(); }
+  Stage* first_output() const { return outputs_.empty() ? nullptr : outputs_[0].stage; }
+
+  const std::string name;
+  uint32_t index = 0;
+  uint32_t last_node = 0;  // the operator whose fan-out counts as copied
+  bool python = false;     // needs the interpreter: at most one worker of the engine at a time
+  StageStats stats;
+
+ protected:
+  struct Output {
+    Stage* stage;
+    uint32_t input;
+  };
+
+  uint64_t pushed() const { return pushed_.load(std::memory_order_acquire); }
+  uint64_t claimed() const { return claimed_.load(std::memory_order_acquire); }
+  uint64_t released() const {
+    return nonblocking_ ? nonblocking_->next()
+           : locked_    ? locked_->next()
+                        : released_.load(std::memory_order_acquire);
+  }
+  Slot& slot(uint64_t serial) { return slots_[serial & (limits_.batches - 1)]; }
+  Slot* try_claim(uint64_t in_flight);
+  // Publishes a finished slot and hands on what is ready.
+  void finish(Slot& slot, Worker& worker);
+  // Gives a batch to every output; the caller has checked the room.
+  void hand_on(Batch&& batch, Worker& worker);
+  // The end of a batch's way through a stage without outputs.
+  virtual void arrive(Batch& batch, Worker& worker);
+
+  const StageLimits limits_;
+  std::vector<Output> outputs_;
+  std::vector<Stage*> before_;
+
+ private:
+  bool send(Slot* slot, Worker& worker);
+  bool release_unordered(Worker& worker);
+  bool unordered_ready() const;
+
+  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<ReorderBuffer<Slot>> nonblocking_;
+  std::unique_ptr<LockedReorderBuffer<Slot>> locked_;
+  alignas(kCacheLine) std::atomic<uint64_t> pushed_{0};
+  alignas(kCacheLine) std::atomic<uint64_t> claimed_{0};
+  alignas(kCacheLine) std::atomic<uint64_t> released_{0};  // unordered release only
+  alignas(kCacheLine) std::atomic<bool> releasing_{false};
+  std::atomic<bool> failed_{false};  // a failure was handed on: all that comes after it is dropped
+};
+
+}  // namespace plait

@@ -1,0 +1,160 @@
+// The body of Stage (stage.hpp has its protocol).
+#pragma once
+
+#include <utility>
+
+#include "plait/stage.hpp"
+#include "plait/worker.hpp"
+
+namespace plait {
+
+inline Stage::Stage(std::string name_, const StageLimits& limits)
+    : name(std::move(name_)), limits_(limits), slots_(new Slot[limits.batches]) {
+  if (!limits.ordered) return;
+  if (limits.locked_reorder) {
+    locked_ = std::make_unique<LockedReorderBuffer<Slot>>(limits.batches);
+  } else {
+    nonblocking_ = std::make_unique<ReorderBuffer<Slot>>(limits.batches);
+  }
+}
+
+inline void Stage::push(Batch&& batch, uint32_t /*input*/) {
+  const uint64_t serial = pushed_.load(std::memory_order_relaxed);  // only the pusher writes it
+  Slot& s = slot(serial);
+  s.serial = serial;
+  s.records = batch.length;
+  s.bytes = batch.byte_size();
+  s.batch = std::move(batch);
+  stats.waiting_records.fetch_add(s.records, std::memory_order_relaxed);
+  stats.waiting_bytes.fetch_add(s.bytes, std::memory_order_relaxed);
+  pushed_.store(serial + 1, std::memory_order_release);  // pairs with pushed() in try_claim
+}
+
+inline Slot* Stage::try_claim(uint64_t in_flight) {
+  uint64_t serial = claimed_.load(std::memory_order_relaxed);
+  do {
+    if (serial >= pushed() || serial - released() >= in_flight) return nullptr;
+    // acq_rel: whoever asks claimed() sees this claim; the slot's content came by pushed().
+  } while (!claimed_.compare_exchange_weak(serial, serial + 1, std::memory_order_acq_rel,
+                                           std::memory_order_relaxed));
+  return &slot(serial);
+}
+
+inline void Stage::finish(Slot& s, Worker& worker) {
+  if (nonblocking_) {
+    // The ring never holds more than the buffer's capacity, so the serial always fits.
+    (void)nonblocking_->try_add(s.serial, &s);
+  } else if (locked_) {
+    (void)locked_->send(s.serial, &s, [&](Slot* ready) { return send(ready, worker); });
+    for (Stage* b : before_) b->try_release(worker);
+    return;
+  } else {
+    s.done.store(true, std::memory_order_release);  // pairs with release_unordered
+  }
+  try_release(worker);
+}
+
+inline bool Stage::try_release(Worker& worker) {
+  bool moved = false;
+  auto hand = [&](Slot* ready) {
+    const bool sent = send(ready, worker);
+    moved |= sent;
+    return sent;
+  };
+  if (nonblocking_) {
+    if (nonblocking_->ready()) nonblocking_->send_pending(hand);
+  } else if (locked_) {
+    if (locked_->ready()) locked_->send_pending(hand);
+  } else {
+    moved = release_unordered(worker);
+  }
+  if (moved) {
+    for (Stage* b : before_) b->try_release(worker);
+  }
+  return moved;
+}
+
+inline bool Stage::send(Slot* s, Worker& worker) {
+  if (!outputs_have_room()) {
+    stats.blocked.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  Batch batch = std::move(s->batch);
+  s->batch = Batch();
+  stats.waiting_records.fetch_sub(s->records, std::memory_order_relaxed);
+  stats.waiting_bytes.fetch_sub(s->bytes, std::memory_order_relaxed);
+  stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
+  if (failed_.load(std::memory_order_relaxed)) return true;  // relaxed: under the release flag
+  if (batch.failure) failed_.store(true, std::memory_order_relaxed);
+  if (outputs_.empty()) {
+    arrive(batch, worker);
+  } else {
+    hand_on(std::move(batch), worker);
+  }
+  return true;
+}
+
+inline void Stage::arrive(Batch& batch, Worker& worker) {
+  Shared& shared = worker.shared;
+  if (batch.letters) shared.add_letters(*batch.letters);
+  if (batch.failure) shared.fail(*batch.failure);
+  if (batch.control && !batch.end) {
+    batch.control->arrived.fetch_add(1, std::memory_order_acq_rel);
+    shared.wake_all();
+  }
+  if (batch.end) shared.sink_ended();
+}
+
+inline void Stage::hand_on(Batch&& batch, Worker& worker) {
+  if (outputs_.size() > 1) {
+    Counts::add(worker.shared.counts[last_node].copied,
+                batch.length * int64_t(outputs_.size() - 1));
+    for (size_t i = 1; i < outputs_.size(); ++i) {
+      Batch copy = batch;
+      copy.letters.reset();  // letters ride with the first branch only
+      outputs_[i].stage->push(std::move(copy), outputs_[i].input);
+      worker.shared.wake();
+    }
+  }
+  outputs_[0].stage->push(std::move(batch), outputs_[0].input);
+  worker.shared.wake();
+}
+
+// Without order: whatever is done goes, except that control items, failures and the end wait for all
+// that came before them.
+inline bool Stage::release_unordered(Worker& worker) {
+  bool moved = false;
+  while (unordered_ready()) {
+    // Acquire pairs with the release at the end of this loop: the last holder's slots and outputs.
+    if (releasing_.exchange(true, std::memory_order_acquire)) return moved;
+    bool any = false;
+    uint64_t first = released_.load(std::memory_order_relaxed);
+    const uint64_t end = claimed();
+    for (uint64_t serial = first; serial < end; ++serial) {
+      Slot& s = slot(serial);
+      if (!s.done.load(std::memory_order_acquire)) continue;  // pairs with finish
+      const bool special = s.batch.control || s.batch.failure || s.batch.end;
+      if (special && serial != first) break;
+      if (!send(&s, worker)) break;
+      any = true;
+      s.done.store(false, std::memory_order_relaxed);
+      s.handed_on = true;
+      while (first < end && slot(first).handed_on) slot(first++).handed_on = false;
+      released_.store(first, std::memory_order_release);  // pairs with released() in room
+    }
+    releasing_.store(false, std::memory_order_release);
+    moved |= any;
+    if (!any) return moved;
+  }
+  return moved;
+}
+
+inline bool Stage::unordered_ready() const {
+  const uint64_t end = claimed();
+  for (uint64_t serial = released_.load(std::memory_order_acquire); serial < end; ++serial) {
+    if (slots_[serial & (limits_.batches - 1)].done.load(std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+}  // namespace plait

@@ -1,0 +1,191 @@
+// The kinds of stage without keyed state: parallel (stateless), serial (a state machine or a sink, one worker at a time, in order).
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plait/operators.hpp"
+#include "plait/stage_impl.hpp"
+
+namespace plait {
+
+using Operators = std::vector<std::unique_ptr<Operator>>;
+
+// Runs `step`; if it throws, the batch goes on without rows and with the failure, so its serial is published all the same.
+template <class Step>
+void guarded(Batch& batch, uint32_t node, Step&& step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    batch.failure = std::make_shared<Failure>();
+    batch.failure->letter.node = node;
+    batch.failure->letter.source = batch.source;
+    batch.failure->letter.row = -1;
+    batch.failure->letter.message = std::string("the runtime failed: ") + error.what();
+    batch.columns.clear();
+    batch.length = 0;
+  }
+}
+
+// A batch whose operators failed in the runtime itself has no columns any more and is passed over.
+inline void run_all(const Operators& operators, Batch& batch, Worker& worker) {
+  for (const auto& op : operators) {
+    if (batch.failure && batch.columns.empty()) return;
+    guarded(batch, op->node(), [&] { op->run(batch, worker); });
+  }
+}
+
+// Holds the right to run Python code, if a stage needs it and nobody has it.
+class PythonTurn {
+ public:
+  PythonTurn(Shared& shared, bool needed) : shared_(shared), needed_(needed) {
+    // Acquire and release pair with each other from holder to holder.
+    got_ = !needed || !shared.python_busy.exchange(true, std::memory_order_acquire);
+  }
+  ~PythonTurn() {
+    if (needed_ && got_) shared_.python_busy.store(false, std::memory_order_release);
+  }
+  explicit operator bool() const { return got_; }
+
+ private:
+  Shared& shared_;
+  const bool needed_;
+  bool got_;
+};
+
+// Stateless operators: any number of workers, each on its own batch.
+class ParallelStage final : public Stage {
+ public:
+  ParallelStage(std::string name, const StageLimits& limits, Operators operators)
+      : Stage(std::move(name), limits), operators_(std::move(operators)) {}
+
+  int64_t run(Worker& worker, int64_t records) override {
+    PythonTurn turn(worker.shared, python);
+    if (!turn) return 0;
+    int64_t done = 0;
+    while (done < records) {
+      Slot* s = try_claim(limits_.batches);
+      if (!s) break;
+      done += s->records + 1;
+      stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
+      if (!s->batch.control && !s->batch.end) run_all(operators_, s->batch, worker);
+      finish(*s, worker);
+    }
+    return done;
+  }
+
+ private:
+  const Operators operators_;
+};
+
+// One worker at a time, in serial order: a global state machine, keyed Python state, or a sink.
+class SerialStage : public Stage {
+ public:
+  using Stage::Stage;
+  uint32_t max_workers() const override { return 1; }
+
+  int64_t run(Worker& worker, int64_t records) override {
+    if (!runnable()) return 0;
+    PythonTurn turn(worker.shared, python);
+    if (!turn) return 0;
+    // Acquire pairs with the release below: the state as the last holder left it.
+    if (busy_.exchange(true, std::memory_order_acquire)) return 0;
+    int64_t done = 0;
+    while (done < records) {
+      Slot* s = try_claim(limits_.batches);
+      if (!s) break;
+      done += s->records + 1;
+      stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
+      if (!worker.shared.aborting.load(std::memory_order_acquire)) process(s->batch, worker);
+      finish(*s, worker);
+    }
+    busy_.store(false, std::memory_order_release);
+    return done;
+  }
+
+ protected:
+  virtual void process(Batch& batch, Worker& worker) = 0;
+
+ private:
+  std::atomic<bool> busy_{false};
+};
+
+// Keyed or global state held outside the engine (Python): the operator gets whole batches in order, and control items.
+class OutsideStateStage final : public SerialStage {
+ public:
+  using ControlFunction = void (*)(void* context, Control& control);
+  OutsideStateStage(std::string name, const StageLimits& limits, std::unique_ptr<Operator> op,
+                    ControlFunction control, void* context)
+      : SerialStage(std::move(name), limits),
+        op_(std::move(op)),
+        control_(control),
+        context_(context) {}
+
+ protected:
+  void process(Batch& batch, Worker& worker) override {
+    if (batch.control) return control_(context_, *batch.control);
+    if (batch.end || (batch.failure && batch.columns.empty())) return;
+    guarded(batch, op_->node(), [&] { op_->run(batch, worker); });
+  }
+
+ private:
+  std::unique_ptr<Operator> op_;
+  ControlFunction control_;
+  void* context_;
+};
+
+// The end of a stream. What it gets is delivered; latency is taken here.
+class SinkStage final : public SerialStage {
+ public:
+  // Returns false if the sink failed; `message` says why.
+  using Write = bool (*)(void* context, const Batch& batch, std::string& message, int64_t& handle);
+  SinkStage(std::string name, const StageLimits& limits, uint32_t node, Write write, void* context)
+      : SerialStage(std::move(name), limits), node_(node), write_(write), context_(context) {}
+
+  // What a sink without a write function keeps (if it keeps).
+  std::vector<Batch> kept;
+  bool keep = false;
+  int64_t limit = -1;  // stop the run after so many rows
+
+ protected:
+  void process(Batch& batch, Worker& worker) override {
+    if (batch.control || batch.end || batch.length == 0) return;
+    if (limit >= 0 && delivered_ + batch.length > limit) truncate(batch, limit - delivered_);
+    Shared& shared = worker.shared;
+    Counts& c = shared.counts[node_];
+    Counts::add(c.in, batch.length);
+    if (keep) {
+      kept.push_back(batch);
+    } else if (write_) {
+      std::string message;
+      int64_t handle = -1;
+      if (!write_(context_, batch, message, handle)) {
+        Failure failure;
+        failure.letter.node = node_;
+        failure.letter.message = std::move(message);
+        failure.letter.handle = handle;
+        failure.letter.row = -1;
+        shared.fail(failure);
+        return;
+      }
+    }
+    Counts::add(c.out, batch.length);
+    delivered_ += batch.length;
+    shared.delivered.fetch_add(batch.length, std::memory_order_relaxed);
+    const int64_t waited = now_ns() - batch.ingest_ns;
+    worker.latency.record(uint64_t(waited > 0 ? waited : 0), uint64_t(batch.length));
+    if (limit >= 0 && delivered_ >= limit) {
+      shared.aborting.store(true, std::memory_order_release);
+      shared.wake_all();
+    }
+  }
+
+ private:
+  const uint32_t node_;
+  const Write write_;
+  void* const context_;
+  int64_t delivered_ = 0;
+};
+
+}  // namespace plait

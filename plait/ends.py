@@ -1,0 +1,179 @@
+"""The ends of a running job: opens readers and writers, and closes each exactly once.
+
+Tables, generated records, `Collect` and `Discard` are known to the engine and never enter Python per batch; every other source and
+sink is reached through the ports of `sources.base` and `sinks.base`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import PlaitError, SinkError, SourceError
+from plait.graph import Graph, SinkNode, SourceNode
+from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime.build import RateEnd, ReaderEnd, SinkEnd, SourceEnd, TableEnd
+from plait.sinks.memory import Collect, Discard
+from plait.sources.base import Reader, Wait
+from plait.sources.columns import canonical, to_batch
+from plait.sources.memory import Table
+from plait.sources.rate import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from plait.model import Schema
+    from plait.node_runtime.build import Built
+    from plait.sinks.base import Writer
+
+EMPTY_WAIT_S = 0.001
+"""How soon a reader is asked again that gave no rows and did not say when."""
+
+
+class Ends:
+    """All open ends of a run."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.sources: dict[int, SourceEnd] = {}
+        self.sinks: dict[int, SinkEnd] = {}
+        self.readers: list[Reader] = []
+        self.writers: dict[int, Writer] = {}
+        self.stops_early = False
+        """Whether a sink ends the run before the sources do."""
+
+    def close(self, good: bool, built: Built) -> dict[str, Any]:
+        """Closes everything; gives what each sink returned, by its label."""
+        outputs: dict[str, Any] = {}
+        errors: list[Exception] = []
+        for reader in self.readers:
+            attempt(reader.close, errors)
+        for number, node in enumerate(self.graph.nodes):
+            if isinstance(node, SinkNode):
+                outputs[node.label] = attempt(self.closing(number, node, good, built), errors)
+        if errors and good:
+            raise errors[0]
+        return outputs
+
+    def closing(self, number: int, node: SinkNode, good: bool, built: Built) -> Callable[[], Any]:
+        if number in self.writers:
+            writer = self.writers[number]
+            return writer.close if good else writer.abort
+        if self.sinks[number].keep:
+            return lambda: kept_table(built, number, node.schema)
+        return lambda: built.engine.counts(number)[1]
+
+    def abort(self) -> None:
+        """Closes what was opened for a run that never started."""
+        ignored: list[Exception] = []
+        for reader in self.readers:
+            attempt(reader.close, ignored)
+        for writer in self.writers.values():
+            attempt(writer.abort, ignored)
+
+
+def attempt(action: Callable[[], Any], errors: list[Exception]) -> Any:
+    """One end that fails to close must not keep the others open."""
+    try:
+        return action()
+    except Exception as error:
+        errors.append(error)
+        return None
+
+
+def kept_table(built: Built, number: int, schema: Schema) -> Any:
+    import pyarrow as pa
+
+    batches = [batch.to_arrow(schema) for batch in built.engine.kept(built.sink_stages[number])]
+    return pa.Table.from_batches(batches, schema.to_arrow())
+
+
+def open_ends(graph: Graph, positions: Mapping[str, Any]) -> Ends:
+    """Opens all ends, sources at their positions."""
+    ends = Ends(graph)
+    try:
+        for number, node in enumerate(graph.nodes):
+            if isinstance(node, SourceNode):
+                ends.sources[number] = open_source(ends, node, positions.get(node.label))
+            elif isinstance(node, SinkNode):
+                ends.sinks[number] = open_sink(ends, number, node)
+    except BaseException:
+        ends.abort()
+        raise
+    return ends
+
+
+def open_source(ends: Ends, node: SourceNode, position: Any) -> SourceEnd:
+    source = node.source
+    if type(source) is Table:
+        table = source.arrow().slice(position or 0)
+        chunks = [NativeBatch.from_arrow(chunk, node.schema) for chunk in table.to_batches()]
+        return TableEnd(chunks=chunks, rate_per_s=source.rate_per_s or 0.0)
+    if type(source) is Rate:
+        total = -1 if source.total is None else source.total
+        return RateEnd(
+            rate_per_s=source.rate_per_s,
+            total=total,
+            start_us=source.start_us,
+            first=position or 0,
+        )
+    reader = source.open(position)
+    ends.readers.append(reader)
+    return ReaderEnd(poll=polled(reader, node), position=reader.position)
+
+
+def polled(reader: Reader, node: SourceNode) -> Callable[[int], NativeBatch | float | None]:
+    """The reader's poll with its answer in native form, checked."""
+    import pyarrow as pa
+
+    schema, arrow = node.schema, node.schema.to_arrow()
+    read = 0
+
+    def poll(max_rows: int) -> NativeBatch | float | None:
+        nonlocal read
+        answer = reader.poll(max_rows)
+        if answer is None:
+            return None
+        if isinstance(answer, Wait):
+            return float(answer.seconds)
+        if isinstance(answer, list | tuple):
+            answer = to_batch(answer, schema, read)
+        if not isinstance(answer, pa.RecordBatch | pa.Table):
+            raise SourceError(
+                f"{node.label}: poll returned {type(answer).__name__}; it must return a RecordBatch, "
+                "a Table, a list of records, Wait(seconds), or None at the end"
+            )
+        if answer.num_rows > max_rows:
+            raise SourceError(
+                f"{node.label}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
+            )
+        if answer.num_rows == 0:
+            return EMPTY_WAIT_S
+        if answer.schema != arrow:
+            answer = canonical(answer, schema)
+        if isinstance(answer, pa.Table):
+            answer = answer.combine_chunks().to_batches()[0]
+        read += answer.num_rows
+        return NativeBatch.from_arrow(answer, schema)
+
+    return poll
+
+
+def open_sink(ends: Ends, number: int, node: SinkNode) -> SinkEnd:
+    sink, schema = node.sink, node.schema
+    if type(sink) is Collect:
+        most = -1 if sink.limit is None else sink.limit
+        ends.stops_early = ends.stops_early or most >= 0
+        return SinkEnd(keep=True, most=most)
+    if type(sink) is Discard:
+        return SinkEnd()
+    writer = ends.writers[number] = sink.open(schema)
+
+    def write(batch: NativeBatch) -> None:
+        try:
+            writer.write(batch.to_arrow(schema))
+        except PlaitError:
+            raise
+        except Exception as error:
+            raise SinkError(f"{node.label} ({node}): {type(error).__name__}: {error}") from error
+
+    return SinkEnd(write=write)

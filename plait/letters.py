@@ -1,0 +1,160 @@
+"""Records that failed: dead letters collected during a run, and the error that ends one.
+
+The engine names a failed record by operator, source and row, with the row itself; here it becomes something a person can read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import InternalError, PlaitError, RecordError, SinkError, SourceError
+from plait.graph import CallNode, FoldNode, Graph, SinkNode, SourceNode, StatefulNode
+from plait.model import Schema
+from plait.records import records_of
+from plait.result import DeadLetter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.graph import AnyNode
+
+KEPT = 10_000
+SHOWN = 300
+"""How many characters of a record an error shows."""
+
+LETTER_SCHEMA = Schema.of(
+    {"operator": str, "at": str, "source": str, "row": int, "error": str, "record": str}
+)
+"""What a sink for dead letters gets."""
+
+
+class Letters:
+    """Dead letters of a run: all of them to the job's sink, if it has one, the first in memory."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.found: list[tuple[tuple[int, int, int, int], DeadLetter]] = []
+        sink = graph.dead_letters
+        self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
+
+    def add(self, letters: Sequence[Any], raised: Sequence[Any]) -> None:
+        made = [(place_of(letter), letter_of(letter, self.graph, raised)) for letter in letters]
+        self.found.extend(made[: max(0, KEPT - len(self.found))])
+        if made and self.writer is not None:
+            self.writer.write(batch_of([letter for _, letter in made]))
+
+    def kept(self) -> tuple[DeadLetter, ...]:
+        """In the order of the records."""
+        return tuple(letter for _, letter in sorted(self.found, key=lambda pair: pair[0]))
+
+    def close(self, good: bool) -> None:
+        if self.writer is not None:
+            if good:
+                self.writer.close()
+            else:
+                self.writer.abort()
+
+
+def batch_of(letters: Sequence[DeadLetter]) -> Any:
+    import pyarrow as pa
+
+    rows = [
+        {
+            "operator": letter.operator,
+            "at": letter.at,
+            "source": letter.source,
+            "row": letter.row,
+            "error": letter.error,
+            "record": repr(letter.record),
+        }
+        for letter in letters
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=LETTER_SCHEMA.to_arrow())
+
+
+def place_of(letter: Any) -> tuple[int, int, int, int]:
+    node, source, epoch, row = letter[:4]
+    return epoch, source, row, node
+
+
+def record_of(letter: Any, graph: Graph) -> Any:
+    """The failed record as the user's operator saw it."""
+    node = graph.nodes[letter[0]]
+    schema = graph.nodes[node.inputs[0]].schema
+    return records_of(letter[6].to_arrow(schema), schema)[0]
+
+
+def letter_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> DeadLetter:
+    node = graph.nodes[letter[0]]
+    return DeadLetter(
+        operator=node.name,
+        at=str(node.at),
+        source=source_label(graph, letter[1]),
+        row=letter[3],
+        error=letter[4],
+        record=record_of(letter, graph),
+    )
+
+
+def source_label(graph: Graph, source: int) -> str:
+    return [node.label for node in graph.nodes if isinstance(node, SourceNode)][source]
+
+
+def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
+    """The exception to raise for the failure that ended a run."""
+    number, source, _, row, message, handle, _ = letter
+    node = graph.nodes[number]
+    cause = raised[handle] if handle >= 0 else None
+    if row < 0:
+        return end_error(node, message, cause)
+    record = record_of(letter, graph)
+    label = source_label(graph, source)
+    error = RecordError(
+        f"{named(node)} {said(message, cause)}\n"
+        f"  record {row + 1:,} of source {label}: {short(repr(record))}\n"
+        f"  the {row:,} records before it were delivered, nothing after it; "
+        'use on_error="dead_letter" to go on past bad records',
+        operator=node.name,
+        at=str(node.at),
+        source=label,
+        row=row,
+        record=record,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def said(message: str, cause: BaseException | None) -> str:
+    plain = cause is None or getattr(cause, "plain", False)
+    return f"failed: {message}" if plain else f"raised {message}"
+
+
+def named(node: AnyNode) -> str:
+    """The operator as an error names it: verb, function if it has a name, and line."""
+    function: Any = None
+    if isinstance(node, CallNode):
+        function = node.function
+    elif isinstance(node, FoldNode | StatefulNode):
+        function = node.step
+    name = getattr(function, "__name__", "")
+    shown = f' "{name}"' if name and name != "<lambda>" else ""
+    return f"{node.name}{shown} at {node.at}"
+
+
+def end_error(node: AnyNode, message: str, cause: BaseException | None) -> BaseException:
+    """A source or sink that failed, or the runtime itself."""
+    if isinstance(cause, PlaitError | KeyboardInterrupt | SystemExit):
+        return cause
+    made: PlaitError
+    if isinstance(node, SourceNode) and cause is not None:
+        made = SourceError(f"source {node.label} at {node.at}: {message}")
+    elif isinstance(node, SinkNode) and cause is not None:
+        made = SinkError(f"sink {node.label} at {node.at}: {message}")
+    else:
+        made = InternalError(f"{node}: {message}")
+    made.__cause__ = cause
+    return made
+
+
+def short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"

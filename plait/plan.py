@@ -1,0 +1,114 @@
+"""From the graph of operators to stages: what is fused, and which route every operator takes.
+
+Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with one worklist in front.
+Rules of fusion: native operators (filter, projections) that follow each other run in one stage; a running aggregate takes the
+native operators before and behind it into its own stage (they run on all workers, outside the lanes); Python functions that
+follow each other share a stage, apart from native ones, so that native work never waits for the interpreter. A fan-out ends a stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from plait.graph import (
+    AggregateNode,
+    AnyNode,
+    CallNode,
+    FilterNode,
+    FoldNode,
+    Graph,
+    ProjectNode,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+)
+
+StageKind = Literal["source", "native", "python", "keyed", "state", "union", "sink"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """Operators that run together. `inputs` are stages; a union has several, a source none."""
+
+    kind: StageKind
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The stages of a job, inputs before their users."""
+
+    graph: Graph
+    stages: tuple[StagePlan, ...]
+
+    def sources_of(self, stage: int) -> tuple[int, ...]:
+        """The numbers (in the order of source nodes) of the sources whose records reach a stage."""
+        found: set[int] = set()
+        waiting = [stage]
+        order = source_numbers(self.graph)
+        while waiting:
+            plan = self.stages[waiting.pop()]
+            if plan.kind == "source":
+                found.add(order[plan.nodes[0]])
+            waiting.extend(plan.inputs)
+        return tuple(sorted(found))
+
+
+def source_numbers(graph: Graph) -> dict[int, int]:
+    """The number of each source node: its place among the sources."""
+    nodes = [i for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
+    return {node: number for number, node in enumerate(nodes)}
+
+
+def kind_of(node: AnyNode) -> StageKind:
+    match node:
+        case SourceNode():
+            return "source"
+        case FilterNode() | ProjectNode():
+            return "native"
+        case CallNode():
+            return "python"
+        case AggregateNode():
+            return "keyed"
+        case FoldNode() | StatefulNode():
+            return "state"
+        case UnionNode():
+            return "union"
+        case SinkNode():
+            return "sink"
+
+
+FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
+    ("native", "native"): "native",
+    ("native", "keyed"): "keyed",
+    ("keyed", "native"): "keyed",
+    ("python", "python"): "python",
+}
+"""What a stage becomes when an operator of the second kind joins it; pairs that are not here do not fuse."""
+
+
+def make_plan(graph: Graph) -> Plan:
+    """The stages of `graph`."""
+    stages: list[StagePlan] = []
+    home: dict[int, int] = {}
+    for number, node in enumerate(graph.nodes):
+        kind = kind_of(node)
+        before = [home[i] for i in node.inputs]
+        if len(before) == 1:
+            stage = stages[before[0]]
+            joined = FUSES.get((stage.kind, kind))
+            if joined and stage.last == node.inputs[0] and len(graph.users(node.inputs[0])) == 1:
+                nodes = (*stage.nodes, number)
+                stages[before[0]] = StagePlan(kind=joined, nodes=nodes, inputs=stage.inputs)
+                home[number] = before[0]
+                continue
+        home[number] = len(stages)
+        stages.append(StagePlan(kind=kind, nodes=(number,), inputs=tuple(before)))
+    return Plan(graph=graph, stages=tuple(stages))

@@ -1,0 +1,245 @@
+"""Runs a job in this process, on every core: opens its ends, starts the engine, watches it, and reads the result.
+
+`run` waits for the end; `start` gives a handle on the running job that can take a snapshot of its state, move bins out and in,
+and stop it. Ctrl-C stops the sources and delivers what was read; a second Ctrl-C ends at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from plait.config import Settings
+from plait.ends import Ends, open_ends
+from plait.errors import InternalError, Interrupted, JobError, TimedOut
+from plait.graph import Graph, SinkNode, SourceNode
+from plait.letters import Letters, error_of
+from plait.node_runtime.build import build
+from plait.plan import make_plan
+from plait.result import Account, Latency, OperatorCounts, Result
+from plait.snapshot import Snapshot, checked_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+TICK_S = 0.1
+GRACE_S = 10.0
+"""How long a stopped run may take to deliver what it had read, before it is ended at once."""
+
+
+def run(
+    job: Any,
+    *,
+    workers: int | None = None,
+    limit: int | None = None,
+    timeout: float | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Result:
+    """Runs `job` until its sources end.
+
+    Args:
+        workers: threads; by default one for each core this process may use.
+        limit: stop after so many records of each source.
+        timeout: seconds after which the run is stopped and TimedOut raised.
+        progress: show a progress line; by default when stderr is a terminal.
+        settings: any other field of `plait.Settings`.
+    """
+    given = {"workers": workers, "limit": limit, "timeout_s": timeout}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return start(job, **chosen, **settings).wait(progress=progress)
+
+
+def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> Running:
+    """Starts `job` and returns at once. `state`: go on from a snapshot of the same job."""
+    try:
+        chosen = Settings(**settings)
+    except TypeError as error:
+        raise JobError(f"run: {error}") from None
+    graph = graph_of(job)
+    if chosen.order == "none" and any(len(node.inputs) > 1 for node in graph.nodes):
+        raise JobError('order="none" does not go with union, which is defined by the order')
+    return Running(graph, chosen, state)
+
+
+def graph_of(job: Any) -> Graph:
+    if isinstance(job, Graph):
+        return job
+    if callable(getattr(job, "graph", None)):
+        return job.graph()  # type: ignore[no-any-return]
+    if hasattr(job, "job"):
+        return graph_of(job.job)
+    raise JobError(f"run needs a Job, not {job!r}")
+
+
+class Running:
+    """A job that runs in this process."""
+
+    def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
+        self.graph = graph
+        self.settings = settings
+        self.plan = make_plan(graph)
+        positions = checked_for(state, graph).positions if state else {}
+        self.ends: Ends = open_ends(graph, positions)
+        self.letters = Letters(graph)
+        self.done: Result | None = None
+        try:
+            self.built = build(self.plan, settings, self.ends.sources, self.ends.sinks)
+            self.engine = self.built.engine
+            self.began = time.perf_counter()
+            if state:
+                self.engine.control("put", put=state.bins)
+            self.engine.start()
+        except BaseException:
+            self.ends.abort()
+            raise
+
+    def wait(self, *, progress: bool | None = None) -> Result:
+        """Waits for the end and gives the result, or raises what ended the run."""
+        from plait.progress import ProgressLine
+
+        shown = sys.stderr.isatty() if progress is None else progress
+        line = ProgressLine(sys.stderr) if shown else None
+        stopped: type[Interrupted] | None = None
+        deadline = self.deadline()
+        while True:
+            try:
+                if self.engine.wait(TICK_S if deadline is None else min(TICK_S, 0.02)):
+                    break
+                self.collect_letters()
+                if line is not None:
+                    line.update(self.engine.read(), self.engine.delivered(), self.seconds())
+                if deadline is not None and time.monotonic() >= deadline:
+                    if stopped is not None:
+                        self.abort()
+                        break
+                    stopped, deadline = TimedOut, time.monotonic() + GRACE_S
+                    self.engine.stop()
+            except KeyboardInterrupt:
+                if stopped is not None:
+                    self.abort()
+                    break
+                stopped, deadline = Interrupted, time.monotonic() + GRACE_S
+                self.engine.stop()
+        if line is not None:
+            line.done()
+        return self.finish(stopped)
+
+    def deadline(self) -> float | None:
+        timeout_s = self.settings.timeout_s
+        return None if timeout_s is None else time.monotonic() + timeout_s
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def stop(self) -> None:
+        """Ends the sources; what was read is delivered. `wait` gives the result."""
+        self.engine.stop()
+
+    def abort(self) -> None:
+        """Ends at once; what is in flight is dropped, a Python function in progress is interrupted."""
+        self.engine.abort()
+        self.engine.interrupt_python()
+
+    def finish(self, stopped: type[Interrupted] | None) -> Result:
+        seconds = self.seconds()
+        self.engine.join()
+        self.collect_letters()
+        failure = self.engine.error()
+        good = failure is None and stopped is None
+        outputs = self.ends.close(good, self.built)
+        self.letters.close(good)
+        result = self.done = self.result(seconds, outputs)
+        if failure is not None:
+            raise error_of(failure, self.graph, self.engine.raised)
+        if stopped is not None:
+            why = "the timeout passed" if stopped is TimedOut else "interrupted"
+            raise stopped(f"{why}: {result.account}", result)
+        if result.account.difference and not self.ends.stops_early:
+            raise InternalError(
+                f"records were lost or doubled: {result.account}\n"
+                f"  difference {result.account.difference}; please report this with the job"
+            )
+        return result
+
+    def collect_letters(self) -> None:
+        self.letters.add(self.engine.letters(), self.engine.raised)
+
+    def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
+        counts = [self.engine.counts(i) for i in range(len(self.graph.nodes))]
+        p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
+        sources = [node for node in self.graph.nodes if isinstance(node, SourceNode)]
+        return Result(
+            job=self.graph.name,
+            seconds=seconds,
+            account=account_of(self.graph, counts),
+            operators=tuple(
+                OperatorCounts(
+                    node=i,
+                    name=node.name,
+                    at=str(node.at),
+                    records_in=records_in,
+                    records_out=records_out,
+                    filtered=filtered,
+                    skipped=skipped,
+                    dead_lettered=dead_lettered,
+                    made=made,
+                )
+                for i, (node, counted) in enumerate(zip(self.graph.nodes, counts, strict=True))
+                for records_in, records_out, filtered, skipped, dead_lettered, made, _ in [counted]
+            ),
+            latency=Latency(p50_ms=p50, p99_ms=p99, p999_ms=p999, max_ms=most),
+            outputs=outputs,
+            dead_letters=self.letters.kept(),
+            cuts={node.label: tuple(self.engine.cuts(i)) for i, node in enumerate(sources)},
+        )
+
+    def snapshot(self, timeout: float = 60.0) -> Snapshot:
+        """The state of all bins, and the positions of the sources, at one epoch boundary; the job runs on."""
+        item = self.control("snapshot", timeout)
+        labels = [node.label for node in self.graph.nodes if isinstance(node, SourceNode)]
+        positions = {
+            label: rows if handle < 0 else self.engine.raised[handle]
+            for label, (rows, handle) in zip(labels, item.positions(), strict=True)
+        }
+        return Snapshot(
+            job=self.graph.name, epoch=item.epoch, positions=positions, bins=tuple(sorted(item.bins()))
+        )
+
+    def take_bins(self, node: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
+        """Takes bins of the operator `node` out, at one epoch boundary. Their keys start anew until they are put back."""
+        item = self.control("take", timeout, node=node, bins=tuple(bins))
+        return {number: data for _, number, data in item.bins()}
+
+    def put_bins(self, node: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
+        """Puts bins into the operator `node`, at one epoch boundary; StateError if any is refused."""
+        put = tuple((node, number, data) for number, data in bins.items())
+        self.control("put", timeout, put=put)
+
+    def control(self, kind: str, timeout: float, **given: Any) -> Any:
+        from plait.errors import StateError
+
+        item = self.engine.control(kind, **given)
+        if item is None or not self.engine.wait_control(item, timeout):
+            raise StateError(f"{kind}: the job ended before its state could be reached")
+        if item.errors():
+            raise StateError(f"{kind} at epoch {item.epoch}: {'; '.join(item.errors())}")
+        return item
+
+
+def account_of(graph: Graph, counts: list[Any]) -> Account:
+    def total(index: int) -> int:
+        return sum(counted[index] for counted in counts)
+
+    sources = [i for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
+    sinks = [i for i, node in enumerate(graph.nodes) if isinstance(node, SinkNode)]
+    return Account(
+        read=sum(counts[i][1] for i in sources),
+        made=total(5),
+        copied=total(6),
+        delivered=sum(counts[i][1] for i in sinks),
+        filtered=total(2),
+        skipped=total(3),
+        dead_lettered=total(4),
+    )

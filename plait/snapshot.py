@@ -1,0 +1,39 @@
+"""A snapshot: the state of all bins of a job at one epoch boundary, and where its sources stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import StateError
+from plait.graph import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a run needs to go on from an epoch."""
+
+    job: str
+    epoch: int
+    positions: Mapping[str, Any]
+    """Of each source, by its label: where the next record is."""
+    bins: tuple[tuple[int, int, bytes], ...]
+    """(operator, bin, bytes); bins without keys are left out."""
+
+
+def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
+    """The snapshot, if it can be one of this job."""
+    labels = {node.label for node in graph.nodes if isinstance(node, SourceNode)}
+    if set(state.positions) != labels:
+        raise StateError(
+            f"the snapshot has positions of {', '.join(sorted(state.positions))}; "
+            f"this job's sources are {', '.join(sorted(labels))}"
+        )
+    for node, _, _ in state.bins:
+        known = node < len(graph.nodes)
+        if not known or not isinstance(graph.nodes[node], AggregateNode | FoldNode | StatefulNode):
+            raise StateError(f"the snapshot has state of operator {node}, which keeps none in this job")
+    return state
