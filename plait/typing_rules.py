@@ -5,6 +5,7 @@ integers that meet floats by explicit casts, and gives every null a type, so tha
 has to guess. The rules are pure; a violation is a JobError that says both types and what to do.
 Trees are walked without recursion, and a part that is used twice is bound once.
 
+    >>> from plait.expr import col
     >>> bind(col("price") * 2, Schema.of({"price": float})).type
     float64
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from plait.durations import signed_microseconds
 from plait.errors import JobError
-from plait.expr import OPERATIONS, Expr, col, lit, type_of_constant
+from plait.expr import OPERATIONS, Expr, lit, type_of_constant
 from plait.expr_text import text
 from plait.model import Schema, Type
 
@@ -331,8 +332,10 @@ def truncate(expr: Expr, args: Sequence[Bound]) -> Bound:
 def call(expr: Expr, args: Sequence[Bound]) -> Bound:
     """A compiled function says its types itself: `parameter_types` and `result_type`."""
     function = expr.value
-    wanted: Sequence[Type] = function.parameter_types
     name = getattr(function, "__name__", "function")
+    if not hasattr(function, "parameter_types"):
+        raise JobError(f"{name} is not compiled; mark it @plait.compiled")
+    wanted: Sequence[Type] = function.parameter_types
     if len(args) != len(wanted):
         raise JobError(f"{name} takes {len(wanted)} arguments, got {len(args)}")
     given = []
@@ -367,8 +370,3 @@ RULES: dict[str, Rule] = {
     "truncate": truncate,
     "call": call,
 }
-
-
-def column(name: str, schema: Schema) -> Bound:
-    """A bare column."""
-    return bind(col(name), schema)

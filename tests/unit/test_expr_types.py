@@ -212,6 +212,7 @@ def test_what_binding_settles(expr: Expr, expected: Expr) -> None:
         (lambda: s.truncate("1s"), ["needs timestamp", "no conversion from string"]),
         (lambda: call(i), ["bucket takes 2 arguments, got 1"]),
         (lambda: call(f, f), ["needs int64", "is float64"]),
+        (lambda: Expr("call", (i,), len), ["len is not compiled", "@plait.compiled"]),
         (lambda: Expr("nonsense"), ['"nonsense" is not an operation']),
     ],
 )

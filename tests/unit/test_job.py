@@ -189,6 +189,20 @@ def test_functions_and_expressions_both_see_the_record_that_came_in() -> None:
     assert str(stream.schema["price"]) == "price: int64"
 
 
+@plait.compiled
+def bucket(price: float, auction: int) -> int:
+    return int(price) % auction
+
+
+def test_a_compiled_function_of_columns_is_an_expression() -> None:
+    by_name = last(bids().with_columns(b=bucket))
+    by_call = last(bids().with_columns(b=bucket(col("auction"), 3)))
+    assert isinstance(by_name, ProjectNode)
+    assert repr(by_name.columns[-1][1]) == 'bucket(col("price"), col("auction"))'
+    assert repr(by_call.columns[-1][1]) == 'bucket(col("auction").cast(float64), 3)'
+    assert str(by_name.schema["b"]) == "b: int64"
+
+
 AGGREGATES = [
     ("sum", "auction", "int64"),
     ("sum", "price", "float64"),
