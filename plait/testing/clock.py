@@ -77,7 +77,7 @@ class Feed(Source):
         self.closed = False
 
     def push(self, rows: Any) -> None:
-        """Adds an epoch. An empty one is an epoch too."""
+        """Adds an epoch. An empty one changes nothing but that a reader finds it empty."""
         checked = [values_of(row, self.schema) for row in rows]
         with self.lock:
             if self.closed:

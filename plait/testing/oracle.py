@@ -13,7 +13,7 @@ failure; `beyond` is what each sink gets if only streams that depend on a failur
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ class OracleResult:
     """The first failing record in the order."""
     ends: Mapping[str, RecordError] = field(default_factory=dict)
     """The failure that ended a sink's stream, by the label of the sink."""
+    waited: bool = False
+    """Whether a source had nothing at some time: then the epochs of another run may differ."""
 
 
 @dataclass(slots=True)
@@ -82,9 +84,10 @@ def sequential(
         limit: the most records read from each source.
     """
     loop = Loop(graph)
+    waits: list[str] = []
     sources = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
     streams = {
-        i: epochs(node, epoch_records, cuts.get(node.label) if cuts else None, limit)
+        i: epochs(node, epoch_records, cuts.get(node.label) if cuts else None, limit, waits)
         for i, node in sources
     }
     over: set[int] = set()
@@ -103,7 +106,7 @@ def sequential(
     finally:
         for stream in streams.values():
             stream.close()  # type: ignore[attr-defined]
-    return loop.result()
+    return replace(loop.result(), waited=bool(waits))
 
 
 class Loop:
@@ -156,7 +159,8 @@ class Loop:
                 own = streams[i].end
                 if own is not None and own is not given.end:
                     failures.append(own)
-            self.counts[i, "in"] += sum(len(streams[j].items) for j in node.inputs)
+            given_items = [streams[j].items for j in node.inputs or (i,)]  # a source reads its own
+            self.counts[i, "in"] += sum(map(len, given_items))
             self.counts[i, "out"] += len(streams[i].items)
         for i, stream in streams.items():
             if stream.end is not None:

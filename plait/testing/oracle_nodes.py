@@ -141,16 +141,15 @@ class Columns:
         self.node = node
         self.schema = schema
         self.reads = {
-            name: [schema.index(parameter) for parameter in inspect.signature(function).parameters]
+            name: [one for one in inspect.signature(function).parameters if one in schema]
             for name, function in node.columns
         }
 
     def apply(self, values: Values) -> list[Values]:
+        old = dict(zip(self.schema.names, values, strict=True))
         new: dict[str, Any] = {}
         for name, function in self.node.columns:
-            args = [to_python(values[i], self.schema.fields[i].type) for i in self.reads[name]]
-            new[name] = called(function, *args)
-        old = dict(zip(self.schema.names, values, strict=True))
+            new[name] = called(self.call, function, self.reads[name], old)
         # Only new values are checked: an old one may be a time that no datetime has.
         result = []
         for field in self.node.schema.fields:
@@ -159,6 +158,13 @@ class Columns:
             else:
                 result.append(old[field.name])
         return [tuple(result)]
+
+    def call(self, function: Callable[..., Any], reads: list[str], row: dict[str, Any]) -> Any:
+        """The function on its columns; a parameter that names no column has its default."""
+        args = {name: to_python(row[name], self.schema[name].type) for name in reads}
+        if len(args) == len(inspect.signature(function).parameters):
+            return function(*args.values())
+        return function(**args)
 
 
 class Batches:

@@ -1,7 +1,7 @@
 """The epochs of a source, as the sequential run reads them.
 
-Without cuts one poll of a reader is one epoch; with cuts the same rows are dealt out in epochs of
-the given sizes, whatever the polls were, which repeats a run whose epochs depended on time.
+Without cuts one poll that gives rows is one epoch; with cuts the same rows are dealt out in epochs
+of the given sizes, whatever the polls were, which repeats a run whose epochs depended on time.
 """
 
 from __future__ import annotations
@@ -20,43 +20,54 @@ if TYPE_CHECKING:
 
 
 def epochs(
-    node: SourceNode, epoch_records: int, cuts: Sequence[int] | None, limit: int | None
+    node: SourceNode,
+    epoch_records: int,
+    cuts: Sequence[int] | None,
+    limit: int | None,
+    waits: list[str],
 ) -> Iterator[list[Values]]:
-    """The rows of each epoch until the source is over. Closing the iterator closes the reader."""
+    """The rows of each epoch until the source is over. Closing the iterator closes the reader.
+
+    A source that had nothing for a while adds its label to `waits`.
+    """
     reader = node.source.open()
     try:
         if cuts is None:
-            yield from polls(node, reader, epoch_records, limit)
+            yield from polls(node, reader, epoch_records, limit, waits)
         else:
-            yield from dealt(node, reader, epoch_records, cuts)
+            yield from dealt(node, reader, epoch_records, cuts, waits)
     finally:
         reader.close()
 
 
 def polls(
-    node: SourceNode, reader: Reader, epoch_records: int, limit: int | None
+    node: SourceNode, reader: Reader, epoch_records: int, limit: int | None, waits: list[str]
 ) -> Iterator[list[Values]]:
     left = limit
     while left is None or left > 0:
         most = epoch_records if left is None else min(left, epoch_records)
         polled = reader.poll(most)
-        while isinstance(polled, Wait):
-            time.sleep(polled.seconds)
-            polled = reader.poll(most)
         if polled is None:
             return
+        if isinstance(polled, Wait):
+            waits.append(node.label)
+            time.sleep(polled.seconds)
+            continue
         rows = held_from_poll(polled, node.source.schema, node.label)
         if len(rows) > most:
             raise SourceError(f"source {node.label}: asked for {most} rows, got {len(rows)}")
+        if not rows:  # no rows are no epoch; the reader is asked again
+            waits.append(node.label)
+            continue
         left = None if left is None else left - len(rows)
         yield rows
 
 
 def dealt(
-    node: SourceNode, reader: Reader, epoch_records: int, cuts: Sequence[int]
+    node: SourceNode, reader: Reader, epoch_records: int, cuts: Sequence[int], waits: list[str]
 ) -> Iterator[list[Values]]:
     waiting: list[Values] = []
-    more = polls(node, reader, epoch_records, None)
+    more = polls(node, reader, epoch_records, None, waits)
     for size in cuts:
         while len(waiting) < size:
             rows = next(more, None)

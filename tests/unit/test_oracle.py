@@ -104,7 +104,7 @@ def test_source_to_sink() -> None:
     result = build.run()
     assert result.outputs == {"out": [(1, 2), (3, None)]}
     assert result.account == Account(read=2, delivered=2)
-    assert [(c.records_in, c.records_out) for c in result.operators] == [(0, 2), (2, 2)]
+    assert [(c.records_in, c.records_out) for c in result.operators] == [(2, 2), (2, 2)]
     assert result.cuts == {"in": (2,)}
 
 
@@ -167,7 +167,7 @@ def test_flat_map_that_fails_midway_keeps_nothing_of_the_record() -> None:
 
 
 def test_columns_reads_the_input_by_parameter_names() -> None:
-    columns = (("v", lambda k: k + 1), ("w", lambda v, k: v * k))
+    columns = (("v", lambda k, /: k + 1), ("w", lambda v, more=0, k=0: v * k + more))
     out = Schema.of({"k": int, "v": "int64?", "w": int})
     result = through(
         KV, [(2, 5)], CallNode, mode="columns", function=len, columns=columns, schema=out
@@ -401,7 +401,9 @@ def test_a_feed_is_cut_as_it_was_pushed() -> None:
     build = Builder()
     build.sink(build.source(None, feed))
     result = build.run()
-    assert result.cuts == {"in": (2, 0, 1)}
+    assert result.cuts == {"in": (2, 1)}
+    assert result.waited
+    assert build.run(cuts={"in": (1, 0, 2)}).cuts == {"in": (1, 0, 2)}
     assert result.outputs["out"] == [(1,), (2,), (3,)]
 
 
