@@ -1,15 +1,16 @@
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from plait.model import Field
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._records import Shape
 
-Failures = list[tuple[int, BaseException]]
+Failures: TypeAlias = list[tuple[int, BaseException]]
 
 ADVICE: str
 
+def misfit_of(error: Exception) -> ValueError: ...
 def map_rows(
     function: Callable[[Any], Any],
     batch: NativeBatch,
@@ -40,7 +41,7 @@ class ColumnCall:
     def field(self) -> Field: ...
 
 def call_columns(
-    calls: list[ColumnCall], batch: NativeBatch, stop_at_first: bool
+    calls: list[ColumnCall], order: Iterable[int], batch: NativeBatch, stop_at_first: bool
 ) -> tuple[NativeBatch, array[int] | None, Failures]: ...
 def assemble(sources: Iterable[int], base: NativeBatch, fresh: NativeBatch) -> NativeBatch: ...
 

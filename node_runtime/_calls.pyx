@@ -18,6 +18,8 @@ from plait.node_runtime._records cimport (
     ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
 )
 
+from plait.records import Misfit
+
 cdef extern from "Python.h":
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
@@ -112,9 +114,17 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
     return rows_array(kept), failures
 
 
+def misfit_of(error):
+    """The error of a result that does not fit, with a note that says what to do."""
+    made = Misfit(str(error))
+    made.__cause__ = error
+    made.add_note(ADVICE)
+    return made
+
+
 cdef int fail(list failures, int64_t row, object error, bint misfit) except -1:
-    if misfit:
-        error.add_note(ADVICE)
+    if misfit and isinstance(error, ValueError):
+        error = misfit_of(error)
     failures.append((row, error))
     return 0
 
@@ -158,15 +168,17 @@ cdef class ColumnCall:
                 Py_DECREF(<object>arguments[k + 1])
 
 
-def call_columns(list calls, NativeBatch batch, bint stop_at_first):
+def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
     """Every function for every row, row by row: (a batch of their columns, kept or None, failures).
-    A row for which one fails is in none of the columns."""
+    All are called before their results are checked in `order`; a row that fails is in no column."""
     cdef int64_t i, count = 0, rows = batch.batch.length
     cdef Py_ssize_t k, width = len(calls)
     cdef list writers = [ColumnWriter((<ColumnCall>call).field, rows) for call in calls]
     cdef vector[PyObject*] arguments
     cdef vector[uint32_t] kept
     cdef list failures = []
+    cdef list results = [None] * width
+    cdef vector[Py_ssize_t] checks = order
     cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
     cdef array found
     cdef bint adding
@@ -179,10 +191,10 @@ def call_columns(list calls, NativeBatch batch, bint stop_at_first):
         adding = False
         try:
             for k in range(width):
-                adding = False
-                result = (<ColumnCall>calls[k]).call(batch, i, arguments.data())
-                adding = True
-                (<ColumnWriter>writers[k]).put(count, result)
+                results[k] = (<ColumnCall>calls[k]).call(batch, i, arguments.data())
+            adding = True
+            for k in checks:
+                (<ColumnWriter>writers[k]).put(count, results[k])
             count += 1
             if failures:
                 kept.push_back(<uint32_t>i)

@@ -27,7 +27,6 @@ cdef class ColumnWriter:
     cdef int put(self, int64_t at, object value) except -1
     cdef int put_null(self, int64_t at) except -1
     cdef int put_bytes(self, int64_t at, const char* data, int64_t size) except -1
-    cdef object packed(self, object value)
     cdef Column column(self, int64_t rows)
 
 

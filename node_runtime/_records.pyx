@@ -34,7 +34,7 @@ from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime.native cimport Batch, BufferRef, Column, Type
 
 from plait.records import (
-    maker, pack_object, raw_values, record_class, unpack_object, value_of,
+    Misfit, maker, pack_object, raw_values, record_class, unpack_object, value_of,
 )
 
 import_datetime()
@@ -86,7 +86,7 @@ cdef inline int64_t days_of(int64_t year, int64_t month, int64_t day) noexcept:
 
 cdef object datetime_at(int64_t us):
     if us < FIRST_US or us > LAST_US:
-        raise ValueError(f"timestamp of {us} microseconds is outside the years 1 to 9999")
+        raise Misfit(f"timestamp {us} us is outside the years of a datetime")
     # From day one of the year 1 all numbers are positive, so C division rounds as wanted.
     cdef int64_t since = us - FIRST_US
     cdef int64_t day = since // DAY_US + 306  # since 1 March of the year 0
@@ -215,7 +215,7 @@ cdef class ColumnWriter:
             self.put_bytes(at, text, size)
         else:
             if kind == Type.Object:
-                value = self.packed(value)
+                value = pack_object(value)
             elif not PyBytes_CheckExact(value):
                 value = value_of(value, self.field)
             self.put_bytes(at, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
@@ -248,12 +248,6 @@ cdef class ColumnWriter:
         memcpy(self.data.data() + start, data, size)
         offsets[at + 1] = <int32_t>(start + size)
         return 0
-
-    cdef object packed(self, object value):
-        try:
-            return pack_object(value)
-        except ValueError as error:
-            raise ValueError(f'column "{self.field.name}": {error}') from error
 
     cdef Column column(self, int64_t rows):
         """The first `rows` rows. The writer must not be used afterwards."""
@@ -463,10 +457,12 @@ cdef class Shape:
             raise IndexError(f"row {i} of a batch of {batch.batch.length}")
         return self.record(batch, i)
 
-    def rows(self, NativeBatch batch):
-        """All records of a batch."""
+    def rows(self, NativeBatch batch, chosen=None):
+        """All records of a batch, or those of the chosen rows."""
         self.check(batch)
         cdef int64_t i
+        if chosen is not None:
+            return [self.row(batch, i) for i in chosen]
         return [self.record(batch, i) for i in range(batch.batch.length)]
 
     def from_records(self, records, bint stop_at_first=False):
@@ -531,13 +527,22 @@ def all_slots_known(cls, names):
     return slots == set(names)
 
 
-def columns_of(NativeBatch batch, indices):
-    """The values of some columns, as one list each."""
+def columns_of(NativeBatch batch, indices, chosen=None):
+    """The values of some columns, as one list each: of all rows, or of the chosen ones."""
     cdef int64_t i
     cdef Py_ssize_t k
     found = []
     for k in indices:
         if not 0 <= k < <Py_ssize_t>batch.batch.columns.size():
             raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
-        found.append([value_at(&batch.batch.columns[k], i) for i in range(batch.batch.length)])
+        if chosen is None:
+            found.append([value_at(&batch.batch.columns[k], i) for i in range(batch.batch.length)])
+        else:
+            found.append([checked_value_at(batch, k, i) for i in chosen])
     return found
+
+
+cdef object checked_value_at(NativeBatch batch, Py_ssize_t k, int64_t i):
+    if not 0 <= i < batch.batch.length:
+        raise IndexError(f"row {i} of a batch of {batch.batch.length}")
+    return value_at(&batch.batch.columns[k], i)

@@ -39,6 +39,15 @@ class Refused(ValueError):
     """A value does not fit its column; the text is what follows `expected <type>, got <value>`."""
 
 
+class Misfit(ValueError):
+    """What a user's function was to get or gave back does not fit; the text says all there is."""
+
+
+def error_text(error: BaseException) -> str:
+    """How a failed record's error reads: what the function raised, or what did not fit."""
+    return str(error) if isinstance(error, Misfit) else f"{type(error).__name__}: {error}"
+
+
 def record_class(schema: Schema) -> type:
     """The class of a record: the user's dataclass, or a slots dataclass with the fields."""
     return schema.record_class or made_class(schema.fields)

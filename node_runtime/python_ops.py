@@ -1,0 +1,397 @@
+"""Operators that run a user's Python function on one batch at a time.
+
+`compile_call` makes an operator from a node once; calling it with a batch gives the rows that came
+out, the input row each came from, and the rows that failed. It holds nothing that changes, so
+worker threads may share it. `KeyedPython` holds a state for each key and is called by one thread at
+a time, with the batches in order. A row that fails leaves no trace in the output or the state; with
+`stop_at_first` (the policy "fail") nothing after the first failing row is computed.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, assert_never
+
+from plait.errors import JobError, StateError
+from plait.graph import CallNode, FoldNode, StatefulNode
+from plait.model import Schema, Type
+from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._calls import (
+    ColumnCall,
+    Records,
+    Values,
+    assemble,
+    call_columns,
+    filter_rows,
+    flat_map_rows,
+    map_rows,
+    misfit_of,
+)
+from plait.node_runtime._records import Shape, columns_of, place
+from plait.node_runtime.key_hash import bin_of, xxh64
+from plait.node_runtime.python_bins import pack_bin, unpack_bin
+from plait.records import Misfit
+
+Failures = list[tuple[int, BaseException]]
+
+
+class CallResult(NamedTuple):
+    """What became of a batch. `out` has the place in the order of the batch it was made from."""
+
+    out: NativeBatch
+    kept: array[int] | None
+    """The input row of each output row, ascending; None: output row i is input row i, for all."""
+    failures: Failures
+    """(input row, error), ascending. `plait.records.error_text` gives the error's words."""
+
+
+Operator = Callable[[NativeBatch], CallResult]
+
+
+def compile_call(node: CallNode, in_schema: Schema, stop_at_first: bool | None = None) -> Operator:
+    """The operator of a node; it stops at the first failure if the node's policy does."""
+    stop = node.on_error == "fail" if stop_at_first is None else stop_at_first
+    match node.mode:
+        case "map":
+            return MapCall(node, in_schema, stop)
+        case "filter":
+            return FilterCall(node, in_schema, stop)
+        case "flat_map":
+            return FlatMapCall(node, in_schema, stop)
+        case "columns":
+            return ColumnsCall(node, in_schema, stop)
+        case "batches":
+            return BatchesCall(node, in_schema, stop)
+        case _:
+            assert_never(node.mode)
+
+
+class MapCall:
+    """record -> record."""
+
+    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+        self.function = node.function
+        self.given, self.out = Shape(schema), Shape(node.schema)
+        self.stop_at_first = stop_at_first
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        return CallResult(*map_rows(self.function, batch, self.given, self.out, self.stop_at_first))
+
+
+class FlatMapCall:
+    """record -> iterable of records, all with the place of the record they came from."""
+
+    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+        self.function = node.function
+        self.given, self.out = Shape(schema), Shape(node.schema)
+        self.stop_at_first = stop_at_first
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        return CallResult(
+            *flat_map_rows(self.function, batch, self.given, self.out, self.stop_at_first)
+        )
+
+
+class FilterCall:
+    """record -> truth."""
+
+    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+        self.function = node.function
+        self.given = Shape(schema)
+        self.stop_at_first = stop_at_first
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        kept, failures = filter_rows(self.function, batch, self.given, self.stop_at_first)
+        if len(kept) == len(batch):
+            return CallResult(batch, None, failures)
+        return CallResult(taken(batch, kept, self.given.schema), kept, failures)
+
+
+class ColumnsCall:
+    """Functions of columns: each adds a column or takes the place of one."""
+
+    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+        self.schema = schema
+        self.stop_at_first = stop_at_first
+        new = {name: i for i, (name, _) in enumerate(node.columns)}
+        self.calls = [
+            column_call(function, name, schema, node.schema) for name, function in node.columns
+        ]
+        self.sources = [
+            -new[name] - 1 if name in new else schema.index(name) for name in node.schema.names
+        ]
+        self.order = [-source - 1 for source in self.sources if source < 0]
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        fresh, kept, failures = call_columns(self.calls, self.order, batch, self.stop_at_first)
+        base = batch if kept is None else taken(batch, kept, self.schema)
+        return CallResult(assemble(self.sources, base, fresh), kept, failures)
+
+
+def column_call(function: Callable[..., Any], name: str, schema: Schema, out: Schema) -> ColumnCall:
+    """A function with the columns that its parameters name."""
+    places: list[int] = []
+    by_name: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if several or parameter.name not in schema:
+            raise JobError(
+                f'column "{name}": parameter "{parameter}" of its function names no column'
+                f"\n  the stream has: {', '.join(schema.names)}"
+            )
+        places.append(schema.index(parameter.name))
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            by_name.append(parameter.name)
+    return ColumnCall(function, out[name], places, by_name)
+
+
+class BatchesCall:
+    """pyarrow.Table -> pyarrow.Table or RecordBatch. All rows of a batch share its fate.
+
+    Output row n has the place of input row n, those beyond the last input row the place of that.
+    """
+
+    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+        self.function = node.function
+        self.given, self.out = schema, node.schema
+        self.nothing = Shape(node.schema)
+        self.stop_at_first = stop_at_first
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        import pyarrow as pa
+
+        rows = len(batch)
+        if not rows:
+            return self.failed(batch, [])
+        try:
+            result = self.function(pa.Table.from_batches([batch.to_arrow(self.given)]))
+        except Exception as error:
+            return self.failed(batch, self.failures(rows, error))
+        try:
+            out = NativeBatch.from_arrow(fitting(result, self.out), self.out)
+        except Exception as error:  # what came may be anything
+            return self.failed(batch, self.failures(rows, misfit_of(error)))
+        if len(out) == rows:
+            place(out, batch, None)
+            return CallResult(out, None, [])
+        kept = array("I", (min(n, rows - 1) for n in range(len(out))))
+        place(out, batch, kept)
+        return CallResult(out, kept, [])
+
+    def failures(self, rows: int, error: BaseException) -> Failures:
+        return [(row, error) for row in range(1 if self.stop_at_first else rows)]
+
+    def failed(self, batch: NativeBatch, failures: Failures) -> CallResult:
+        out, kept, _ = self.nothing.from_records(())
+        place(out, batch, kept)
+        return CallResult(out, kept, failures)
+
+
+def fitting(given: Any, schema: Schema) -> Any:
+    """What a batch function returned, as one RecordBatch of the schema; any error is a misfit."""
+    import pyarrow as pa
+
+    table = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
+    wanted = schema.to_arrow()
+    if set(table.column_names) != set(wanted.names):
+        raise ValueError(
+            f"expected the columns {', '.join(wanted.names)}, got {table.column_names}"
+        )
+    columns = []
+    for field, arrow in zip(schema.fields, wanted, strict=True):
+        column = table.column(field.name)
+        if column.type != arrow.type:
+            column = column.cast(arrow.type)
+        if column.null_count and not field.nullable:
+            raise ValueError(f'column "{field.name}": expected {field.type.value}, got None')
+        columns.append(column.combine_chunks())
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def taken(batch: NativeBatch, rows: array[int], schema: Schema) -> NativeBatch:
+    """Some rows of a batch, in their order, with their places."""
+    import pyarrow as pa
+
+    indices = pa.Array.from_buffers(pa.uint32(), len(rows), [None, pa.py_buffer(rows)])
+    made = NativeBatch.from_arrow(batch.to_arrow(schema).take(indices), schema)
+    place(made, batch, rows)
+    return made
+
+
+Key = tuple[Any, ...]
+
+
+class KeyedPython:
+    """A fold or a state machine in Python: one state for each key, kept by bin.
+
+    The state changes only when the step returned and its result fits the output. A step that
+    changes a mutable state in place and then raises has changed it: nothing can take that back.
+    """
+
+    def __init__(
+        self,
+        node: FoldNode | StatefulNode,
+        in_schema: Schema,
+        bin_bits: int,
+        stop_at_first: bool | None = None,
+    ) -> None:
+        self.node = node
+        self.shape = Shape(in_schema)
+        self.bin_bits = bin_bits
+        self.stop_at_first = node.on_error == "fail" if stop_at_first is None else stop_at_first
+        self.places = [in_schema.index(name) for name in node.keys]
+        self.types = tuple(in_schema.fields[i].type for i in self.places)
+        for name, kind in zip(node.keys, self.types, strict=True):
+            if kind is Type.OBJECT:
+                raise JobError(f'column "{name}" holds objects, which cannot be keys')
+        self.has_float = Type.FLOAT64 in self.types
+        self.keys_schema = (
+            Schema(tuple(in_schema[name] for name in node.keys)) if node.keys else None
+        )
+        self.out = Shape(node.schema)
+        words = (type(node).__name__, *(kind.value for kind in self.types))
+        self.fingerprint = xxh64("|".join(words).encode())
+        self.states: dict[int, dict[Key, Any]] = {}
+        self.home: dict[Key, dict[Key, Any]] = {}
+        """The bin's part of `states` in which each key is: a key is hashed once only."""
+
+    def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
+        """Takes a batch, or the given rows of it (ascending)."""
+        if isinstance(self.node, FoldNode):
+            return self.fold(batch, rows)
+        return self.step(batch, rows)
+
+    def fold(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
+        values = Values(self.node.schema.fields[-1], len(batch))
+        kept = array("I")
+        failures: Failures = []
+        step = self.node.step
+        for row, given in self.inputs(batch, rows):
+            try:
+                key, record = self.checked(given)
+                state = step(self.state_of(key), record)
+                try:
+                    values.add(state)
+                except ValueError as error:
+                    raise misfit_of(error) from error
+                self.keep(key, state)
+                kept.append(row)
+            except Exception as error:
+                failures.append((row, error))
+                if self.stop_at_first:
+                    break
+        fresh = values.finish()
+        if len(kept) == len(batch):
+            place(fresh, batch, None)
+            return CallResult(self.with_keys(batch, fresh), None, failures)
+        place(fresh, batch, kept)
+        if self.keys_schema is None:
+            return CallResult(fresh, kept, failures)
+        keys = assemble(self.places, batch, batch)
+        base = taken(keys, kept, self.keys_schema)
+        return CallResult(assemble((*range(len(self.places)), -1), base, fresh), kept, failures)
+
+    def with_keys(self, batch: NativeBatch, fresh: NativeBatch) -> NativeBatch:
+        return assemble((*self.places, -1), batch, fresh)
+
+    def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
+        records = Records(self.out, len(batch))
+        failures: Failures = []
+        step = self.node.step
+        for row, given in self.inputs(batch, rows):
+            try:
+                key, record = self.checked(given)
+                result = step(self.state_of(key), record)
+                if not isinstance(result, tuple) or len(result) != 2:
+                    raise Misfit(f"the step must return (state, record or None), not {result!r}")
+                state, out = result
+                if out is not None:
+                    try:
+                        records.add(row, out)
+                    except ValueError as error:
+                        raise misfit_of(error) from error
+                self.keep(key, state)
+            except Exception as error:
+                failures.append((row, error))
+                if self.stop_at_first:
+                    break
+        made, kept = records.finish(batch)
+        return CallResult(made, kept, failures)
+
+    def inputs(
+        self, batch: NativeBatch, rows: Sequence[int] | None
+    ) -> Iterator[tuple[int, tuple[Key, Any] | Exception]]:
+        """(row, (key, record)) of each row, or its error where no record can be made."""
+        chosen = range(len(batch)) if rows is None else rows
+        try:
+            records = self.shape.rows(batch, rows)
+            keys: list[Key] = list(zip(*columns_of(batch, self.places, rows), strict=True))
+        except Exception:  # one of the rows: found by making them one by one
+            for row in chosen:
+                yield row, self.input_of(batch, row)
+            return
+        yield from zip(chosen, zip(keys or [()] * len(records), records, strict=True), strict=True)
+
+    def input_of(self, batch: NativeBatch, row: int) -> tuple[Key, Any] | Exception:
+        try:
+            key = tuple(column[0] for column in columns_of(batch, self.places, (row,)))
+            return key, self.shape.row(batch, row)
+        except Exception as error:
+            return error
+
+    def checked(self, given: tuple[Key, Any] | Exception) -> tuple[Key, Any]:
+        """The key in its one canonical form, and the record."""
+        if isinstance(given, Exception):
+            raise given
+        if not self.has_float:
+            return given
+        key, record = given
+        if any(isinstance(value, float) and math.isnan(value) for value in key):
+            raise Misfit("NaN cannot be a key")
+        return tuple(v + 0.0 if isinstance(v, float) else v for v in key), record
+
+    def state_of(self, key: Key) -> Any:
+        part = self.home.get(key)
+        if part is not None:
+            return part[key]
+        init = self.node.init
+        return init() if callable(init) else copy.deepcopy(init)
+
+    def keep(self, key: Key, state: Any) -> None:
+        part = self.home.get(key)
+        if part is None:
+            bin = bin_of(key, self.types, self.bin_bits)
+            part = self.home[key] = self.states.setdefault(bin, {})
+        part[key] = state
+
+    def key_count(self) -> int:
+        return len(self.home)
+
+    def copy_bin(self, bin: int) -> bytes:
+        """The states of a bin as bytes; the bin stays."""
+        states = self.states.get(bin, {})
+        return pack_bin(states, bin=bin, bin_bits=self.bin_bits, fingerprint=self.fingerprint)
+
+    def take_bin(self, bin: int) -> bytes:
+        """The states of a bin as bytes; the bin is empty afterwards."""
+        data = self.copy_bin(bin)
+        for key in self.states.pop(bin, {}):
+            del self.home[key]
+        return data
+
+    def put_bin(self, data: bytes) -> int:
+        """Takes over the states of a bin and returns its number; StateError changes nothing.
+
+        The bytes hold a pickle, which is read only after all checks: take them only from where you
+        would take code.
+        """
+        bin, states = unpack_bin(data, bin_bits=self.bin_bits, fingerprint=self.fingerprint)
+        if self.states.get(bin):
+            raise StateError(f"bin {bin} has state here already; take it away first")
+        self.states[bin] = states
+        self.home.update(dict.fromkeys(states, states))
+        return bin
