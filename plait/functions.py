@@ -106,7 +106,10 @@ def returned(function: Any) -> Any:
     inner = plain(function)
     if isinstance(inner, type):
         return inner if dataclasses.is_dataclass(inner) or inner in FROM_PYTHON else NOTHING
-    hint = getattr(inner, "__annotations__", {}).get("return", NOTHING)
+    try:
+        hint = getattr(inner, "__annotations__", {}).get("return", NOTHING)
+    except NameError as error:  # where annotations are evaluated when they are asked for
+        raise unresolved(inner, error.name or "?", error) from None
     if isinstance(hint, str):
         hint = resolved(inner, hint)
     if hint is Any or hint is object or isinstance(hint, typing.TypeVar):
@@ -127,10 +130,14 @@ def resolved(function: Any, hint: str) -> Any:
     try:
         return eval(hint, names)
     except Exception as error:
-        raise JobError(
-            f'"{name_of(function)}": cannot resolve the annotation "-> {hint}" ({error});'
-            " define it at the top of the module, or give schema="
-        ) from None
+        raise unresolved(function, hint, error) from None
+
+
+def unresolved(function: Any, hint: str, error: Exception) -> JobError:
+    return JobError(
+        f'"{name_of(function)}": cannot resolve the annotation "-> {hint}" ({error});'
+        " define it at the top of the module, or give schema="
+    )
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:

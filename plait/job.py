@@ -469,9 +469,7 @@ def united(place: Place, streams: Sequence[Stream]) -> Stream:
     if len(streams) == 1:
         return streams[0]
     schema = union_schema([(one._node, one.schema) for one in streams])
-    job = streams[0].job
-    for one in streams[1:]:
-        job = same_job(job, one.job)
+    job = same_job([one.job for one in streams])
     inputs: list[int] = []
     for one in streams:
         again = one._number in inputs
@@ -486,20 +484,18 @@ def passed_on(place: Place, one: Stream) -> Stream:
     return one._project(place, projections.projection(columns, one.schema), "fail")
 
 
-def same_job(one: Job, other: Job) -> Job:
-    """The job that holds both; a job without a name goes into the other one."""
-    if one is other:
-        return one
-    if other._nameless:
-        one._absorb(other)
-        return one
-    if one._nameless:
-        other._absorb(one)
-        return other
-    raise JobError(
-        f'the streams are of two jobs, "{one.name}" and "{other.name}";'
-        " make both sources in one job"
-    )
+def same_job(jobs: Sequence[Job]) -> Job:
+    """The job that holds all of these; those without a name go into the one with a name, if any."""
+    every = list(dict.fromkeys(jobs))
+    named = [job for job in every if not job._nameless]
+    if len(named) > 1:
+        names = " and ".join(f'"{job.name}"' for job in named)
+        raise JobError(f"the streams are of several jobs, {names}; make their sources in one job")
+    home = named[0] if named else every[0]
+    for job in every:
+        if job is not home:
+            home._absorb(job)
+    return home
 
 
 def converted(source: Any) -> Any:
@@ -519,4 +515,8 @@ def explained(job: Job, settings: dict[str, Any]) -> str:
     from plait.config import Settings
     from plait.explain import explain
 
-    return explain(job.graph(), Settings(**settings))
+    try:
+        chosen = Settings(**settings)
+    except TypeError as error:
+        raise JobError(f"explain: {error}") from None
+    return explain(job.graph(), chosen)

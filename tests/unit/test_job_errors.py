@@ -131,7 +131,7 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
         ['the name "a" is taken'],
     ),
     (lambda: bids().union(3), "union", ["3 is not a stream"]),  # type: ignore[arg-type]
-    (lambda: bids().union(bids()), "union", ["of two jobs"]),
+    (lambda: bids().union(bids()), "union", ["of several jobs"]),
     (lambda: plait.union(), "union", ["at least one stream"]),
     (lambda: plait.Job("x").source(bids()), "source", ["is not a source"]),
     (lambda: plait.Job("x").source(Bids(), name=""), "source", ["must be a text"]),
@@ -165,6 +165,13 @@ def test_a_failed_method_adds_nothing() -> None:
         with pytest.raises(plait.JobError):
             mistake()
     assert len(stream.job._nodes) == 1
+
+
+def test_a_failed_union_merges_no_jobs() -> None:
+    one, nameless, two = bids(), plait.stream(Bids()), bids()
+    with pytest.raises(plait.JobError, match="of several jobs"):
+        plait.union(one, nameless, two)
+    assert len({one.job, nameless.job, two.job}) == 3
 
 
 def test_a_source_error_names_the_line() -> None:
