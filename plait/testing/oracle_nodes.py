@@ -69,7 +69,7 @@ def called(function: Callable[..., Any], *args: Any) -> Any:
     """What the user's function returns; whatever it raises is a fault of this record."""
     try:
         return function(*args)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, Fault):
         raise
     except BaseException as error:
         raise Fault(f"{type(error).__name__}: {error}") from error

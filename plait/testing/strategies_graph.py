@@ -14,8 +14,10 @@ from plait import aggregates
 from plait.expr import col
 from plait.job import Job, Stream, union
 from plait.model import Location, Type
+from plait.sources.memory import Table
 from plait.testing import functions
 from plait.testing.clock import Capture
+from plait.testing.oracle_values import held_to_arrow, to_held
 from plait.testing.strategies import TYPES, expressions, rows, schemas
 from plait.testing.tables import Rows
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from plait.graph import Aggregate, Graph
+    from plait.model import Schema
+    from plait.sources.base import Source
 
 POLICIES = ("fail", "skip", "dead_letter", "dead_letter")
 NUMBERS = (Type.INT64, Type.FLOAT64)
@@ -41,7 +45,7 @@ class JobDrawer:
         for _ in range(self.pick([1, 1, 2])):
             schema = self.draw(schemas(max_columns=4))
             table = self.draw(rows(schema, max_size=self.max_rows, far_times=False))
-            self.open.append(self.job.source(Rows(schema, table)))
+            self.open.append(self.job.source(self.source(schema, table)))
         for _ in range(steps):
             self.step()
         for stream in self.open:
@@ -52,6 +56,14 @@ class JobDrawer:
             for line, node in enumerate(graph.nodes, 1)
         ]
         return dataclasses.replace(graph, nodes=tuple(nodes))
+
+    def source(self, schema: Schema, table: list[tuple[Any, ...]]) -> Source:
+        """The rows as a source of records or as an Arrow table, which the engine reads natively."""
+        records = Rows(schema, table)
+        if self.pick([True, False]):
+            return records
+        held = [tuple(map(to_held, row, [f.type for f in schema])) for row in records]
+        return Table(held_to_arrow(held, schema))
 
     def pick(self, options: Sequence[Any]) -> Any:
         from hypothesis import strategies as st
