@@ -8,6 +8,7 @@ tells what was done until then.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -90,7 +91,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
     run.add_argument("--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or seconds")
     run.add_argument("--scheduler", metavar="NAME", help="ct (default), et, lp or qst")
-    run.add_argument("--json", action="store_true", help="print the result as JSON")
+    run.add_argument(
+        "--json",
+        action="store_true",
+        help="print the result as JSON, and what the job prints on stderr",
+    )
     explain = commands.add_parser(
         "explain",
         help="show how a job would run",
@@ -114,14 +119,12 @@ def run_command(given: argparse.Namespace) -> int:
     if given.scheduler is not None:
         settings["scheduler"] = given.scheduler
     timeout = timeout_of(given.timeout)
-    job = load_job(given.job)
+    # What the job itself prints must not get between the lines of the JSON.
+    printed = contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
     try:
-        result = job.run(
-            workers=given.workers,
-            limit=given.limit,
-            timeout=timeout,
-            **settings,
-        )
+        with printed:
+            job = load_job(given.job)
+            result = job.run(workers=given.workers, limit=given.limit, timeout=timeout, **settings)
     except Interrupted as error:
         if error.result is not None:
             show(error.result, given.json)

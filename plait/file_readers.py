@@ -195,6 +195,8 @@ class CsvReader(FileReader):
                     return
                 except pa.ArrowException as error:
                     raise self.explained(error) from None
+                except OSError as error:
+                    raise self.failed(error.strerror or error) from None
                 self.refuse_nulls(batch, row)
                 try:
                     yield canonical(text_to_bytes(batch, self.schema), self.schema)
@@ -254,7 +256,7 @@ class JsonlReader(FileReader):
                 raise self.failed("no such file")
             return
         with self.stream() as stream:
-            lines = itertools.islice(numbered(blocks(stream)), LOOKED_AT)
+            lines = itertools.islice(numbered(self.blocks(stream)), LOOKED_AT)
             self.schema = infer_lines(self.path, list(lines))
 
     def stream(self) -> Any:
@@ -269,7 +271,7 @@ class JsonlReader(FileReader):
         line = 1
         by_arrow = not has_python_types(self.schema)
         with self.stream() as stream:
-            for block in blocks(stream):
+            for block in self.blocks(stream):
                 lines = block.split(b"\n")
                 rows = [(line + i, text) for i, text in enumerate(lines) if text.strip()]
                 line += len(lines) - 1
@@ -285,6 +287,12 @@ class JsonlReader(FileReader):
                     known = self.only_known
                     batch = lines_to_batch(self.path, rows, self.schema, only_known=known)
                 yield batch
+
+    def blocks(self, stream: Any) -> Iterator[bytes]:
+        try:
+            yield from blocks(stream)
+        except OSError as error:  # a damaged archive, or the disk
+            raise self.failed(error.strerror or error) from None
 
     def read_block(self, block: bytes, rows: int) -> Any:
         """The block as Arrow reads it, or None where it does not or might read it differently."""

@@ -70,6 +70,14 @@ def test_a_stream_without_a_sink_is_printed(path: Path, capsys: Captured) -> Non
     assert lines[:6] == ["value", "int64", "-----", "    1", "    2", "    3"]
 
 
+def test_what_the_job_prints_stays_out_of_the_json(path: Path, capsys: Captured) -> None:
+    path.write_text("import plait\nprint('hello')\nnumbers = plait.stream([1, 2])\n")
+    assert main(["run", str(path), "--workers", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["outputs"] == {"printed": 2}
+    assert err.startswith("hello\nvalue\n")
+
+
 def test_explain_prints_the_stages(path: Path, capsys: Captured) -> None:
     assert main(["explain", str(path)]) == 0
     assert "filter" in capsys.readouterr().out

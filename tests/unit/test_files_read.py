@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from plait.errors import SourceError
+from plait.file_readers import JsonlReader
 from plait.files import Files
+from plait.json_lines import lines_to_batch
+from plait.model import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,6 +232,51 @@ def test_jsonl_shapes(tmp_path: Path) -> None:
     path.write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n')
     with pytest.raises(SourceError, match="line 2: not UTF-8"):
         rows(Files(path, schema={"a": str}))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_damaged_archive(suffix: str, tmp_path: Path) -> None:
+    write(tmp_path / f"a.{suffix}", range(3000))
+    packed = gzip.compress((tmp_path / f"a.{suffix}").read_bytes())
+    path = tmp_path / f"z.{suffix}.gz"
+    for damaged in (b"no archive", packed[: len(packed) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(SourceError, match=str(path)):
+            rows(Files(path))
+
+
+JSON_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**65), 2**65)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["NaN", "2024-05-01T12:00:00Z", "2024-05-01 12:00:00.123456+02:00", "2024"])
+    | st.lists(st.integers(), max_size=2)
+)
+PLAIN_TYPES = st.sampled_from(["int64", "float64", "bool", "string", "timestamp"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    kind=PLAIN_TYPES,
+    nullable=st.booleans(),
+    records=st.lists(st.dictionaries(st.sampled_from("ab"), JSON_VALUES), min_size=1, max_size=4),
+)
+def test_what_arrow_reads_python_reads_the_same(
+    kind: str, nullable: bool, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The quick way through a block of JSONL is only ever the slow way, quicker."""
+    schema = Schema.of({"a": kind + "?" * nullable})
+    texts = [json.dumps(record).encode() for record in records]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join(texts))
+    reader = JsonlReader(str(path), schema, only_known=False, batch_rows=100)
+    quick = reader.read_block(b"\n".join(texts), len(texts))
+    if quick is not None:
+        lines = list(enumerate(texts, 1))
+        slow = lines_to_batch(str(path), lines, schema, only_known=False)
+        assert str(quick.to_pydict()) == str(slow.to_pydict())
 
 
 def test_a_long_line_is_shortened(tmp_path: Path) -> None:
