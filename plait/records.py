@@ -242,12 +242,12 @@ def timestamp_of(value: Any) -> datetime.datetime:
         raise Refused("without a time zone; add one, such as tzinfo=datetime.UTC")
     try:
         if type(value) is datetime.datetime:
-            return value.astimezone(UTC)
+            return value.astimezone(UTC).replace(fold=0)
         # A subclass (pandas) may carry more than microseconds: only what a datetime holds is taken.
         plain = datetime.datetime.combine(
             datetime.date(value.year, value.month, value.day), value.timetz()
         )
-        return plain.astimezone(UTC)
+        return plain.astimezone(UTC).replace(fold=0)
     except OverflowError:
         raise Refused("outside the years 1 to 9999 in UTC") from None
 
