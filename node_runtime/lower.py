@@ -83,7 +83,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A typed value: of a register (numbered as computed, not yet a slot), or constant ~register."""
+    """A typed value: of a register (numbered as computed, not yet a slot), or a constant, ~i."""
 
     type: Type
     register: int
@@ -307,9 +307,7 @@ class Builder:
                 plus = self.constants[~b.register][1]
                 addend = plus if op == "add" else wrap(-plus)
                 factors = [Operand(a.type, register) for register in product.args]
-                return self.emit(
-                    "muladd_i64", kind, [*factors, self.constant(Type.INT64, addend)]
-                )
+                return self.emit("muladd_i64", kind, [*factors, self.constant(Type.INT64, addend)])
         return self.emit(f"{op}_{a.word}", kind, [a, b])
 
     def cast(self, arg: Operand, target: Type) -> Operand:
@@ -323,9 +321,7 @@ class Builder:
         return self.emit(f"cast_{source}_{WORDS[target]}", target, [arg])
 
 
-def allocate(
-    code: Sequence[Instruction], result: int
-) -> tuple[tuple[Instruction, ...], int, int]:
+def allocate(code: Sequence[Instruction], result: int) -> tuple[tuple[Instruction, ...], int, int]:
     """The code without unused values, in as few slots as it needs, their number, the result's."""
     used = {result}
     live: list[Instruction] = []
@@ -344,7 +340,7 @@ def allocate(
         args = tuple(slot_of[arg] if arg >= 0 else arg for arg in step.args)
         out = step.out
         if out >= 0:
-            # Taken before the arguments' slots are given back: a kernel never writes over its input.
+            # Taken before the arguments' slots are given back: no kernel writes over its input.
             slots += not free
             out = slot_of[step.out] = free.pop() if free else slots - 1
         placed.append(replace(step, out=out, args=args))
@@ -369,7 +365,7 @@ def hold(kind: Type, value: Any) -> Any:
 
 
 def members(arg: Operand, options: Iterable[Any]) -> Any:
-    """The set of `is_in`: distinct held constants, or for bools bit 0 for false and bit 1 for true."""
+    """The set of `is_in`: distinct held constants; of bools bit 0 for false, bit 1 for true."""
     held = [hold(arg.type, option) for option in options if option is not None]
     if arg.type is Type.BOOL:
         return (False in held) + 2 * (True in held)

@@ -1,8 +1,8 @@
 // Conversions of one value between text, numbers and times; the formats are Python's.
 //
-// Parsing accepts exactly what the language says (no white space, no underscores, ASCII digits) and reports failure;
-// printing writes into a caller's buffer of kPrintRoom bytes and returns the length. Independent of the locale.
-// Pure functions: any thread, nothing blocks.
+// Parsing accepts exactly what the language says (no white space, no underscores, ASCII digits) and
+// reports failure; printing writes into a caller's buffer of kPrintRoom bytes and returns the
+// length. Independent of the locale. Pure functions: any thread, nothing blocks.
 #pragma once
 
 #include <charconv>
@@ -36,7 +36,8 @@ inline bool same_word(std::string_view s, std::string_view lower) {
   return true;
 }
 
-// The number of decimal digits before the point of a literal that is too large or too small, to tell which.
+// The number of decimal digits before the point of a literal that is too large or too small, to
+// tell which.
 inline bool is_huge(std::string_view s) {
   int64_t point = 0, exponent = 0;
   bool seen_point = false, seen_digit = false;
@@ -53,7 +54,8 @@ inline bool is_huge(std::string_view s) {
   if (i < s.size()) {
     const bool negative = s[++i] == '-';
     if (s[i] == '-' || s[i] == '+') ++i;
-    for (; i < s.size() && exponent < 1'000'000'000'000; ++i) exponent = exponent * 10 + (s[i] - '0');
+    for (; i < s.size() && exponent < 1'000'000'000'000; ++i)
+      exponent = exponent * 10 + (s[i] - '0');
     if (negative) exponent = -exponent;
   }
   return point + exponent > 0;
@@ -89,7 +91,8 @@ inline std::optional<int64_t> float_to_int(double x) {
 
 inline int64_t print_int(int64_t x, char* o) { return std::to_chars(o, o + kPrintRoom, x).ptr - o; }
 
-// Python's repr: shortest digits that give the same float; plain from 1e-4 to below 1e16, else with an exponent.
+// Python's repr: shortest digits that give the same float; plain from 1e-4 to below 1e16, else with
+// an exponent.
 inline int64_t print_float(double x, char* o) {
   char* to = o;
   if (std::isnan(x)) return std::memcpy(to, "nan", 3), 3;
@@ -141,8 +144,8 @@ struct Clock {
 };
 
 inline constexpr int64_t kDay = 86'400'000'000;
-inline constexpr int64_t kFirstTime = -719'162 * kDay;         // 0001-01-01
-inline constexpr int64_t kLastTime = 2'932'897 * kDay - 1;     // 9999-12-31, its last microsecond
+inline constexpr int64_t kFirstTime = -719'162 * kDay;      // 0001-01-01
+inline constexpr int64_t kLastTime = 2'932'897 * kDay - 1;  // 9999-12-31, its last microsecond
 
 inline Clock split_time(int64_t us) {
   int64_t days = us / kDay, rest = us % kDay;

@@ -1,9 +1,10 @@
 // Run-time choice between the baseline build of a loop and one for wider vector units.
 //
-// A loop is a struct with an always-inlined static `run`; `dispatch<Loop>(args...)` compiles it twice and takes the
-// AVX2 copy when the CPU has it. The choice is an ordinary branch on a value read once, so it needs no linker support
-// (ifunc) and works with GCC, Clang, glibc and musl alike; on other machines there is just the plain copy.
-// Any thread may call anything here; nothing blocks.
+// A loop is a struct with an always-inlined static `run`; `dispatch<Loop>(args...)` compiles it
+// twice and takes the AVX2 copy when the CPU has it. The choice is an ordinary branch on a value
+// read once, so it needs no linker support (ifunc) and works with GCC, Clang, glibc and musl alike;
+// on other machines there is just the plain copy. Any thread may call anything here; nothing
+// blocks.
 #pragma once
 
 #define PLAIT_INLINE [[gnu::always_inline]] inline

@@ -1,8 +1,8 @@
 // Building a Program from the plain data that lower.py makes.
 //
-// `ProgramBuilder` checks everything it is given (kernel names, register numbers, argument counts) and throws
-// std::invalid_argument, so that a running program needs no checks. One thread builds; the finished Program is
-// immutable and may be shared by any number of threads.
+// `ProgramBuilder` checks everything it is given (kernel names, register numbers, argument counts)
+// and throws std::invalid_argument, so that a running program needs no checks. One thread builds;
+// the finished Program is immutable and may be shared by any number of threads.
 #pragma once
 
 #include <bit>
@@ -42,13 +42,15 @@ class ProgramBuilder {
     in.kernel = find_kernel(kernel);
     if (!in.kernel) throw std::invalid_argument("no kernel " + kernel);
     const bool scope = kernel.starts_with("scope_");
-    if (!scope && (dst < 0 || dst >= program_->slots)) throw std::invalid_argument("no slot for " + kernel);
+    if (!scope && (dst < 0 || dst >= program_->slots))
+      throw std::invalid_argument("no slot for " + kernel);
     if (kernel.starts_with("load_") && (value < 0 || value >= columns_))
       throw std::invalid_argument("no column for " + kernel);
     in.dst = dst;
     for (const int arg : args) {
       in.args.push_back(place(arg));
-      if (!scope && in.args.back() == dst) throw std::invalid_argument(kernel + " writes over its input");
+      if (!scope && in.args.back() == dst)
+        throw std::invalid_argument(kernel + " writes over its input");
     }
     in.value = value;
     if (kernel == "truncate_i64") {

@@ -1,7 +1,8 @@
 // Kernels of casts between numbers, of times, and of calls to compiled functions.
 //
-// A float that int64 cannot hold fails its row; every other cast here always succeeds. Times are microseconds since
-// 1970 in UTC, negative before. Pure functions of a chunk: any thread, nothing blocks.
+// A float that int64 cannot hold fails its row; every other cast here always succeeds. Times are
+// microseconds since 1970 in UTC, negative before. Pure functions of a chunk: any thread, nothing
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +79,8 @@ inline void truncate(Context& c, const Instr& in) {
   c.set(in, o, c.valid_of(in, a));
 }
 
-// A compiled function of vectors; the row is computed also where an argument is null, and then is null.
+// A compiled function of vectors; the row is computed also where an argument is null, and then is
+// null.
 template <class R>
 void call(Context& c, const Instr& in) {
   auto& pointers = c.ws.pointers;

@@ -1,7 +1,8 @@
 // Kernels that bring columns and constants into registers, and the packing of bits.
 //
-// 8-byte columns are not copied: the register points into the column. Bits become bytes; a chunk whose validity bits
-// are all set counts as one without nulls. Pure functions of a chunk: any thread, nothing blocks.
+// 8-byte columns are not copied: the register points into the column. Bits become bytes; a chunk
+// whose validity bits are all set counts as one without nulls. Pure functions of a chunk: any
+// thread, nothing blocks.
 #pragma once
 
 #include <cstdint>

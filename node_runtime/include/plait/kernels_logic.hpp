@@ -1,7 +1,8 @@
 // Kernels of comparison, three-valued logic, null handling and choice.
 //
-// Results of comparison and logic are bytes 0/1. In a comparison only the right operand may be constant (the lowering
-// turns the others round). Pure functions of a chunk: any thread, nothing blocks.
+// Results of comparison and logic are bytes 0/1. In a comparison only the right operand may be
+// constant (the lowering turns the others round). Pure functions of a chunk: any thread, nothing
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +79,9 @@ void compare_texts(Context& c, const Instr& in) {
   c.set(in, o, c.valid_of(in, a, b));
 }
 
-// Three-valued: false and null is false, true or null is true. A result is known when both sides are, or when one
-// side is known and decides; the value under a known result is right whatever lies under a null operand.
+// Three-valued: false and null is false, true or null is true. A result is known when both sides
+// are, or when one side is known and decides; the value under a known result is right whatever lies
+// under a null operand.
 template <bool kAnd>
 struct LoopKleene {
   PLAIT_INLINE static void run(const uint8_t* __restrict a, const uint8_t* __restrict va,
@@ -171,8 +173,9 @@ void fill_null(Context& c, const Instr& in) {
   c.set(in, o, nullptr);
 }
 
-// Errors of a part of the expression count only for the rows that use it: `scope_begin` marks, `scope_end` drops the
-// errors since the mark of rows whose condition is not true (value 1) or is true (value 0).
+// Errors of a part of the expression count only for the rows that use it: `scope_begin` marks,
+// `scope_end` drops the errors since the mark of rows whose condition is not true (value 1) or is
+// true (value 0).
 inline void scope_begin(Context& c, const Instr&) { c.ws.scopes.push_back(c.errors.rows.size()); }
 inline void scope_end(Context& c, const Instr& in) {
   const Vec& m = c.vec(in.a());

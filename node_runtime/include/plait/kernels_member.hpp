@@ -1,7 +1,8 @@
 // `is_in`: whether a value is one of a fixed set of constants.
 //
-// Up to kLinear constants are compared one by one; more go into an open-addressing table at half load. NaN is in no
-// set, and -0.0 is 0.0. A MemberSet is immutable once built: any thread may read it, nothing blocks.
+// Up to kLinear constants are compared one by one; more go into an open-addressing table at half
+// load. NaN is in no set, and -0.0 is 0.0. A MemberSet is immutable once built: any thread may read
+// it, nothing blocks.
 #pragma once
 
 #include <bit>

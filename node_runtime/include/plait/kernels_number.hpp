@@ -1,8 +1,9 @@
-// Kernels of arithmetic on int64 and float64: operand forms vector-vector, vector-constant, constant-vector.
+// Kernels of arithmetic on int64 and float64: operand forms vector-vector, vector-constant,
+// constant-vector.
 //
-// int64 wraps around (computed unsigned); `//` and `%` round down as in Python; an integer division by zero fails
-// its row (unless an operand is null) and leaves 0. Division by a positive constant is a multiply and a shift.
-// Pure functions of a chunk: any thread, nothing blocks.
+// int64 wraps around (computed unsigned); `//` and `%` round down as in Python; an integer division
+// by zero fails its row (unless an operand is null) and leaves 0. Division by a positive constant
+// is a multiply and a shift. Pure functions of a chunk: any thread, nothing blocks.
 #pragma once
 
 #include <bit>
@@ -64,15 +65,21 @@ void unary(Context& c, const Instr& in) {
 }
 
 struct Add {
-  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) { return int64_t(uint64_t(a) + uint64_t(b)); }
+  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) {
+    return int64_t(uint64_t(a) + uint64_t(b));
+  }
   PLAIT_INLINE static double of(double a, double b) { return a + b; }
 };
 struct Sub {
-  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) { return int64_t(uint64_t(a) - uint64_t(b)); }
+  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) {
+    return int64_t(uint64_t(a) - uint64_t(b));
+  }
   PLAIT_INLINE static double of(double a, double b) { return a - b; }
 };
 struct Mul {
-  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) { return int64_t(uint64_t(a) * uint64_t(b)); }
+  PLAIT_INLINE static int64_t of(int64_t a, int64_t b) {
+    return int64_t(uint64_t(a) * uint64_t(b));
+  }
   PLAIT_INLINE static double of(double a, double b) { return a * b; }
 };
 struct TrueDiv {
@@ -109,13 +116,15 @@ struct IsNan {
 };
 
 struct LoopShl {
-  PLAIT_INLINE static void run(const int64_t* __restrict a, int by, int64_t* __restrict o, int64_t n) {
+  PLAIT_INLINE static void run(const int64_t* __restrict a, int by, int64_t* __restrict o,
+                               int64_t n) {
     for (int64_t i = 0; i < n; ++i) o[i] = int64_t(uint64_t(a[i]) << by);
   }
 };
 // Neither SSE2 nor AVX2 shifts 64 bits arithmetically: shift logically and extend the sign by hand.
 struct LoopShr {
-  PLAIT_INLINE static void run(const int64_t* __restrict a, int by, int64_t* __restrict o, int64_t n) {
+  PLAIT_INLINE static void run(const int64_t* __restrict a, int by, int64_t* __restrict o,
+                               int64_t n) {
     const uint64_t sign = (uint64_t(1) << 63) >> by;
     for (int64_t i = 0; i < n; ++i) o[i] = int64_t(((uint64_t(a[i]) >> by) ^ sign) - sign);
   }
@@ -204,7 +213,8 @@ void int_divide(Context& c, const Instr& in) {
   c.set(in, o, c.valid_of(in, a, b));
 }
 
-// As Python's, where the divisor is not zero; by zero as IEEE says: nan, or the quotient's infinity.
+// As Python's, where the divisor is not zero; by zero as IEEE says: nan, or the quotient's
+// infinity.
 struct FloatMod {
   static double of(double a, double b) {
     const double r = std::fmod(a, b);

@@ -1,8 +1,8 @@
 // Runs a program over a batch, chunk by chunk, into a fresh column or a byte mask.
 //
-// Fixed-width results are written by the last kernel straight into the output buffer. Rows that fail get a harmless
-// value and are listed in `errors`, ascending. Any number of threads may run one Program at once, each with its own
-// Workspace; a run allocates but never blocks.
+// Fixed-width results are written by the last kernel straight into the output buffer. Rows that
+// fail get a harmless value and are listed in `errors`, ascending. Any number of threads may run
+// one Program at once, each with its own Workspace; a run allocates but never blocks.
 #pragma once
 
 #include <algorithm>
@@ -112,7 +112,8 @@ class ColumnWriter {
   int64_t used_ = 0, room_ = 0;
 };
 
-// Keeps the first error of each row, rows ascending, of those from `from` on. Chunks come in order, so sorting is local.
+// Keeps the first error of each row, rows ascending, of those from `from` on. Chunks come in order,
+// so sorting is local.
 inline void settle_errors(ErrorRows& errors, size_t from) {
   auto& rows = errors.rows;
   const auto begin = rows.begin() + int64_t(from);
@@ -162,7 +163,8 @@ struct LoopAndBytes {
   }
 };
 
-// A predicate as bytes: 1 where it is true, 0 where it is false or null. `mask` has room for in.length bytes.
+// A predicate as bytes: 1 where it is true, 0 where it is false or null. `mask` has room for
+// in.length bytes.
 inline bool run_mask(const Program& p, const Batch& in, Workspace& ws, uint8_t* mask,
                      ErrorRows& errors) {
   return run_chunks(

@@ -1,7 +1,7 @@
 // The kernels by the names that lower.py uses: operation, underscore, operand type.
 //
-// Type words: i64 (int64 and timestamp), f64, bool, str (string and bytes). A name that is not here is a mistake of
-// the lowering and is reported when the program is built, not when it runs.
+// Type words: i64 (int64 and timestamp), f64, bool, str (string and bytes). A name that is not here
+// is a mistake of the lowering and is reported when the program is built, not when it runs.
 #pragma once
 
 #include <string_view>

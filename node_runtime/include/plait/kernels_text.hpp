@@ -1,8 +1,9 @@
 // Kernels of strings and bytes, and casts from and to text.
 //
-// Texts are views: into the input column, a constant, or the chunk's arena when they were made here, so strip and
-// choice copy nothing. A null row has the empty text and does no work. A text over the workspace's limit fails its row.
-// Pure functions of a chunk: any thread (with its own workspace), nothing blocks.
+// Texts are views: into the input column, a constant, or the chunk's arena when they were made
+// here, so strip and choice copy nothing. A null row has the empty text and does no work. A text
+// over the workspace's limit fails its row. Pure functions of a chunk: any thread (with its own
+// workspace), nothing blocks.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +60,8 @@ inline void strip_text(Context& c, const Instr& in) {
   });
 }
 inline void length_str(Context& c, const Instr& in) {
-  each_text<int64_t>(c, in, 0, [](int64_t, const Text& t) { return count_characters(t.data, t.size); });
+  each_text<int64_t>(c, in, 0,
+                     [](int64_t, const Text& t) { return count_characters(t.data, t.size); });
 }
 inline void length_bytes(Context& c, const Instr& in) {
   each_text<int64_t>(c, in, 0, [](int64_t, const Text& t) { return t.size; });

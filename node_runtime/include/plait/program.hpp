@@ -1,9 +1,10 @@
 // A compiled expression: a flat list of kernel calls over registers, interpreted chunk by chunk.
 //
-// A register (`Vec`) holds one chunk of up to kChunk rows: 8-byte values, bytes 0/1 for bool, or `Text` views for
-// string and bytes; `valid` is one byte a row, or null when no row is null, so that columns without nulls do no
-// validity work. A constant is a register of one value. A Program is immutable once built and shared by all threads;
-// a Workspace belongs to one thread at a time. Nothing here blocks.
+// A register (`Vec`) holds one chunk of up to kChunk rows: 8-byte values, bytes 0/1 for bool, or
+// `Text` views for string and bytes; `valid` is one byte a row, or null when no row is null, so
+// that columns without nulls do no validity work. A constant is a register of one value. A Program
+// is immutable once built and shared by all threads; a Workspace belongs to one thread at a time.
+// Nothing here blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@
 
 namespace plait {
 
-inline constexpr int kChunk = 1024;  // rows; a register of 8-byte values takes 8 KiB and stays in L1
+inline constexpr int kChunk =
+    1024;  // rows; a register of 8-byte values takes 8 KiB and stays in L1
 
 // Why a row failed. The numbers are shared with ERRORS in lower.py.
 enum class RowError : int32_t {
@@ -40,7 +42,8 @@ struct ErrorRow {
   std::string detail;  // the value that could not be cast: text and bytes as they are, else printed
 };
 
-// Rows that failed; after a run ascending by row, at most one a row (the first in evaluation order).
+// Rows that failed; after a run ascending by row, at most one a row (the first in evaluation
+// order).
 struct ErrorRows {
   std::vector<ErrorRow> rows;
   static constexpr size_t kDetail = 1 << 20;  // a longer text is cut
@@ -71,7 +74,7 @@ struct Vec {
 // Division by a constant d > 0 as multiply-high and shift, for dividends below 2^63.
 struct Magic {
   uint64_t multiplier = 0;
-  int shift = -1;        // after the high half; -1: not usable (d <= 0)
+  int shift = -1;         // after the high half; -1: not usable (d <= 0)
   int power_of_two = -1;  // log2(d) when d is one
 
   static Magic of(int64_t d) {
@@ -123,7 +126,7 @@ struct Constant {
 struct Program {
   Type type = Type::Int64;
   int slots = 0;
-  int result = 0;  // a register
+  int result = 0;                  // a register
   std::deque<Constant> constants;  // a deque: registers point at them
   std::vector<Instr> code;
 
@@ -179,7 +182,8 @@ class Arena {
 
 // One thread's scratch memory for any number of programs.
 struct Workspace {
-  // Room of a register: values, then validity; the odd stride keeps registers off each other's cache sets.
+  // Room of a register: values, then validity; the odd stride keeps registers off each other's
+  // cache sets.
   static constexpr int64_t kValues = int64_t(kChunk) * 16, kStride = kValues + kChunk + 192;
 
   std::vector<Vec> vecs;
@@ -228,7 +232,8 @@ struct Context {
     errors.add(base + i, code, detail);
   }
 
-  // Validity of a result that is null where an operand is: copied, since the operand's register may be reused first.
+  // Validity of a result that is null where an operand is: copied, since the operand's register may
+  // be reused first.
   const uint8_t* valid_of(const Instr& in, const Vec& a) {
     if (!a.valid) return nullptr;
     std::memcpy(valid_out(in), a.valid, size_t(n));

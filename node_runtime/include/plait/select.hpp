@@ -1,8 +1,10 @@
-// Keeping some rows of a batch: byte mask to row list, gathering columns, filtering with order tags.
+// Keeping some rows of a batch: byte mask to row list, gathering columns, filtering with order
+// tags.
 //
-// A filtered batch gets fresh columns and fresh tags; tags compose, so a row keeps its number within the source
-// through any chain of filters. A filter that keeps everything touches nothing, one that keeps nothing copies
-// nothing. Any thread may call anything on batches it owns; nothing blocks.
+// A filtered batch gets fresh columns and fresh tags; tags compose, so a row keeps its number
+// within the source through any chain of filters. A filter that keeps everything touches nothing,
+// one that keeps nothing copies nothing. Any thread may call anything on batches it owns; nothing
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,9 @@ struct LoopCountMask {
     return total;
   }
 };
-inline int64_t count_mask(const uint8_t* mask, int64_t n) { return dispatch<LoopCountMask>(mask, n); }
+inline int64_t count_mask(const uint8_t* mask, int64_t n) {
+  return dispatch<LoopCountMask>(mask, n);
+}
 
 inline int64_t mask_rows_plain(const uint8_t* mask, int64_t from, int64_t n, uint32_t* rows) {
   int64_t k = 0;
@@ -45,7 +49,8 @@ inline int64_t mask_rows_plain(const uint8_t* mask, int64_t from, int64_t n, uin
 }
 
 #if PLAIT_HAS_WIDE
-// Eight rows at a time: the mask's bits say which of the lanes 0..7 stay (packed by pext), written as one vector.
+// Eight rows at a time: the mask's bits say which of the lanes 0..7 stay (packed by pext), written
+// as one vector.
 PLAIT_WIDE inline int64_t mask_rows_wide(const uint8_t* mask, int64_t n, uint32_t* rows) {
   int64_t k = 0, i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -89,8 +94,8 @@ inline BufferRef take_bits(const uint8_t* bits, int64_t offset, const uint32_t* 
   return out;
 }
 
-// The values of the given rows (any order, repeats allowed) as a fresh column. With repeats the caller sees to it that
-// the texts stay below 2 GiB; a subset of rows always does.
+// The values of the given rows (any order, repeats allowed) as a fresh column. With repeats the
+// caller sees to it that the texts stay below 2 GiB; a subset of rows always does.
 inline Column take(const Column& c, const uint32_t* rows, int64_t n) {
   Column out;
   out.type = c.type;
@@ -116,7 +121,8 @@ inline Column take(const Column& c, const uint32_t* rows, int64_t n) {
     out.offsets = at;
     out.data_owner = BufferRef::make(total);
     auto* to = out.data_owner.as<char>();
-    for (int64_t i = 0; i < n; ++i) std::memcpy(to + at[i], c.bytes(rows[i]), size_t(c.size(rows[i])));
+    for (int64_t i = 0; i < n; ++i)
+      std::memcpy(to + at[i], c.bytes(rows[i]), size_t(c.size(rows[i])));
   }
   out.data = out.data_owner.data();
   return out;

@@ -1,8 +1,9 @@
 // Functions of one text: case, length, white space, search, UTF-8 checks.
 //
-// Lower and upper case go character by character, by a table that Python fills once (so both sides use the same
-// Unicode version) before the first program that needs it is built; afterwards it is only read. Texts of ASCII alone
-// take a path without the table. Any thread may call anything but `CaseTable::fill`; nothing blocks.
+// Lower and upper case go character by character, by a table that Python fills once (so both sides
+// use the same Unicode version) before the first program that needs it is built; afterwards it is
+// only read. Texts of ASCII alone take a path without the table. Any thread may call anything but
+// `CaseTable::fill`; nothing blocks.
 #pragma once
 
 #include <algorithm>
@@ -37,17 +38,22 @@ void ascii_case(const char* s, int64_t n, char* o) {
 }
 
 // Bytes of the UTF-8 sequence that starts with `lead`; the text is known to be valid.
-inline int utf8_size(uint8_t lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
+inline int utf8_size(uint8_t lead) {
+  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
 
 inline uint32_t utf8_code(const char* s, int size) {
   const auto* u = reinterpret_cast<const uint8_t*>(s);
   switch (size) {
-    case 1: return u[0];
-    case 2: return uint32_t(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
-    case 3: return uint32_t(u[0] & 0x0F) << 12 | uint32_t(u[1] & 0x3F) << 6 | (u[2] & 0x3F);
+    case 1:
+      return u[0];
+    case 2:
+      return uint32_t(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
+    case 3:
+      return uint32_t(u[0] & 0x0F) << 12 | uint32_t(u[1] & 0x3F) << 6 | (u[2] & 0x3F);
     default:
-      return uint32_t(u[0] & 0x07) << 18 | uint32_t(u[1] & 0x3F) << 12 | uint32_t(u[2] & 0x3F) << 6 |
-             (u[3] & 0x3F);
+      return uint32_t(u[0] & 0x07) << 18 | uint32_t(u[1] & 0x3F) << 12 |
+             uint32_t(u[2] & 0x3F) << 6 | (u[3] & 0x3F);
   }
 }
 
@@ -153,7 +159,8 @@ inline bool is_utf8(const char* text, int64_t n) {
     for (int k = 1; k < size; ++k)
       if ((s[i + k] & 0xC0) != 0x80) return false;
     const uint32_t code = utf8_code(text + i, size);
-    if ((size == 3 && code < 0x800) || (size == 4 && (code < 0x10000 || code > 0x10FFFF))) return false;
+    if ((size == 3 && code < 0x800) || (size == 4 && (code < 0x10000 || code > 0x10FFFF)))
+      return false;
     if (code >= 0xD800 && code < 0xE000) return false;
     i += size;
   }
