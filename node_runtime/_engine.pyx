@@ -17,6 +17,7 @@ from plait.node_runtime.native cimport Batch, Type
 
 from plait.node_runtime._kernels import NativeProgram as ProgramType
 from plait.node_runtime.lower import error_text
+from plait.records import error_text as failure_text
 
 
 cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
@@ -254,6 +255,8 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
     cdef NativeBatch given = NativeBatch()
     cdef NativeBatch out
     cdef RowFailure failure
+    cdef unsigned int[::1] rows
+    cdef Py_ssize_t i
     given.batch = batch
     outcome.whole = outside.whole
     outside.turn[0] = PyThread_get_thread_ident()
@@ -265,11 +268,13 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
         if origin is None:
             outcome.one_to_one = True
         elif not outside.whole:
-            for row in origin:
-                outcome.origin.push_back(<uint32_t>row)
+            rows = origin
+            outcome.origin.resize(len(origin))
+            for i in range(len(origin)):
+                outcome.origin[i] = rows[i]
         for row, error in failures:
             failure.row = row
-            failure.message = described(error).encode()
+            failure.message = failure_text(error).encode("utf-8", "replace")
             failure.handle = outside.keep(error)
             outcome.failures.push_back(failure)
         outcome.batch_failed = outside.whole and len(failures) > 0
@@ -282,11 +287,6 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
         outcome.batch_failed = True
         outcome.whole = True
     outside.turn[0] = 0
-
-
-def described(error):
-    """What a failure says: the words of a check of ours, or type and words of an exception of the user's."""
-    return str(error) if getattr(error, "plain", False) else text_of(error)
 
 
 cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import InternalError, PlaitError, RecordError, SinkError, SourceError
 from plait.graph import CallNode, FoldNode, Graph, SinkNode, SourceNode, StatefulNode
 from plait.model import Schema
-from plait.records import records_of
+from plait.records import Misfit, records_of
 from plait.result import DeadLetter
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
 
 
 def said(message: str, cause: BaseException | None) -> str:
-    plain = cause is None or getattr(cause, "plain", False)
+    plain = cause is None or isinstance(cause, Misfit)
     return f"failed: {message}" if plain else f"raised {message}"
 
 

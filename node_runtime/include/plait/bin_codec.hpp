@@ -49,7 +49,7 @@ class BinWriter {
 
   void add(const uint64_t* slot) {
     ++header_.count;
-    if (!plan_.wide && plan_.text_words.empty()) return put(slot, plan_.words * 8);
+    if (!plan_.wide && plan_.text_words.empty()) return put(slot, plan_.used_words * 8);
     put(slot, 16);
     if (plan_.wide) {
       const WideTable::Key* key = WideTable::key_of(slot);
@@ -57,7 +57,7 @@ class BinWriter {
       put(key->bytes(), key->length());
     }
     size_t text = 0;
-    for (unsigned w = unsigned(plan_.first_cell()); w < plan_.words; ++w) {
+    for (unsigned w = unsigned(plan_.first_cell()); w < plan_.used_words; ++w) {
       if (text < plan_.text_words.size() && plan_.text_words[text] == int(w)) {
         ++text;
         Blob* blob = Blob::of(slot[w]);
@@ -110,7 +110,7 @@ class BinReader {
     }
     e.cells = at_;
     size_t text = 0;
-    for (unsigned w = unsigned(plan_.first_cell()); w < plan_.words; ++w) {
+    for (unsigned w = unsigned(plan_.first_cell()); w < plan_.used_words; ++w) {
       if (text < plan_.text_words.size() && plan_.text_words[text] == int(w)) {
         ++text;
         uint32_t size;
@@ -127,7 +127,7 @@ class BinReader {
   static void fill(const KeyedPlan& plan, const BinEntry& e, uint64_t* slot) {
     const uint8_t* at = e.cells;
     size_t text = 0;
-    for (unsigned w = unsigned(plan.first_cell()); w < plan.words; ++w) {
+    for (unsigned w = unsigned(plan.first_cell()); w < plan.used_words; ++w) {
       if (text < plan.text_words.size() && plan.text_words[text] == int(w)) {
         ++text;
         uint32_t size;

@@ -40,12 +40,12 @@ inline void run_hot(StateTable& table, Part& part, Update update) {
 }
 
 namespace hot_detail {
-// Slot: {hash, rows seen, cell} or {hash, rows seen, cell, values seen}.
+// Slot: {hash, rows seen, cell, values seen or unused}.
 template <AggregateKind kKind, class T, class In, bool kSeen>
 void run(StateTable& table, Part& part) {
   const uint64_t* in = part.input;
   uint64_t* out = part.output;
-  run_hot<kSeen ? 4 : 3>(table, part, [in, out](uint64_t* slot, uint64_t seen, uint32_t i) {
+  run_hot<4>(table, part, [in, out](uint64_t* slot, uint64_t seen, uint32_t i) {
     if constexpr (kSeen) seen = ++slot[3];
     const T now = fold<kKind, T>(seen == 1, std::bit_cast<T>(slot[2]), T(std::bit_cast<In>(in[i])));
     slot[2] = std::bit_cast<uint64_t>(now);

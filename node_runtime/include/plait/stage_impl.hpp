@@ -97,12 +97,12 @@ inline bool Stage::send(Slot* s, Worker& worker) {
 inline void Stage::arrive(Batch& batch, Worker& worker) {
   Shared& shared = worker.shared;
   if (batch.letters) shared.add_letters(*batch.letters);
-  if (batch.failure) shared.fail(*batch.failure);
+  if (batch.failure) shared.note_failure(*batch.failure);
   if (batch.control && !batch.end) {
     batch.control->arrived.fetch_add(1, std::memory_order_acq_rel);
     shared.wake_all();
   }
-  if (batch.end) shared.sink_ended();
+  if (batch.end || batch.failure) shared.sink_ended();
 }
 
 inline void Stage::hand_on(Batch&& batch, Worker& worker) {

@@ -7,69 +7,14 @@
 // Keys chosen so that their hashes share the high bits would cluster; the hash is public and not meant against that.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
-#include <utility>
 #include <vector>
 
 #include "plait/key_hash.hpp"
+#include "plait/zeroed_region.hpp"
 
 namespace plait {
-
-// Zeroed memory for one segment. Large ones are mapped at a 2 MiB edge and ask for huge pages.
-class ZeroedRegion {
- public:
-  ZeroedRegion() = default;
-  explicit ZeroedRegion(size_t bytes) : bytes_(bytes) {
-    if (bytes < kMapped) {
-      data_ = static_cast<uint64_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
-      if (!data_) throw std::bad_alloc();
-      std::memset(data_, 0, bytes);
-      return;
-    }
-    map_bytes_ = bytes + kHuge;
-    map_ = ::mmap(nullptr, map_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map_ == MAP_FAILED) {
-      map_ = nullptr;
-      throw std::bad_alloc();
-    }
-    const auto at = (reinterpret_cast<uintptr_t>(map_) + kHuge - 1) / kHuge * kHuge;
-    data_ = reinterpret_cast<uint64_t*>(at);
-#ifdef MADV_HUGEPAGE
-    ::madvise(data_, bytes, MADV_HUGEPAGE);
-#endif
-  }
-  ZeroedRegion(ZeroedRegion&& o) noexcept { swap(o); }
-  ZeroedRegion& operator=(ZeroedRegion&& o) noexcept {
-    swap(o);
-    return *this;
-  }
-  ~ZeroedRegion() {
-    if (map_) {
-      ::munmap(map_, map_bytes_);
-    } else {
-      std::free(data_);
-    }
-  }
-  uint64_t* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  static constexpr size_t kHuge = size_t(2) << 20, kMapped = kHuge;
-  void swap(ZeroedRegion& o) {
-    std::swap(data_, o.data_);
-    std::swap(bytes_, o.bytes_);
-    std::swap(map_, o.map_);
-    std::swap(map_bytes_, o.map_bytes_);
-  }
-  uint64_t* data_ = nullptr;
-  size_t bytes_ = 0, map_bytes_ = 0;
-  void* map_ = nullptr;
-};
 
 class StateTable {
  public:
@@ -77,19 +22,18 @@ class StateTable {
     uint64_t* slots = nullptr;
     uint64_t shift = 0;  // 64 - log2 of the slots
     uint64_t used = 0, limit = 0;
-    ZeroedRegion region;
     uint64_t mask() const { return ~uint64_t(0) >> shift; }
   };
 
   StateTable(unsigned words, unsigned lane_bits, unsigned segment_bits)
       : words_(words), lane_bits_(lane_bits), segment_bits_(segment_bits) {
     segments_.resize(size_t(1) << segment_bits);
-    for (Segment& s : segments_) reset(s);
+    for (Segment& s : segments_) settle(s, kFirstBits);
   }
 
   unsigned words() const { return words_; }
   Segment& segment(uint64_t h) { return segments_[segment_index(h)]; }
-  size_t segment_index(uint64_t h) const { return top_bits(h << lane_bits_, segment_bits_); }
+  size_t segment_index(uint64_t h) const { return (h << lane_bits_) >> 1 >> (63 - segment_bits_); }
   uint64_t index(const Segment& s, uint64_t h) const {
     return (h << (lane_bits_ + segment_bits_)) >> s.shift;
   }
@@ -98,7 +42,10 @@ class StateTable {
   template <unsigned kWords>
   void prefetch(uint64_t h) {
     const Segment& s = segment(h);
-    __builtin_prefetch(s.slots + index(s, h) * (kWords ? kWords : words_), 1);
+    const uint64_t words = kWords ? kWords : words_;
+    const uint64_t* slot = s.slots + index(s, h) * words;
+    __builtin_prefetch(slot, 1);
+    if (words > 8) __builtin_prefetch(slot + 8, 1);
   }
 
   // The slot of a key that is its hash, or the empty slot where it belongs (the caller then writes hash and rows
@@ -132,11 +79,7 @@ class StateTable {
     for (const Segment& s : segments_) n += s.used;
     return n;
   }
-  size_t byte_size() const {
-    size_t n = 0;
-    for (const Segment& s : segments_) n += s.region.bytes();
-    return n;
-  }
+  size_t byte_size() const { return bytes_; }
 
   template <class Visit>
   void each(Segment& s, Visit visit) {
@@ -181,26 +124,44 @@ class StateTable {
     return bin_bits ? bin << (64 - bin_bits) : 0;
   }
 
-  void resize(Segment& s, uint64_t bits) {
-    s.region = ZeroedRegion((words_ * 8) << bits);
-    s.slots = s.region.data();
+  size_t segment_bytes(uint64_t bits) const { return size_t(words_ * 8) << bits; }
+
+  // Gives the segment 2^bits empty slots: its place in the slab of that size.
+  void settle(Segment& s, uint64_t bits) {
+    const size_t i = size_t(&s - segments_.data());
+    if (slabs_.size() <= bits) slabs_.resize(bits + 1);
+    Slab& slab = slabs_[bits];
+    if (slab.users++ == 0) {
+      slab.memory = ZeroedRegion(segment_bytes(bits) * segments_.size());
+      slab.touched.assign(segments_.size(), false);
+    }
+    s.slots = slab.memory.data() + (uint64_t(words_) << bits) * i;
+    if (slab.touched[i]) std::memset(s.slots, 0, segment_bytes(bits));
+    slab.touched[i] = true;
     s.shift = 64 - bits;
     s.limit = (uint64_t(9) << bits) / 16;
+    bytes_ += segment_bytes(bits);
+  }
+  void leave(uint64_t bits) {
+    bytes_ -= segment_bytes(bits);
+    Slab& slab = slabs_[bits];
+    if (--slab.users == 0) slab.memory = ZeroedRegion();
   }
   void reset(Segment& s) {
-    if (s.slots && s.shift == 64 - kFirstBits) return;
-    s.region = ZeroedRegion();
-    resize(s, kFirstBits);
+    const uint64_t bits = 64 - s.shift;
+    if (bits == kFirstBits) return;
+    leave(bits);
+    settle(s, kFirstBits);
   }
   void grow(Segment& s) {
-    ZeroedRegion old = std::move(s.region);
+    const uint64_t bits = 64 - s.shift;
     const uint64_t* slot = s.slots;
     const uint64_t* end = slot + (s.mask() + 1) * words_;
-    s.region = ZeroedRegion();
-    resize(s, 64 - s.shift + 1);
+    settle(s, bits + 1);
     for (; slot != end; slot += words_) {
       if (slot[1]) place(s, slot);
     }
+    leave(bits);
   }
   // Copies a slot whose key is not in the segment to the first empty place.
   void place(Segment& s, const uint64_t* from) {
@@ -225,8 +186,18 @@ class StateTable {
     }
   }
 
+  // The memory of all segments of one size, side by side, so that small segments share huge pages. Freed when the last
+  // segment has moved on.
+  struct Slab {
+    ZeroedRegion memory;
+    size_t users = 0;
+    std::vector<bool> touched;
+  };
+
   unsigned words_, lane_bits_, segment_bits_;
   std::vector<Segment> segments_;
+  std::vector<Slab> slabs_;  // by log2 of the slots
+  size_t bytes_ = 0;
 };
 
 }  // namespace plait

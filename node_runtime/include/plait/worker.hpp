@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "plait/events.hpp"
@@ -49,11 +50,19 @@ struct Shared {
     finished.notify_all();
   }
 
-  void fail(const Failure& failure) {
-    {
-      std::lock_guard<std::mutex> hold(end_lock);
-      if (!error) error = std::make_unique<Letter>(failure.letter);
+  // A failure came to a sink in its order. The sources stop; sinks that do not depend on it get what was read.
+  void note_failure(const Failure& failure) {
+    std::lock_guard<std::mutex> hold(end_lock);
+    const Letter& l = failure.letter;
+    const auto place = std::make_tuple(l.epoch, l.source, l.row, l.node);
+    if (!error || place < std::make_tuple(error->epoch, error->source, error->row, error->node)) {
+      error = std::make_unique<Letter>(l);
     }
+    stopping.store(true, std::memory_order_release);  // pairs with the sources' acquire
+  }
+  // A failure outside the order (a sink cannot be written): everything ends now.
+  void fail(const Failure& failure) {
+    note_failure(failure);
     aborting.store(true, std::memory_order_release);  // pairs with the workers' acquire
     wake_all();
   }
