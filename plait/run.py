@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from plait.config import Settings
+from plait.durations import microseconds
 from plait.ends import Ends, open_ends
 from plait.errors import InternalError, Interrupted, JobError, TimedOut
 from plait.graph import Graph, SinkNode, SourceNode
@@ -33,7 +35,7 @@ def run(
     *,
     workers: int | None = None,
     limit: int | None = None,
-    timeout: float | None = None,
+    timeout: float | str | timedelta | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Result:
@@ -42,11 +44,14 @@ def run(
     Args:
         workers: threads; by default one for each core this process may use.
         limit: stop after so many records of each source.
-        timeout: seconds after which the run is stopped and TimedOut raised.
+        timeout: after this long ("10s", a timedelta, or seconds) the run is stopped and TimedOut raised.
         progress: show a progress line; by default when stderr is a terminal.
         settings: any other field of `plait.Settings`.
     """
-    given = {"workers": workers, "limit": limit, "timeout_s": timeout}
+    timeout_s = timeout
+    if isinstance(timeout, str | timedelta):
+        timeout_s = microseconds(timeout) / 1e6
+    given = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     return start(job, **chosen, **settings).wait(progress=progress)
 

@@ -19,12 +19,21 @@ if TYPE_CHECKING:
 
 FOLDERS = ("coordinator", "node_runtime", "migration", "shedding", "deploy")
 VOCABULARY = ("plait.errors", "plait.model", "plait.config")
-BASES = ("plait.sources", "plait.sources.base", "plait.sinks", "plait.sinks.base")
+BASES = (
+    "plait.sources",
+    "plait.sources.base",
+    "plait.sources.columns",
+    "plait.sinks",
+    "plait.sinks.base",
+    "plait.sinks.text",
+)
 RIM = (
     "plait.job",
     "plait.windows",
     "plait.joins",
     "plait.run",
+    "plait.ends",
+    "plait.load",
     "plait.cli",
     "plait.__main__",
     "plait.testing",

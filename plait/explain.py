@@ -1,0 +1,158 @@
+"""Explains a job: its stages, what was fused, and the route that every function took, with the reason.
+
+    stage 2  keyed   filter at carts.py:14 + count at carts.py:16
+                     filter (col("price") > 100)        kernel: native, all workers, no interpreter
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plait.config import Settings
+from plait.expr_text import text
+from plait.graph import (
+    AggregateNode,
+    AnyNode,
+    CallNode,
+    FilterNode,
+    FoldNode,
+    Graph,
+    ProjectNode,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+)
+from plait.plan import Plan, StagePlan, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plait.expr import Expr
+
+KINDS = {
+    "source": "one worker at a time",
+    "native": "any number of workers, output put back in order",
+    "python": "one worker at a time holds the interpreter",
+    "keyed": "workers share the lanes of the key space, output put back in order",
+    "state": "one worker at a time, in order",
+    "union": "one worker at a time, by order tag",
+    "sink": "one worker at a time, in order",
+}
+
+
+def explain(graph: Graph, settings: Settings | None = None) -> str:
+    """The plan of a job as text."""
+    chosen = settings or Settings()
+    plan = make_plan(graph)
+    lines = [f"job {graph.name}: {head(chosen)}"]
+    for number, stage in enumerate(plan.stages):
+        lines += stage_lines(plan, number, stage, chosen)
+    return "\n".join(lines)
+
+
+def head(settings: Settings) -> str:
+    order = "total order" if settings.order == "total" else "no order between batches"
+    return (
+        f"{settings.workers} workers, scheduler {settings.scheduler}, {order}, "
+        f"epochs of at most {settings.epoch_records:,} records"
+    )
+
+
+def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -> Iterator[str]:
+    came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
+    fused = f" ({len(stage.nodes)} operators fused)" if len(stage.nodes) > 1 else ""
+    yield f"stage {number}: {stage.kind}{fused}{came}: {KINDS[stage.kind]}"
+    for i in stage.nodes:
+        node = plan.graph.nodes[i]
+        route, why = route_of(node, settings)
+        yield f"  {node}: {what_of(node)}"
+        yield f"    {route}: {why}"
+        if node.on_error != "fail":
+            yield f"    bad records: {node.on_error}"
+
+
+def what_of(node: AnyNode) -> str:
+    """What the user asked for, in a line."""
+    match node:
+        case SourceNode():
+            return f"{type(node.source).__name__} {node.label} ({node.schema})"
+        case FilterNode():
+            return text(node.predicate)
+        case ProjectNode():
+            return ", ".join(f"{name}={text(expr)}" for name, expr in node.columns)
+        case CallNode():
+            if node.mode == "columns":
+                return ", ".join(f"{name}={name_of(function)}" for name, function in node.columns)
+            return name_of(node.function)
+        case AggregateNode():
+            made = (
+                f"{name}={a.kind}({'' if a.over is None else text(a.over)})"
+                for name, a in node.aggregates
+            )
+            return f"{by(node.keys)}: {', '.join(made)}"
+        case FoldNode() | StatefulNode():
+            return f"{by(node.keys)}: {name_of(node.step)}"
+        case UnionNode():
+            return f"{len(node.inputs)} streams"
+        case SinkNode():
+            return f"{type(node.sink).__name__} {node.label}"
+
+
+def by(keys: tuple[str, ...]) -> str:
+    return f"by {', '.join(keys)}" if keys else "one state for all records"
+
+
+def name_of(function: object) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
+    """The route of an operator, and why it got it."""
+    match node:
+        case SourceNode():
+            native = type(node.source).__name__ in ("Table", "Rate")
+            if native:
+                return "native", "sliced in memory, without the interpreter"
+            return "python", "the reader is asked in the interpreter, a batch at a time"
+        case FilterNode() | ProjectNode():
+            return expression_route(expressions(node))
+        case CallNode(mode="batches"):
+            return "batch", "a function of Arrow batches, called in the interpreter once a batch"
+        case CallNode():
+            return (
+                "inline",
+                "plain Python: called for each record in the interpreter, one core; "
+                "an expression or @plait.compiled would use all",
+            )
+        case AggregateNode():
+            bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
+            return "native", f"typed state in flat tables, {bins}, queue {settings.queue}"
+        case FoldNode() | StatefulNode():
+            return "inline", "state and function are Python objects: one core"
+        case UnionNode():
+            return "native", "merged by order tag"
+        case SinkNode():
+            native = type(node.sink).__name__ in ("Collect", "Discard")
+            if native:
+                return "native", "batches are kept or let go without the interpreter"
+            return "python", "the writer gets a batch at a time in the interpreter"
+
+
+def expressions(node: FilterNode | ProjectNode) -> list[Expr]:
+    return [node.predicate] if isinstance(node, FilterNode) else [e for _, e in node.columns]
+
+
+def expression_route(found: list[Expr]) -> tuple[str, str]:
+    called = sorted({name_of(e.value) for one in found for e in walk(one) if e.op == "call"})
+    if called:
+        return "compiled", f"{', '.join(called)} by numba, the rest by kernels; no interpreter"
+    if all(one.op == "col" for one in found):
+        return "kernel", "columns are passed on, nothing is computed"
+    return "kernel", "vectorised native code over columns; no interpreter"
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    for arg in expr.args:
+        yield from walk(arg)
