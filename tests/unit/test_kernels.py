@@ -184,7 +184,10 @@ def test_times_before_1970_and_at_the_ends() -> None:
 
 
 def test_errors_count_only_for_rows_that_use_the_value() -> None:
-    columns = {"a": ("int64?", [6, 6, None, 0]), "s": (str, ["x", "2", "3", "x"])}
+    columns: dict[str, tuple[Any, list[Any]]] = {
+        "a": ("int64?", [6, 6, None, 0]),
+        "s": (str, ["x", "2", "3", "x"]),
+    }
     divided = when(col("a") == 0).then(lit(-1)).otherwise(lit(12) // col("a"))
     assert values(divided, **columns) == [2, 2, None, -1]
     filled = col("a").fill_null(col("s").cast(int))
