@@ -14,11 +14,15 @@ from libc.stdint cimport int64_t, uint32_t
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime.native cimport Batch
 from plait.node_runtime._records cimport (
     ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
 )
 
 from plait.records import Misfit
+
+cdef extern from "plait/select.hpp" namespace "plait" nogil:
+    void take_rows(Batch& batch, const uint32_t* rows, int64_t n) except +
 
 cdef extern from "Python.h":
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
@@ -216,6 +220,16 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
     found = rows_array(kept)
     place(made, batch, found)
     return made, found, failures
+
+
+def taken(NativeBatch batch, array rows):
+    """Some rows of a batch, in their order, with their places. The rows must be there."""
+    cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
+    made.batch.columns = batch.batch.columns
+    made.batch.length = batch.batch.length
+    place(made, batch, None)
+    take_rows(made.batch, rows.data.as_uints, len(rows))
+    return made
 
 
 def assemble(sources, NativeBatch base, NativeBatch fresh):

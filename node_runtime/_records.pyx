@@ -18,11 +18,11 @@ from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact, PyLong_FromLongLong
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT, Py_XDECREF
+from cpython.ref cimport Py_INCREF, Py_REFCNT, Py_XDECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
@@ -31,7 +31,7 @@ import inspect
 from types import MemberDescriptorType
 
 from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native cimport Batch, BufferRef, Column, Type
+from plait.node_runtime.native cimport BufferRef, Column, Type
 
 from plait.records import (
     Misfit, maker, pack_object, raw_values, record_class, unpack_object, value_of,
@@ -71,6 +71,7 @@ cdef int64_t FIRST_US = -62_135_596_800_000_000  # 0001-01-01
 cdef int64_t LAST_US = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999
 cdef int64_t MOST_BYTES = 2**31 - 1
 cdef object UTC = get_utc()
+cdef object new_object = object.__new__
 cdef array ROWS = array("I")
 
 
@@ -423,7 +424,7 @@ cdef class Shape:
             self.fill(made, batch, i)
             return made
         if self.plain:
-            made = PyType_GenericAlloc(<PyTypeObject*>self.cls, 0)
+            made = new_object(self.cls)  # also makes room for its attributes
             for k in range(self.width):
                 PyObject_GenericSetAttr(
                     made, self.names[k], value_at(&batch.batch.columns[k], i)

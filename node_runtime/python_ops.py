@@ -30,6 +30,7 @@ from plait.node_runtime._calls import (
     flat_map_rows,
     map_rows,
     misfit_of,
+    taken,
 )
 from plait.node_runtime._records import Shape, columns_of, place
 from plait.node_runtime.key_hash import bin_of, xxh64
@@ -108,14 +109,13 @@ class FilterCall:
         kept, failures = filter_rows(self.function, batch, self.given, self.stop_at_first)
         if len(kept) == len(batch):
             return CallResult(batch, None, failures)
-        return CallResult(taken(batch, kept, self.given.schema), kept, failures)
+        return CallResult(taken(batch, kept), kept, failures)
 
 
 class ColumnsCall:
     """Functions of columns: each adds a column or takes the place of one."""
 
     def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
-        self.schema = schema
         self.stop_at_first = stop_at_first
         new = {name: i for i, (name, _) in enumerate(node.columns)}
         self.calls = [
@@ -128,7 +128,7 @@ class ColumnsCall:
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         fresh, kept, failures = call_columns(self.calls, self.order, batch, self.stop_at_first)
-        base = batch if kept is None else taken(batch, kept, self.schema)
+        base = batch if kept is None else taken(batch, kept)
         return CallResult(assemble(self.sources, base, fresh), kept, failures)
 
 
@@ -212,16 +212,6 @@ def fitting(given: Any, schema: Schema) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def taken(batch: NativeBatch, rows: array[int], schema: Schema) -> NativeBatch:
-    """Some rows of a batch, in their order, with their places."""
-    import pyarrow as pa
-
-    indices = pa.Array.from_buffers(pa.uint32(), len(rows), [None, pa.py_buffer(rows)])
-    made = NativeBatch.from_arrow(batch.to_arrow(schema).take(indices), schema)
-    place(made, batch, rows)
-    return made
-
-
 Key = tuple[Any, ...]
 
 
@@ -237,9 +227,11 @@ class KeyedPython:
         node: FoldNode | StatefulNode,
         in_schema: Schema,
         bin_bits: int,
+        node_number: int = 0,
         stop_at_first: bool | None = None,
     ) -> None:
-        self.node = node
+        self.operator = node
+        self.node = node_number
         self.shape = Shape(in_schema)
         self.bin_bits = bin_bits
         self.stop_at_first = node.on_error == "fail" if stop_at_first is None else stop_at_first
@@ -249,9 +241,6 @@ class KeyedPython:
             if kind is Type.OBJECT:
                 raise JobError(f'column "{name}" holds objects, which cannot be keys')
         self.has_float = Type.FLOAT64 in self.types
-        self.keys_schema = (
-            Schema(tuple(in_schema[name] for name in node.keys)) if node.keys else None
-        )
         self.out = Shape(node.schema)
         words = (type(node).__name__, *(kind.value for kind in self.types))
         self.fingerprint = xxh64("|".join(words).encode())
@@ -261,15 +250,15 @@ class KeyedPython:
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """Takes a batch, or the given rows of it (ascending)."""
-        if isinstance(self.node, FoldNode):
+        if isinstance(self.operator, FoldNode):
             return self.fold(batch, rows)
         return self.step(batch, rows)
 
     def fold(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
-        values = Values(self.node.schema.fields[-1], len(batch))
+        values = Values(self.operator.schema.fields[-1], len(batch))
         kept = array("I")
         failures: Failures = []
-        step = self.node.step
+        step = self.operator.step
         for row, given in self.inputs(batch, rows):
             try:
                 key, record = self.checked(given)
@@ -287,21 +276,15 @@ class KeyedPython:
         fresh = values.finish()
         if len(kept) == len(batch):
             place(fresh, batch, None)
-            return CallResult(self.with_keys(batch, fresh), None, failures)
+            return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
         place(fresh, batch, kept)
-        if self.keys_schema is None:
-            return CallResult(fresh, kept, failures)
-        keys = assemble(self.places, batch, batch)
-        base = taken(keys, kept, self.keys_schema)
-        return CallResult(assemble((*range(len(self.places)), -1), base, fresh), kept, failures)
-
-    def with_keys(self, batch: NativeBatch, fresh: NativeBatch) -> NativeBatch:
-        return assemble((*self.places, -1), batch, fresh)
+        keys = taken(assemble(self.places, batch, batch), kept)
+        return CallResult(assemble((*range(len(self.places)), -1), keys, fresh), kept, failures)
 
     def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
         records = Records(self.out, len(batch))
         failures: Failures = []
-        step = self.node.step
+        step = self.operator.step
         for row, given in self.inputs(batch, rows):
             try:
                 key, record = self.checked(given)
@@ -358,7 +341,7 @@ class KeyedPython:
         part = self.home.get(key)
         if part is not None:
             return part[key]
-        init = self.node.init
+        init = self.operator.init
         return init() if callable(init) else copy.deepcopy(init)
 
     def keep(self, key: Key, state: Any) -> None:
@@ -370,6 +353,10 @@ class KeyedPython:
 
     def key_count(self) -> int:
         return len(self.home)
+
+    def bins(self) -> list[int]:
+        """The bins that have state."""
+        return sorted(bin for bin, states in self.states.items() if states)
 
     def copy_bin(self, bin: int) -> bytes:
         """The states of a bin as bytes; the bin stays."""

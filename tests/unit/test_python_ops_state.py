@@ -60,7 +60,7 @@ def fold(
 
 
 def rows(result: CallResult, operator: KeyedPython) -> list[tuple[Any, ...]]:
-    arrow = result.out.to_arrow(operator.node.schema)
+    arrow = result.out.to_arrow(operator.operator.schema)
     arrow.validate(full=True)
     return [tuple(row.values()) for row in arrow.to_pylist()]
 
@@ -212,6 +212,8 @@ def test_a_fold_moved_bin_by_bin_goes_on_as_if_it_had_stayed(
         assert leaves.take_bin(bin) == copied
         assert arrives.put_bin(copied) == bin
     assert leaves.key_count() == 0
+    assert leaves.bins() == []
+    assert arrives.bins() == stays.bins()
     assert not leaves.states
     assert rows(arrives(batch(after)), arrives) == rows(stays(batch(after)), stays)
 
