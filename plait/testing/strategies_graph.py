@@ -159,7 +159,8 @@ class JobDrawer:
             return aggregates.count()
         types = NUMBERS if kind in ("sum", "mean") else TYPES
         names = [field.name for field in stream.schema if field.type in types]
-        over = col(self.pick(names)) if names else self.expr(stream, self.pick(types), 1)
+        plain = names and self.pick([True, True, False])
+        over = col(self.pick(names)) if plain else self.expr(stream, self.pick(types), 1)
         make: Callable[..., Aggregate] = getattr(aggregates, kind)
         return make(over)
 
