@@ -1,13 +1,15 @@
 // The running count by key without an engine: the rates an ordered engine is measured against.
 //
-// Build: g++ -std=c++20 -O3 -mavx2 -pthread -I node_runtime/include benchmarks/native/keyed_count.cpp -o keyed_count
-// Run: ./keyed_count [rows] [threads] [repetitions] [batch rows] [segment bits]
-// Every variant writes, for each input row, how often its key has been seen. Same table, hash and prefetch everywhere:
-//   private: each thread takes its part of the input and has a table of its own; unordered, nothing shared.
-//   by_lane: each thread reads the whole input and works on the keys of its half of the hash space.
-//   stages:  split, process and merge of a keyed stage, one thread, 1 and 2 lanes; also the cost of each in ns a row.
-// One JSON line for each key set and variant: million rows a second, median of the repetitions. "cold": from an
-// empty table, growth included; "warm": the same input once more.
+// Build: g++ -std=c++20 -O3 -mavx2 -pthread -I node_runtime/include
+// benchmarks/native/keyed_count.cpp -o keyed_count Run: ./keyed_count [rows] [threads]
+// [repetitions] [batch rows] [segment bits] Every variant writes, for each input row, how often its
+// key has been seen. Same table, hash and prefetch everywhere:
+//   private: each thread takes its part of the input and has a table of its own; unordered, nothing
+//   shared. by_lane: each thread reads the whole input and works on the keys of its half of the
+//   hash space. stages:  split, process and merge of a keyed stage, one thread, 1 and 2 lanes; also
+//   the cost of each in ns a row.
+// One JSON line for each key set and variant: million rows a second, median of the repetitions.
+// "cold": from an empty table, growth included; "warm": the same input once more.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -53,7 +55,8 @@ inline uint64_t count_one(StateTable& table, uint64_t h) {
   uint64_t* slot = table.find<2>(h);
   const uint64_t seen = ++slot[1];
   slot[0] = h;
-  if (seen == 1) [[unlikely]] table.inserted(h);
+  if (seen == 1) [[unlikely]]
+    table.inserted(h);
   return seen;
 }
 
@@ -167,8 +170,7 @@ void run_stages(const Options& o, const char* name, const std::string& aggregate
                 unsigned lane_bits, const std::vector<uint64_t>& keys) {
   std::vector<AggregateSpec> specs{{AggregateKind::Count, -1, Type::Int64, false}};
   if (aggregate == "sum") specs = {{AggregateKind::Sum, 0, Type::Int64, false}};
-  const KeyedPlan plan =
-      KeyedPlan::make({0}, {Type::Int64}, specs, 10, lane_bits, o.segment_bits);
+  const KeyedPlan plan = KeyedPlan::make({0}, {Type::Int64}, specs, 10, lane_bits, o.segment_bits);
   std::vector<std::unique_ptr<KeyedState>> states;
   double spent[3];
   const auto prepare = [&] {

@@ -1,4 +1,5 @@
-// The keyed state against ordered maps: many keys, so that segments grow; bins that come and go; crafted bytes.
+// The keyed state against ordered maps: many keys, so that segments grow; bins that come and go;
+// crafted bytes.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -102,7 +103,8 @@ void narrow(Random& random, AggregateKind kind, unsigned rows) {
   for (unsigned done = 0; done < rows;) {
     const size_t n = random() % 3000;
     std::vector<int64_t> keys(n), values(n);
-    for (auto& k : keys) k = random() % 4 ? int64_t(random() % 40) : int64_t(random() % 100000) << 20;
+    for (auto& k : keys)
+      k = random() % 4 ? int64_t(random() % 40) : int64_t(random() % 100000) << 20;
     for (auto& v : values) v = int64_t(random());
     Batch in;
     in.length = int64_t(n);
@@ -169,7 +171,8 @@ void wide(Random& random, bool composite, unsigned rows) {
       r.any = true;
       r.sum += numbers[i];
       const auto text = [&](size_t c) {
-        return std::string(out.columns[c].bytes(int64_t(i)), size_t(out.columns[c].size(int64_t(i))));
+        return std::string(out.columns[c].bytes(int64_t(i)),
+                           size_t(out.columns[c].size(int64_t(i))));
       };
       CHECK(text(first) == names[i]);
       CHECK(text(first + 1) == r.max);
@@ -252,9 +255,11 @@ void masks(Random& random) {
   for (int64_t n = 0; n < 70; ++n) {
     std::vector<uint64_t> keys(static_cast<size_t>(n)), back(size_t(n) + 8);
     for (auto& k : keys) k = random();
-    std::vector<uint64_t> h0(size_t(n) + 8), h1(size_t(n) + 8), v0(size_t(n) + 8), v1(size_t(n) + 8);
+    std::vector<uint64_t> h0(size_t(n) + 8), h1(size_t(n) + 8), v0(size_t(n) + 8),
+        v1(size_t(n) + 8);
     std::vector<uint8_t> mask(size_t(n) / 4 + 1);
-    const uint32_t ones = hash_compress2<false>(keys.data(), n, 9, mask.data(), h0.data(), h1.data());
+    const uint32_t ones =
+        hash_compress2<false>(keys.data(), n, 9, mask.data(), h0.data(), h1.data());
     compress2(keys.data(), n, mask.data(), v0.data(), v1.data());
     size_t at[2] = {0, 0};
     for (uint64_t k : keys) {

@@ -1,4 +1,4 @@
-"""The keyed state as a native program: plain, and under the address and undefined-behaviour checks."""
+"""The keyed state as a native program: plain, and under the address and undefined checks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ def test_state_program(variant: str) -> None:
     )
     seed = random.SystemRandom().randrange(2**32)
     rows = 60_000 if variant == "plain" else 15_000
-    done = subprocess.run(
-        [built.stdout.split()[-1], str(rows), str(seed)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    command = [built.stdout.split()[-1], str(rows), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"

@@ -1,10 +1,11 @@
 // The running aggregates over a block of rows whose slots are known.
 //
-// Each aggregate runs over the whole block by itself: a loop typed by kind and column, that folds row i's value into the
-// cells of slots[i] and writes the result as of that row. Rows of one key meet their cells in row order, so the results are
-// those of a sequential run. Nulls are skipped; min and max leave NaN out unless there is nothing else (of equal values,
-// such as -0.0 and 0.0, the earlier stays); sum of integers wraps; mean is the float64 sum of the values over their number.
-// For one thread at a time (the holder of the lane); never waits.
+// Each aggregate runs over the whole block by itself: a loop typed by kind and column, that folds
+// row i's value into the cells of slots[i] and writes the result as of that row. Rows of one key
+// meet their cells in row order, so the results are those of a sequential run. Nulls are skipped;
+// min and max leave NaN out unless there is nothing else (of equal values, such as -0.0 and 0.0,
+// the earlier stays); sum of integers wraps; mean is the float64 sum of the values over their
+// number. For one thread at a time (the holder of the lane); never waits.
 #pragma once
 
 #include <bit>
@@ -59,7 +60,8 @@ inline T fold(bool first, T old, T value) {
   if constexpr (kKind == K::Sum || kKind == K::Mean) {
     if constexpr (std::is_same_v<T, int64_t>) return T(uint64_t(old) + uint64_t(value));
     // A new cell is +0.0; the sum starts with the first value so that -0.0 stays -0.0.
-    else return first ? value : old + value;
+    else
+      return first ? value : old + value;
   } else if constexpr (kKind == K::Min) {
     return (first | (value < old) | (old != old)) ? value : old;
   } else if constexpr (kKind == K::Max) {
@@ -74,10 +76,10 @@ inline T fold(bool first, T old, T value) {
 // Rows of one lane's part whose slots have been found and will not move.
 struct Block {
   static constexpr uint32_t kRows = 256;
-  uint32_t from = 0, n = 0;        // positions in the part
+  uint32_t from = 0, n = 0;  // positions in the part
   uint64_t* slots[kRows];
-  uint64_t rows_seen[kRows];       // of the slot, this row included
-  uint32_t rows[kRows];            // in the batch
+  uint64_t rows_seen[kRows];  // of the slot, this row included
+  uint32_t rows[kRows];       // in the batch
 };
 
 namespace aggregates_detail {
@@ -174,7 +176,8 @@ inline void run_text(const AggregateOp& op, const Block& b, const Column& c, Lan
     }
     if (valid) valid[i] = cell != 0;
     sizes[i] = cell ? Blob::of(cell)->size : 0;
-    if (cell) out.text.insert(out.text.end(), Blob::of(cell)->bytes(), Blob::of(cell)->bytes() + sizes[i]);
+    if (cell)
+      out.text.insert(out.text.end(), Blob::of(cell)->bytes(), Blob::of(cell)->bytes() + sizes[i]);
   }
 }
 
@@ -204,12 +207,18 @@ inline void run_aggregate(const AggregateOp& op, const Block& b, const Batch& ba
   if (op.kind == K::Count) return run_count(op, b, c, out);
   if (op.text) return run_text(op, b, *c, out);
   switch (op.kind) {
-    case K::Sum: return run_typed<K::Sum>(op, b, *c, out);
-    case K::Min: return run_typed<K::Min>(op, b, *c, out);
-    case K::Max: return run_typed<K::Max>(op, b, *c, out);
-    case K::Mean: return run_typed<K::Mean>(op, b, *c, out);
-    case K::First: return run_typed<K::First>(op, b, *c, out);
-    default: return run_typed<K::Last>(op, b, *c, out);
+    case K::Sum:
+      return run_typed<K::Sum>(op, b, *c, out);
+    case K::Min:
+      return run_typed<K::Min>(op, b, *c, out);
+    case K::Max:
+      return run_typed<K::Max>(op, b, *c, out);
+    case K::Mean:
+      return run_typed<K::Mean>(op, b, *c, out);
+    case K::First:
+      return run_typed<K::First>(op, b, *c, out);
+    default:
+      return run_typed<K::Last>(op, b, *c, out);
   }
 }
 

@@ -1,9 +1,10 @@
 // A bin's state as bytes: what moves between nodes and into checkpoints.
 //
-// A 48-byte header (magic, version, bin, plan fingerprint, count, length, checksum), then the keys one after the other: hash,
-// rows seen, in wide tables length and bytes of the key, then the cells, a text cell as length and bytes. The bytes know
-// nothing of lanes or table sizes. check_bin() reads everything before anything is changed and gives the reason for a refusal.
-// Pure functions over bytes: any thread, no waiting.
+// A 48-byte header (magic, version, bin, plan fingerprint, count, length, checksum), then the keys
+// one after the other: hash, rows seen, in wide tables length and bytes of the key, then the cells,
+// a text cell as length and bytes. The bytes know nothing of lanes or table sizes. check_bin()
+// reads everything before anything is changed and gives the reason for a refusal. Pure functions
+// over bytes: any thread, no waiting.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,9 @@ struct BinHeader {
   uint32_t has_null = 0;  // 1: the last entry of a narrow bin is the null key
   uint64_t fingerprint = 0;
   uint64_t count = 0;
-  uint64_t length = 0;    // of what follows the header
-  uint64_t checksum = 0;  // XXH64 of all that follows, seeded by that of the header before this field
+  uint64_t length = 0;  // of what follows the header
+  uint64_t checksum =
+      0;  // XXH64 of all that follows, seeded by that of the header before this field
 };
 static_assert(sizeof(BinHeader) == 48);
 
@@ -178,7 +180,8 @@ inline std::string check_bin(const KeyedPlan& plan, const uint8_t* data, size_t 
   if (std::memcmp(h.magic, BinHeader().magic, 4) != 0) return "not the state of a bin";
   if (h.version != 1) return "version " + std::to_string(h.version) + ", this runtime reads 1";
   if (h.length != size - sizeof h) {
-    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " + std::to_string(h.length);
+    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
+           std::to_string(h.length);
   }
   if (h.checksum != BinWriter::checksum(h, data + sizeof h)) return "damaged: wrong checksum";
   if (h.fingerprint != plan.fingerprint) return "of another plan: keys or aggregates differ";

@@ -1,8 +1,9 @@
-// The specialised loops of hot plans: narrow key, rows seen, at most one other 64-bit aggregate, no nulls in the batch.
+// The specialised loops of hot plans: narrow key, rows seen, at most one other 64-bit aggregate, no
+// nulls in the batch.
 //
-// One pass over a lane's part in row order: find the slot, asked for kAhead rows earlier, count the row, fold the value, and
-// write rows seen and result in place of hash and input. Without branches but for probing and new keys.
-// For one thread at a time (the holder of the lane); never waits.
+// One pass over a lane's part in row order: find the slot, asked for kAhead rows earlier, count the
+// row, fold the value, and write rows seen and result in place of hash and input. Without branches
+// but for probing and new keys. For one thread at a time (the holder of the lane); never waits.
 #pragma once
 
 #include <bit>
@@ -13,7 +14,8 @@
 
 namespace plait {
 
-inline constexpr uint32_t kAhead = 32;  // rows; 16 to 64 measured alike
+inline constexpr uint32_t kAhead = 32;                // rows
+inline constexpr size_t kCached = size_t(128) << 10;  // a table this small needs no prefetch
 
 template <unsigned kWords, class Update>
 inline void run_hot(StateTable& table, Part& part, Update update) {
@@ -26,10 +28,11 @@ inline void run_hot(StateTable& table, Part& part, Update update) {
     slot[0] = h;
     update(slot, seen, i);
     hash[i] = seen;
-    if (seen == 1) [[unlikely]] table.inserted(h);
+    if (seen == 1) [[unlikely]]
+      table.inserted(h);
   };
   uint32_t i = 0;
-  if (n > kAhead) {
+  if (n > kAhead && table.byte_size() > kCached) {
     for (uint32_t k = 0; k < kAhead; ++k) table.prefetch<kWords>(hash[k]);
     for (; i < n - kAhead; ++i) {
       table.prefetch<kWords>(hash[i + kAhead]);
@@ -75,12 +78,18 @@ inline void run_hot_plan(const KeyedPlan& plan, StateTable& table, Part& part) {
   if (plan.hot_op < 0) return run_hot<2>(table, part, [](uint64_t*, uint64_t, uint32_t) {});
   const AggregateOp& op = plan.ops[size_t(plan.hot_op)];
   switch (op.kind) {
-    case K::Sum: return hot_detail::run_typed<K::Sum>(op, table, part);
-    case K::Min: return hot_detail::run_typed<K::Min>(op, table, part);
-    case K::Max: return hot_detail::run_typed<K::Max>(op, table, part);
-    case K::Mean: return hot_detail::run_typed<K::Mean>(op, table, part);
-    case K::First: return hot_detail::run_typed<K::First>(op, table, part);
-    default: return hot_detail::run_typed<K::Last>(op, table, part);
+    case K::Sum:
+      return hot_detail::run_typed<K::Sum>(op, table, part);
+    case K::Min:
+      return hot_detail::run_typed<K::Min>(op, table, part);
+    case K::Max:
+      return hot_detail::run_typed<K::Max>(op, table, part);
+    case K::Mean:
+      return hot_detail::run_typed<K::Mean>(op, table, part);
+    case K::First:
+      return hot_detail::run_typed<K::First>(op, table, part);
+    default:
+      return hot_detail::run_typed<K::Last>(op, table, part);
   }
 }
 

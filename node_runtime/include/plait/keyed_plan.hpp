@@ -1,8 +1,10 @@
-// What a keyed aggregation does, decided when the job is built: keys, aggregates, bins, lanes and the slot's layout.
+// What a keyed aggregation does, decided when the job is built: keys, aggregates, bins, lanes and
+// the slot's layout.
 //
-// A slot of a state table is: hash, rows seen (0 = empty slot), in wide tables the key's address, then the cells of
-// the aggregates. Count of rows needs no cell. A fixed-width value takes one cell and, where its input may be null, a second
-// one that counts the values seen; a string takes one cell that owns its bytes. Immutable after make(): any thread.
+// A slot of a state table is: hash, rows seen (0 = empty slot), in wide tables the key's address,
+// then the cells of the aggregates. Count of rows needs no cell. A fixed-width value takes one cell
+// and, where its input may be null, a second one that counts the values seen; a string takes one
+// cell that owns its bytes. Immutable after make(): any thread.
 #pragma once
 
 #include <algorithm>
@@ -42,12 +44,14 @@ struct KeyedPlan {
   std::vector<Type> key_types;
   std::vector<AggregateOp> ops;
   unsigned bin_bits = 0, lane_bits = 0, segment_bits = 0;
-  bool wide = false;       // the slot holds the key's address
-  unsigned used_words = 2;   // of a slot
-  unsigned words = 2;        // and with what keeps it inside cache lines: 24-byte slots ran 3 times slower than 32
-  uint64_t fingerprint = 0;  // of key types and aggregates; bins move only between equal ones
+  bool wide = false;        // the slot holds the key's address
+  unsigned used_words = 2;  // of a slot
+  unsigned words =
+      2;  // and with what keeps it inside cache lines: 24-byte slots ran 3 times slower than 32
+  uint64_t fingerprint = 0;     // of key types and aggregates; bins move only between equal ones
   std::vector<int> text_words;  // words of a slot that own a Blob
-  // Hot: a narrow key, any number of counts of rows, and at most one other aggregate over 64-bit values.
+  // Hot: a narrow key, any number of counts of rows, and at most one other aggregate over 64-bit
+  // values.
   bool hot = false;
   int hot_op = -1;
 
@@ -101,10 +105,17 @@ struct KeyedPlan {
       if (op.nullable && !op.text) op.seen = int(used_words++);
     }
     switch (op.kind) {
-      case K::Count: op.result = Type::Int64; break;
-      case K::Mean: op.result = Type::Float64; break;
-      case K::Sum: op.result = op.type == Type::Float64 ? Type::Float64 : Type::Int64; break;
-      default: op.result = op.type;
+      case K::Count:
+        op.result = Type::Int64;
+        break;
+      case K::Mean:
+        op.result = Type::Float64;
+        break;
+      case K::Sum:
+        op.result = op.type == Type::Float64 ? Type::Float64 : Type::Int64;
+        break;
+      default:
+        op.result = op.type;
     }
     ops.push_back(op);
   }

@@ -1,9 +1,10 @@
 // One lane's state of a keyed aggregation.
 //
-// process() takes the lane's parts in batch order, folds each row into its key's slot and leaves the results in the part;
-// bins go out and come in as bytes between batches. All calls belong to the holder of the lane's lock, one at a time; nothing
-// here waits. split() before and merge() after need no lock (split.hpp, merge.hpp). The lane is the partition of the hybrid
-// queue (Fig. 7) of the ordered data-parallel runtime.
+// process() takes the lane's parts in batch order, folds each row into its key's slot and leaves
+// the results in the part; bins go out and come in as bytes between batches. All calls belong to
+// the holder of the lane's lock, one at a time; nothing here waits. split() before and merge()
+// after need no lock (split.hpp, merge.hpp). The lane is the partition of the hybrid queue (Fig. 7)
+// of the ordered data-parallel runtime.
 #pragma once
 
 #include <cstdint>
@@ -139,8 +140,8 @@ class KeyedState {
     b.n = 0;
   }
 
-  // Counts one row in its slot and adds it to the block. The block is worked off before a table grows, because
-  // growing moves the slots; find() gives the slot anew then.
+  // Counts one row in its slot and adds it to the block. The block is worked off before a table
+  // grows, because growing moves the slots; find() gives the slot anew then.
   template <class Find>
   void admit(const Batch& batch, Part& part, Block& b, uint64_t h, uint32_t row, Find find) {
     uint64_t* slot = find();
@@ -209,7 +210,7 @@ class KeyedState {
 
   const KeyedPlan& plan_;
   const unsigned lane_;
-  WideTable table_;  // narrow plans use only its slots
+  WideTable table_;                  // narrow plans use only its slots
   std::vector<uint64_t> null_slot_;  // the null key of a narrow table; rows seen 0 = none
 };
 

@@ -1,8 +1,9 @@
 // Two lanes' rows apart and together again by a bitmap, four rows a step with AVX2.
 //
-// compress2 writes the values of lane 0 and of lane 1, in row order, to two arrays; expand2 is its inverse. Bit r % 4 of
-// mask[r / 4] is row r's lane. All arrays need room for 4 values beyond their end. Pure functions: any thread. Callers ask
-// have_lane_mask() first; elsewhere the split keeps row numbers instead.
+// compress2 writes the values of lane 0 and of lane 1, in row order, to two arrays; expand2 is its
+// inverse. Bit r % 4 of mask[r / 4] is row r's lane. All arrays need room for 4 values beyond their
+// end. Pure functions: any thread. Callers ask have_lane_mask() first; elsewhere the split keeps
+// row numbers instead.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace plait {
 #ifdef PLAIT_LANE_MASK
 namespace lane_mask_detail {
 struct alignas(32) Shuffles {
-  // kept[m]: the values whose bit is set, moved to the front. spread[m]: the front values, moved to the set bits.
+  // kept[m]: the values whose bit is set, moved to the front. spread[m]: the front values, moved to
+  // the set bits.
   uint32_t kept[16][8] = {}, spread[16][8] = {};
   uint8_t count[16] = {};
   constexpr Shuffles() {
@@ -45,8 +47,8 @@ inline bool have_lane_mask() {
   return have;
 }
 
-// Hashes fixed-width keys, (key ^ salt) * kGolden, and writes each lane's hashes; the lane is the top bit. Gives how many
-// rows lane 1 has. kCanonical: the keys are doubles, -0.0 becomes 0.0.
+// Hashes fixed-width keys, (key ^ salt) * kGolden, and writes each lane's hashes; the lane is the
+// top bit. Gives how many rows lane 1 has. kCanonical: the keys are doubles, -0.0 becomes 0.0.
 template <bool kCanonical>
 __attribute__((target("avx2"))) inline uint32_t hash_compress2(const uint64_t* keys, int64_t n,
                                                                uint64_t salt, uint8_t* mask,
@@ -110,8 +112,7 @@ __attribute__((target("avx2"))) inline void compress2(const uint64_t* values, in
 }
 
 __attribute__((target("avx2"))) inline void expand2(const uint64_t* p0, const uint64_t* p1,
-                                                    const uint8_t* mask, int64_t n,
-                                                    uint64_t* out) {
+                                                    const uint8_t* mask, int64_t n, uint64_t* out) {
   using lane_mask_detail::kShuffles;
   const __m256i bits = _mm256_setr_epi64x(1, 2, 4, 8);
   int64_t r = 0;

@@ -1,8 +1,9 @@
 // The lanes' results of one batch, put back in row order as columns.
 //
-// merge() runs after the last lane's turn (the caller's parts-left counter, acq_rel), outside every lane's lock, on any
-// thread. The output is the key columns, shared with the input and not copied, then a column for each aggregate. With one
-// lane the results already are in row order and their memory becomes the column.
+// merge() runs after the last lane's turn (the caller's parts-left counter, acq_rel), outside every
+// lane's lock, on any thread. The output is the key columns, shared with the input and not copied,
+// then a column for each aggregate. With one lane the results already are in row order and their
+// memory becomes the column.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ inline Column column_of(Type type, int64_t length, BufferRef data) {
   return c;
 }
 
-// Eight-byte values of all parts in row order; `values(part)` is a part's array. `whole` is its owner with one lane.
+// Eight-byte values of all parts in row order; `values(part)` is a part's array. `whole` is its
+// owner with one lane.
 template <class Values>
 BufferRef in_row_order(const SplitBatch& s, const BufferRef& whole, Values values) {
   if (s.parts.size() == 1) return whole;
@@ -126,8 +128,7 @@ inline void merge(const KeyedPlan& plan, const Batch& in, SplitBatch& s, Batch& 
       out.columns.push_back(general_column(s, op, type));
     } else if (int(op) == plan.hot_op) {
       out.columns.push_back(column_of(
-          type, s.length,
-          in_row_order(s, s.values, [](const Part& part) { return part.output; })));
+          type, s.length, in_row_order(s, s.values, [](const Part& part) { return part.output; })));
     } else {
       if (!counts) {
         counts = in_row_order(s, s.hashes, [](const Part& part) { return part.hash; });

@@ -1,8 +1,8 @@
 // A state table whose keys are bytes: slot = {hash, rows seen, key's address, cells...}.
 //
-// Keys are compared by hash, then by length and bytes; each segment keeps its keys in an arena of its own, rebuilt when
-// more than half of it belongs to keys that have left. A null key of a single column has the length kNullKey.
-// For one thread at a time (the holder of the lane); never waits.
+// Keys are compared by hash, then by length and bytes; each segment keeps its keys in an arena of
+// its own, rebuilt when more than half of it belongs to keys that have left. A null key of a single
+// column has the length kNullKey. For one thread at a time (the holder of the lane); never waits.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class WideTable {
   static const Key* key_of(const uint64_t* slot) { return reinterpret_cast<const Key*>(slot[2]); }
 
   // Asks for the key's bytes when its slot has already come.
-  void prefetch_key(uint64_t h) {
+  [[gnu::always_inline]] void prefetch_key(uint64_t h) {
     const StateTable::Segment& s = table_.segment(h);
     const uint64_t* slot = s.slots + table_.index(s, h) * table_.words();
     if (slot[0] == h && slot[1]) __builtin_prefetch(key_of(slot));
@@ -45,7 +45,7 @@ class WideTable {
   uint64_t* find(uint64_t h, const char* data, uint32_t size) {
     const StateTable::Segment& s = table_.segment(h);
     const uint64_t words = table_.words();
-    for (uint64_t i = table_.index(s, h);; i = (i + 1) & s.mask()) {
+    for (uint64_t i = table_.index(s, h);; i = (i + 1) & s.mask) {
       uint64_t* slot = s.slots + i * words;
       if (slot[1] == 0) {
         slot[0] = h;
@@ -59,9 +59,8 @@ class WideTable {
   void erase_bin(uint64_t bin, unsigned bin_bits) {
     const uint64_t h = bin_bits ? bin << (64 - bin_bits) : 0;
     Arena& arena = arenas_[table_.segment_index(h)];
-    table_.each_of_bin(bin, bin_bits, [&](uint64_t* slot) {
-      arena.live -= Arena::space(key_of(slot)->length());
-    });
+    table_.each_of_bin(bin, bin_bits,
+                       [&](uint64_t* slot) { arena.live -= Arena::space(key_of(slot)->length()); });
     table_.erase_bin(bin, bin_bits);
     if (arena.live * 2 >= arena.total) return;
     Arena fresh;

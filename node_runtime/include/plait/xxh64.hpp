@@ -1,7 +1,7 @@
 // XXH64, written from its published description.
 //
-// A pure function of the bytes and the seed, the same on every machine; it hashes varying-length keys and checks
-// state bytes. Any thread may call it; it never waits and never allocates.
+// A pure function of the bytes and the seed, the same on every machine; it hashes varying-length
+// keys and checks state bytes. Any thread may call it; it never waits and never allocates.
 #pragma once
 
 #include <bit>
