@@ -28,6 +28,7 @@ from libcpp.vector cimport vector
 
 import dataclasses
 import inspect
+import sys
 from types import MemberDescriptorType
 
 from plait.node_runtime._batch cimport NativeBatch
@@ -56,8 +57,12 @@ cdef extern from *:
     static inline bool plait_has_weakrefs(PyObject* cls) {
         return ((PyTypeObject*)cls)->tp_weaklistoffset != 0;
     }
+    static inline PyObject* plait_new(PyObject* cls, PyObject* nothing) {
+        return ((PyTypeObject*)cls)->tp_new((PyTypeObject*)cls, nothing, NULL);
+    }
     """
     cbool plait_has_weakrefs(object cls) noexcept
+    object plait_new(object cls, object nothing)
 
 cdef extern from "plait/batch.hpp" namespace "plait" nogil:
     void set_bit(uint8_t* bits, int64_t i) noexcept
@@ -71,7 +76,7 @@ cdef int64_t FIRST_US = -62_135_596_800_000_000  # 0001-01-01
 cdef int64_t LAST_US = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999
 cdef int64_t MOST_BYTES = 2**31 - 1
 cdef object UTC = get_utc()
-cdef object new_object = object.__new__
+cdef tuple NOTHING = ()
 cdef array ROWS = array("I")
 
 
@@ -398,7 +403,7 @@ cdef class Shape:
         self.cls = record_class(schema)
         self.make = maker(self.cls)
         self.fields = schema.fields
-        self.names = schema.names
+        self.names = tuple([sys.intern(name) for name in schema.names])  # quick to look up
         self.width = len(self.fields)
         self.bare = self.width == 1 and self.names[0] == "value"
         self.plain = is_plain(self.cls)
@@ -424,7 +429,7 @@ cdef class Shape:
             self.fill(made, batch, i)
             return made
         if self.plain:
-            made = new_object(self.cls)  # also makes room for its attributes
+            made = plait_new(self.cls, NOTHING)  # also makes room for its attributes
             for k in range(self.width):
                 PyObject_GenericSetAttr(
                     made, self.names[k], value_at(&batch.batch.columns[k], i)
