@@ -130,7 +130,10 @@ template <class T>
 struct LoopChoose {
   PLAIT_INLINE static void run(const uint8_t* __restrict m, const T* __restrict a,
                                const T* __restrict b, T* __restrict o, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) o[i] = m[i] ? a[i] : b[i];
+    for (int64_t i = 0; i < n; ++i) {
+      const T x = a[i], y = b[i];  // both read, so that the choice is a blend and no branch
+      o[i] = m[i] ? x : y;
+    }
   }
 };
 template <class T>

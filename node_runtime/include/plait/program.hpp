@@ -137,7 +137,7 @@ struct Program {
 class Arena {
  public:
   char* take(int64_t bytes) {
-    if (bytes > left_) grow(bytes);
+    if (bytes > left_ || !next_) grow(bytes);  // never a null pointer, not even for no bytes
     char* p = next_;
     next_ += bytes;
     left_ -= bytes;

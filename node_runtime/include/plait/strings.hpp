@@ -7,10 +7,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plait/dispatch.hpp"
@@ -123,7 +125,15 @@ struct LoopCountCharacters {
   }
 };
 inline int64_t count_characters(const char* s, int64_t n) {
-  return n < 64 ? LoopCountCharacters::run(s, n) : dispatch<LoopCountCharacters>(s, n);
+  if (n >= 64) return dispatch<LoopCountCharacters>(s, n);
+  int64_t continuations = 0, i = 0;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, s + i, 8);
+    continuations += std::popcount((word >> 7) & ~(word >> 6) & 0x0101010101010101u);
+  }
+  for (int64_t k = i; k < n; ++k) continuations += int8_t(s[k]) < -64;
+  return n - continuations;
 }
 
 inline bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -135,12 +145,12 @@ inline std::string_view strip(std::string_view s) {
 }
 
 inline bool contains(std::string_view s, std::string_view part) {
-  if (part.size() > s.size()) return false;
 #if defined(_GNU_SOURCE)
-  return part.empty() || memmem(s.data(), s.size(), part.data(), part.size()) != nullptr;
-#else
-  return s.find(part) != std::string_view::npos;
+  // Linear in the worst case, but slower to start than a search for the first byte.
+  if (s.size() >= 256 && !part.empty())
+    return memmem(s.data(), s.size(), part.data(), part.size()) != nullptr;
 #endif
+  return s.find(part) != std::string_view::npos;
 }
 
 // Valid UTF-8 as Python takes it: shortest forms only, no surrogates, up to U+10FFFF.
