@@ -15,7 +15,8 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 NATIVE := build/native.stamp
 EXAMPLE ?= examples/first.py
-BENCH ?= $(sort $(wildcard benchmarks/micro/*.py))
+BENCH ?= $(sort $(basename $(notdir $(wildcard benchmarks/micro/*.py))))
+BENCHFLAGS ?= --quick
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -44,7 +45,7 @@ help:
 	@echo 'make test-long  run the tests with many more generated cases, and the soak tests'
 	@echo 'make lint       ruff, mypy, cython-lint, clang-format; changes nothing'
 	@echo 'make format     rewrite the sources in the house format'
-	@echo 'make bench      run the micro benchmarks (BENCH=file for others)'
+	@echo 'make bench      run the benchmarks, quickly (BENCH=name for one, BENCHFLAGS= in full)'
 	@echo 'make clean      remove what was built; .venv stays'
 
 setup:
@@ -90,8 +91,7 @@ format: setup
 	$(if $(strip $(CPP_SOURCES)),$(VENV)/bin/clang-format -i $(CPP_SOURCES))
 
 bench: build
-	@test -n '$(strip $(BENCH))' || { echo 'no benchmark found in benchmarks/micro'; exit 1; }
-	@set -e; for file in $(BENCH); do echo "== $$file"; $(PY) $$file; done
+	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) -m benchmarks $$name $(BENCHFLAGS); done
 
 clean:
 	@if [ -d build ]; then find build -mindepth 1 ! -path build/.lock -delete; fi

@@ -1,0 +1,84 @@
+"""`python -m benchmarks NAME [--quick]`: runs one benchmark and ends with one line of JSON.
+
+The line is `{"benchmark": NAME, "figures": {...}, "machine": {...}}` on stdout; progress goes to
+stderr. A benchmark is a module of `benchmarks/micro` with `run(options)`, which gives the
+figures, and `plot(figures, file)`. Wrong results end the program with status 1: they are no
+benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from typing import Any
+
+from benchmarks.common import CheckFailed, Options, clear_progress, compiler
+from benchmarks.machine import Usage, facts, load_average, others_cpu_ratio
+
+NAMES = {
+    "keyed_count": "a running count by key, in order, beside unordered C++ and a for loop",
+    "skew": "hybrid, partitioned and shared queue under skew: rate and latency",
+    "reorder": "non-blocking and lock-based reorder buffer",
+    "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
+    "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
+    "import_time": "what `import plait` and a first job cost",
+}
+
+
+def main(given: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=listing())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("name", nargs="?", choices=[*NAMES], help="which benchmark")
+    parser.add_argument("--quick", action="store_true", help="under 45 seconds on 2 cores")
+    parser.add_argument("--rounds", type=int, help="repetitions of each variant")
+    parser.add_argument("--plot", metavar="FILE", help="draw the figures into a PNG or SVG file")
+    parser.add_argument("--json-only", action="store_true", help="print nothing but the JSON line")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    asked = parser.parse_args(given)
+    if asked.rounds is not None and asked.rounds < 1:
+        parser.error("--rounds must be 1 or more")
+    if asked.list or asked.name is None:
+        print("\n".join(NAMES) if asked.list else listing())
+        return 0
+    machine = facts(compiler())
+    before = Usage.now()
+    module = importlib.import_module(f"benchmarks.micro.{asked.name}")
+    try:
+        figures = module.run(Options(quick=asked.quick, rounds=asked.rounds))
+    except CheckFailed as error:
+        clear_progress()
+        print(f"{asked.name}: {error}", file=sys.stderr)
+        return 1
+    clear_progress()
+    machine["others_cpu_ratio"] = others_cpu_ratio(before, Usage.now())
+    machine["load_after"] = load_average()
+    if asked.plot:
+        module.plot(figures, asked.plot)
+    if not asked.json_only:
+        for line in lines(figures):
+            print(line)
+    print(json.dumps({"benchmark": asked.name, "figures": figures, "machine": machine}))
+    return 0
+
+
+def listing() -> str:
+    width = max(map(len, NAMES))
+    return "\n".join(f"{name:{width}}  {what}" for name, what in NAMES.items())
+
+
+def lines(figures: dict[str, Any], depth: int = 0) -> list[str]:
+    """The figures as indented text."""
+    made: list[str] = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            made.append(f"{'  ' * depth}{name}")
+            made += lines(value, depth + 1)
+        else:
+            made.append(f"{'  ' * depth}{name:<{30 - 2 * depth}} {value}")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Plots of figures: groups of bars, one panel beside the other. Drawn without a screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Panel = tuple[str, str, Mapping[str, Mapping[str, float]]]
+    """A title, what the height means, and bars by label in each group."""
+
+
+def bars(file: str, panels: Sequence[Panel]) -> None:
+    """Writes one panel for each (title, unit, group -> bar -> value)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(max(6.4, 5.5 * len(panels)), 4.2), squeeze=False
+    )
+    for axis, (title, unit, groups) in zip(axes[0], panels, strict=True):
+        labels = list(dict.fromkeys(label for group in groups.values() for label in group))
+        width = 0.8 / len(labels)
+        for i, label in enumerate(labels):
+            places = [g + (i - (len(labels) - 1) / 2) * width for g in range(len(groups))]
+            heights = [group.get(label, 0.0) for group in groups.values()]
+            axis.bar(places, heights, width * 0.92, label=label.replace("_", " "))
+        axis.set_xticks(range(len(groups)), list(groups))
+        axis.set_title(title, fontsize=11)
+        axis.set_ylabel(unit)
+        axis.grid(axis="y", alpha=0.3)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
