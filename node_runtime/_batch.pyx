@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native cimport (
-    ArrowArray, Batch, Type, export_batch, import_batch,
+    ArrowArray, Type, export_batch, import_batch,
 )
 
 

@@ -1,7 +1,8 @@
-"""From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages together.
-
-Pure decisions are in `plait.plan`; this module turns them into calls of the native builder. What is outside the engine (readers,
-writers) comes in as functions, so that nothing here opens or closes anything.
+"""From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages
+together.
+ Pure decisions are in `plait.plan`; this module turns them into calls of the native builder. What
+is outside the engine (readers, writers) comes in as functions, so that nothing here opens or
+closes anything.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plait.expr import Expr
 from plait.graph import (
     AggregateNode,
     CallNode,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from plait.config import Settings
+    from plait.expr import Expr
     from plait.graph import Node
     from plait.model import Schema, Type
     from plait.node_runtime._batch import NativeBatch
@@ -40,7 +41,8 @@ QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEnd:
-    """A source that is a table in memory: its chunks, and the rate of a replay (0: as fast as it is taken)."""
+    """A source that is a table in memory: its chunks, and the rate of a replay (0: as fast as it
+    is taken)."""
 
     chunks: Sequence[NativeBatch]
     rate_per_s: float = 0.0
@@ -58,7 +60,8 @@ class RateEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderEnd:
-    """A source that is asked: poll(max_rows) gives a NativeBatch, seconds to wait, or None at the end."""
+    """A source that is asked: poll(max_rows) gives a NativeBatch, seconds to wait, or None at the
+    end."""
 
     poll: Callable[[int], NativeBatch | float | None]
     position: Callable[[], Any]
@@ -66,7 +69,8 @@ class ReaderEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
-    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run after so many."""
+    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run
+    after so many."""
 
     write: Callable[[NativeBatch], None] | None = None
     keep: bool = False

@@ -7,8 +7,10 @@ from libcpp.vector cimport vector
 cdef extern from "plait/buffer.hpp" namespace "plait" nogil:
     cdef cppclass BufferRef:
         BufferRef() noexcept
+
         @staticmethod
         BufferRef make(int64_t size) except +
+
         @staticmethod
         BufferRef zeroed(int64_t size) except +
         void reset() noexcept

@@ -28,16 +28,20 @@ class Settings:
     workers: int = field(default_factory=usable_cores)
     scheduler: Scheduler = "ct"
     queue: Queue = "lanes"
-    """How a keyed stage shares its work out: "lanes" is plait's own, the others are seed structures kept for comparison."""
+    """How a keyed stage shares its work out: "lanes" is plait's own, the others are the
+    published structures it was measured against."""
     reorder: Reorder = "nonblocking"
     order: Order = "total"
-    """total: as a sequential run. none: state is updated in order, outputs leave when they are ready."""
+    """total: as a sequential run. none: state is updated in order, outputs leave when they are
+    ready."""
     epoch_records: int = 4096
-    """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when idle."""
+    """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when
+    idle."""
     bin_bits: int = 10
     """A keyed operator's state has 2 ** bin_bits bins."""
     lanes: int | None = None
-    """How many parts of the key space run side by side; None: as many as workers, rounded up to a power of two."""
+    """How many parts of the key space run side by side; None: as many as workers, rounded up to a
+    power of two."""
     slice_us: int = 200
     """How long a worker stays with a stage before it asks the scheduler again."""
     queue_records: int = 1 << 17
@@ -68,7 +72,12 @@ class Settings:
             check("limit", self.limit, 0, 1 << 62)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise JobError(f"timeout is {self.timeout_s}; it must be above 0 seconds")
-        choices = (("scheduler", Scheduler), ("queue", Queue), ("reorder", Reorder), ("order", Order))
+        choices = (
+            ("scheduler", Scheduler),
+            ("queue", Queue),
+            ("reorder", Reorder),
+            ("order", Order),
+        )
         for name, allowed in choices:
             if getattr(self, name) not in allowed.__args__:  # type: ignore[attr-defined]
                 words = ", ".join(f'"{word}"' for word in allowed.__args__)  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
 """The exception tree. Three branches: your job is wrong, the surroundings failed, plait has a bug.
 
     PlaitError
-    ├── JobError            your job is wrong: raised while it is built; names the operator and your line
+    ├── JobError            your job is wrong: raised while it is built; names operator and line
     │   └── SchemaError     a schema or a type in it is wrong
-    ├── RecordError         a record failed in an operator while the job ran; names operator, line, record
+    ├── RecordError         a record failed in an operator; names operator, line and record
     ├── SourceError         a source cannot be read (file missing, malformed at line n)
     ├── SinkError           a sink cannot be written
     ├── StateError          state bytes were refused (version, checksum, wrong operator)

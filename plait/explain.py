@@ -1,7 +1,8 @@
-"""Explains a job: its stages, what was fused, and the route that every function took, with the reason.
+"""Explains a job: its stages, what was fused, and the route that every function took, with the
+reason.
 
-    stage 2  keyed   filter at carts.py:14 + count at carts.py:16
-                     filter (col("price") > 100)        kernel: native, all workers, no interpreter
+stage 2  keyed   filter at carts.py:14 + count at carts.py:16
+                 filter (col("price") > 100)        kernel: native, all workers, no interpreter
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The vocabulary: types, fields, schemas, and where in the user's code something was written.
-
-A schema is an ordered tuple of named, typed fields; it comes from a dataclass, a dict or an Arrow schema.
-Everything here is plain data and loads nothing heavy; Arrow appears only inside functions that are given
-or asked for Arrow objects.
+ A schema is an ordered tuple of named, typed fields; it comes from a dataclass, a dict or an Arrow
+schema. Everything here is plain data and loads nothing heavy; Arrow appears only inside functions
+that are given or asked for Arrow objects.
 
     >>> Schema.of({"user": str, "price": float | None}).names
     ('user', 'price')
@@ -64,7 +63,11 @@ PYTHON: dict[Type, type] = {
     Type.OBJECT: object,
 }
 FROM_PYTHON = {python: kind for kind, python in PYTHON.items()}
-FROM_WORD = {kind.value: kind for kind in Type} | {"int": Type.INT64, "float": Type.FLOAT64, "str": Type.STRING}
+FROM_WORD = {kind.value: kind for kind in Type} | {
+    "int": Type.INT64,
+    "float": Type.FLOAT64,
+    "str": Type.STRING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,9 @@ class Schema:
         seen: set[str] = set()
         for field in self.fields:
             if not field.name.isidentifier() or keyword.iskeyword(field.name):
-                raise SchemaError(f'column name "{field.name}" is not a Python identifier; rename it')
+                raise SchemaError(
+                    f'column name "{field.name}" is not a Python identifier; rename it'
+                )
             if field.name in seen:
                 raise SchemaError(f'column "{field.name}" is there twice')
             seen.add(field.name)
@@ -154,7 +159,8 @@ class Schema:
         if hasattr(given, "__arrow_c_schema__"):
             return from_arrow(given)
         raise SchemaError(
-            f"cannot make a schema from {given!r}; give a dataclass, a dict of name to type, or an Arrow schema"
+            f"cannot make a schema from {given!r}; "
+            "give a dataclass, a dict of name to type, or an Arrow schema"
         )
 
     def to_arrow(self) -> Any:
@@ -174,7 +180,8 @@ def fields_of_dataclass(given: type) -> Iterator[Field]:
 
 
 def field_of(name: str, hint: Any) -> Field:
-    """A field from a name and a type: a Type, a Python type, `T | None`, or a word such as "int64"."""
+    """A field from a name and a type: a Type, a Python type, `T | None`, or a word such as
+    "int64"."""
     nullable = False
     if isinstance(hint, Field):
         return Field(name, hint.type, hint.nullable)
@@ -214,7 +221,8 @@ def arrow_type(kind: Type) -> Any:
 
 
 def from_arrow(given: Any) -> Schema:
-    """The plait schema that an Arrow schema maps to: small integers widen, what plait has no type for is object."""
+    """The plait schema that an Arrow schema maps to: small integers widen, what plait has no type
+    for is object."""
     import pyarrow as pa
 
     arrow = given if isinstance(given, pa.Schema) else pa.schema(given)

@@ -1,9 +1,11 @@
 """From the graph of operators to stages: what is fused, and which route every operator takes.
 
-Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with one worklist in front.
-Rules of fusion: native operators (filter, projections) that follow each other run in one stage; a running aggregate takes the
-native operators before and behind it into its own stage (they run on all workers, outside the lanes); Python functions that
-follow each other share a stage, apart from native ones, so that native work never waits for the interpreter. A fan-out ends a stage.
+Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with
+one worklist in front. Rules of fusion: native operators (filter, projections) that follow each
+other run in one stage; a running aggregate takes the native operators before and behind it into
+its own stage (they run on all workers, outside the lanes); Python functions that follow each other
+share a stage, apart from native ones, so that native work never waits for the interpreter. A
+fan-out ends a stage.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
     ("keyed", "native"): "keyed",
     ("python", "python"): "python",
 }
-"""What a stage becomes when an operator of the second kind joins it; pairs that are not here do not fuse."""
+"""What a stage becomes when an operator of the second kind joins it; pairs that are not here do
+not fuse."""
 
 
 def make_plan(graph: Graph) -> Plan:

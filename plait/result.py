@@ -1,14 +1,16 @@
-"""What a run gives back: counts per operator, rates, latencies, the outputs of the sinks, and the conservation law.
-
-`Account` is the law: every record that was read, copied by a fan-out or made by a flat_map is delivered, filtered, skipped,
-dead-lettered, shed or late. A difference is a bug in plait.
+"""What a run gives back: counts per operator, rates, latencies, the outputs of the sinks, and the
+conservation law.
+ `Account` is the law: every record that was read, copied by a fan-out or made by a flat_map is
+delivered, filtered, skipped, dead-lettered, shed or late. A difference is a bug in plait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,28 @@ class Account:
 
     @property
     def difference(self) -> int:
-        went = self.delivered + self.filtered + self.skipped + self.dead_lettered + self.shed + self.late
+        went = (
+            self.delivered
+            + self.filtered
+            + self.skipped
+            + self.dead_lettered
+            + self.shed
+            + self.late
+        )
         return self.read + self.made + self.copied - went
 
     def __str__(self) -> str:
         parts = [f"{self.read:,} read"]
-        for name in ("made", "copied", "delivered", "filtered", "skipped", "dead_lettered", "shed", "late"):
+        for name in (
+            "made",
+            "copied",
+            "delivered",
+            "filtered",
+            "skipped",
+            "dead_lettered",
+            "shed",
+            "late",
+        ):
             value = getattr(self, name)
             if value or name == "delivered":
                 parts.append(f"{value:,} {name.replace('_', '-')}")
@@ -92,7 +110,8 @@ class Result:
     dead_letters: tuple[DeadLetter, ...] = ()
     """The first 10,000, in order."""
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The rows of each epoch of each source, by its label: with them the sequential run repeats this one exactly."""
+    """The rows of each epoch of each source, by its label: with them the sequential run repeats
+    this one exactly."""
 
     @property
     def records_per_s(self) -> float:

@@ -1,15 +1,15 @@
 """The port of sinks: what a connector implements, in plain Python.
-
-A `Sink` is a description; `open` makes a `Writer`, which gets the output's batches in order, one call at a time (calls may
-come from different threads, never two at once), and is closed exactly once: `close` after the last batch, or `abort`
-when the run failed or was stopped.
+ A `Sink` is a description; `open` makes a `Writer`, which gets the output's batches in order, one
+call at a time (calls may come from different threads, never two at once), and is closed exactly
+once: `close` after the last batch, or `abort` when the run failed or was stopped.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plait.model import Schema
+if TYPE_CHECKING:
+    from plait.model import Schema
 
 
 class Writer:
@@ -24,7 +24,8 @@ class Writer:
         return None
 
     def abort(self) -> Any:
-        """The run did not end well: keep what was delivered, give back what is held. Same return as `close`."""
+        """The run did not end well: keep what was delivered, give back what is held. Same return
+        as `close`."""
         return self.close()
 
 

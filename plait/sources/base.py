@@ -1,8 +1,8 @@
 """The port of sources: what a connector implements, in plain Python.
-
-A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `Reader`. A reader never blocks: when
-nothing is there it says how long to wait. After every poll its position can be taken; a reader opened at that position
-goes on with the next record. One poll's rows are one epoch of the source.
+ A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `Reader`. A reader
+never blocks: when nothing is there it says how long to wait. After every poll its position can be
+taken; a reader opened at that position goes on with the next record. One poll's rows are one epoch
+of the source.
 
     >>> class Countdown(Source):
     ...     schema = Schema.of({"n": int})
@@ -21,9 +21,10 @@ goes on with the next record. One poll's rows are one epoch of the source.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plait.model import Schema
+if TYPE_CHECKING:
+    from plait.model import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Reader:
     """An open source."""
 
     def poll(self, max_rows: int) -> Any:
-        """At most `max_rows` rows as a pyarrow RecordBatch or Table of the source's schema or a list of records (dicts,
+        """At most `max_rows` rows as a pyarrow RecordBatch or Table of the source's schema or a
+        list of records (dicts,
         dataclasses, tuples); `Wait(seconds)` when nothing is there; None at the end."""
         raise TypeError(f"{type(self).__name__} has no method poll(max_rows)")
 
@@ -58,4 +60,3 @@ class Source:
 
     def open(self, position: Any = None) -> Reader:
         raise TypeError(f"{type(self).__name__} has no method open(position)")
-
