@@ -1,7 +1,7 @@
 """The keyed state of all lanes of one operator, driven batch by batch by one thread.
 
-It binds the native headers as they are, so that their results can be compared with a model in Python.
-The engine has its own stage around the same headers; nothing of it goes through here.
+It binds the native headers as they are, so that their results can be compared with a model in
+Python. The engine has its own stage around the same headers; nothing of it goes through here.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -40,8 +40,12 @@ cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
         KeyedPlan make(vector[int], vector[Type], const vector[AggregateSpec]&, unsigned,
                        unsigned) except +
 
+    cdef cppclass Part:
+        uint32_t n
+
     cdef cppclass SplitBatch:
         SplitBatch() noexcept
+        vector[Part] parts
 
     cdef cppclass KeyedState:
         KeyedState(const KeyedPlan&, unsigned) except +
@@ -69,7 +73,10 @@ cdef bytes as_bytes(const vector[uint8_t]& data):
 
 
 cdef class KeyedStates:
-    """One state a lane. `keys` are (column, type), `aggregates` (kind, column or None, type, nullable)."""
+    """One state a lane.
+
+    `keys` are (column, type), `aggregates` (kind, column or None, type, nullable).
+    """
 
     cdef KeyedPlan plan
     cdef vector[KeyedState*] states
@@ -98,13 +105,14 @@ cdef class KeyedStates:
             del state
 
     def process(self, NativeBatch batch, lanes=None):
-        """The results of one batch. `lanes` is the order in which the lanes take their turns."""
+        """The results of one batch. `lanes` is the order of their turns; empty parts have none."""
         cdef SplitBatch parts
         cdef NativeBatch out = NativeBatch()
         cdef unsigned lane
         split(self.plan, batch.batch, parts)
         for lane in range(self.plan.lanes()) if lanes is None else lanes:
-            self.states[lane].process(batch.batch, parts, lane)
+            if parts.parts[lane].n:
+                self.states[lane].process(batch.batch, parts, lane)
         merge(self.plan, batch.batch, parts, out.batch)
         return out
 

@@ -36,7 +36,7 @@ inline Column column_of(Type type, int64_t length, BufferRef data) {
 // owner with one lane.
 template <class Values>
 BufferRef in_row_order(const SplitBatch& s, const BufferRef& whole, Values values) {
-  if (s.parts.size() == 1) return whole;
+  if (s.parts.size() == 1 && s.length) return whole;
   BufferRef out = BufferRef::make(s.length * 8);
   uint64_t* to = out.as<uint64_t>();
   if (s.mask) {
@@ -44,6 +44,7 @@ BufferRef in_row_order(const SplitBatch& s, const BufferRef& whole, Values value
     return out;
   }
   for (const Part& part : s.parts) {
+    if (!part.n) continue;
     const uint64_t* from = values(part);
     for (uint32_t i = 0; i < part.n; ++i) to[part.row[i]] = from[i];
   }
@@ -51,7 +52,6 @@ BufferRef in_row_order(const SplitBatch& s, const BufferRef& whole, Values value
 }
 
 inline void add_validity(const SplitBatch& s, size_t op, Column& c) {
-  if (!s.parts[0].results[op].valid) return;
   c.validity_owner = BufferRef::zeroed(bit_bytes(s.length));
   uint8_t* bits = c.validity_owner.data();
   each_row(s, [&](const Part& part, uint32_t i, uint32_t row) {
@@ -83,6 +83,7 @@ inline Column text_column(const SplitBatch& s, size_t op, Type type) {
   uint8_t* data = c.data_owner.data();
   c.data = data;
   for (const Part& part : s.parts) {
+    if (!part.n) continue;
     const char* from = part.results[op].text.data();
     for (uint32_t i = 0; i < part.n; ++i) {
       const uint32_t row = part.row ? part.row[i] : i;
@@ -94,23 +95,23 @@ inline Column text_column(const SplitBatch& s, size_t op, Type type) {
   return c;
 }
 
-inline Column general_column(const SplitBatch& s, size_t op, Type type) {
+inline Column general_column(const SplitBatch& s, size_t op, const AggregateOp& spec) {
   Column c;
-  if (is_varlen(type)) {
-    c = text_column(s, op, type);
-  } else if (type == Type::Bool) {
-    c = column_of(type, s.length, BufferRef::zeroed(bit_bytes(s.length)));
+  if (is_varlen(spec.result)) {
+    c = text_column(s, op, spec.result);
+  } else if (spec.result == Type::Bool) {
+    c = column_of(spec.result, s.length, BufferRef::zeroed(bit_bytes(s.length)));
     uint8_t* bits = c.data_owner.data();
     each_row(s, [&](const Part& part, uint32_t i, uint32_t row) {
       if (part.results[op].values.as<uint64_t>()[i]) set_bit(bits, row);
     });
   } else {
-    c = column_of(type, s.length,
-                  in_row_order(s, s.parts[0].results[op].values, [op](const Part& part) {
+    const BufferRef whole = s.parts[0].n ? s.parts[0].results[op].values : BufferRef();
+    c = column_of(spec.result, s.length, in_row_order(s, whole, [op](const Part& part) {
                     return part.results[op].values.as<uint64_t>();
                   }));
   }
-  add_validity(s, op, c);
+  if (spec.nullable && spec.kind != AggregateKind::Count) add_validity(s, op, c);
   return c;
 }
 }  // namespace merge_detail
@@ -125,7 +126,7 @@ inline void merge(const KeyedPlan& plan, const Batch& in, SplitBatch& s, Batch& 
   for (size_t op = 0; op < plan.ops.size(); ++op) {
     const Type type = plan.ops[op].result;
     if (!s.hot) {
-      out.columns.push_back(general_column(s, op, type));
+      out.columns.push_back(general_column(s, op, plan.ops[op]));
     } else if (int(op) == plan.hot_op) {
       out.columns.push_back(column_of(
           type, s.length, in_row_order(s, s.values, [](const Part& part) { return part.output; })));
