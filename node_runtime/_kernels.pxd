@@ -1,7 +1,6 @@
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
-from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 

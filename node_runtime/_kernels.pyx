@@ -1,7 +1,7 @@
 """Native programs of expressions: building them from what `lower` made, and running them.
 
 The engine cimports `NativeProgram` and calls `run` and `run_mask` from its workers without the
-GIL. `evaluate` and `mask` run one program over one Arrow batch, for tests and for looking at things.
+GIL. `evaluate` and `mask` run one program over one Arrow batch, for tests and for a closer look.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
@@ -11,14 +11,13 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.pair cimport pair
 from libcpp.string cimport string
-from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from plait.model import Schema, Type as PlainType, arrow_type
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime.lower import case_changes, error_text
 from plait.node_runtime.native cimport (
-    ArrowArray, Batch, BufferRef, Column, Type, export_column,
+    ArrowArray, Column, Type, export_column,
 )
 
 
@@ -174,11 +173,11 @@ def seconds_to_run(lowered, record_batch, int64_t rounds):
     cdef Workspace ws
     cdef Column out
     cdef ErrorRows errors
-    cdef int64_t i
+    cdef int64_t _i
     cdef const Program* code = program.program.get()
     began = time.perf_counter()
     with nogil:
-        for i in range(rounds):
+        for _i in range(rounds):
             errors.rows.clear()
             run(code[0], batch.batch, ws, out, errors)
     return time.perf_counter() - began
