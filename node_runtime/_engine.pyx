@@ -4,7 +4,7 @@ This module binds, holds references and takes or drops the interpreter's lock; s
 Functions of the user run under the lock in whichever worker holds Python's turn; what they raise is kept here and named by number.
 """
 
-from cpython.ref cimport PyObject
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
@@ -101,6 +101,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         cbool one_to_one
         cbool whole
         cbool batch_failed
+        cbool fatal
         vector[uint32_t] origin
         vector[RowFailure] failures
 
@@ -122,6 +123,9 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
                double slice_ns) except +
         void start() except +
         void join() except +
+        cbool left(int64_t timeout_ns)
+        void abandon() except +
+        void control_now(Control& control) except +
         void stop()
         void abort()
         cbool finished()
@@ -284,8 +288,7 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
         failure.handle = outside.keep(error)
         outcome.failures.clear()
         outcome.failures.push_back(failure)
-        outcome.batch_failed = True
-        outcome.whole = True
+        outcome.fatal = True
     outside.turn[0] = 0
 
 
@@ -525,9 +528,20 @@ cdef class NativeEngine:
             over = self.engine.get().wait(ns)
         return over
 
-    def join(self):
+    def join(self, double seconds):
+        """Waits at most so long for the workers to leave; True when they have."""
+        cdef int64_t ns = <int64_t>(seconds * 1e9)
+        cdef cbool gone
         with nogil:
-            self.engine.get().join()
+            gone = self.engine.get().left(ns)
+            if gone:
+                self.engine.get().join()
+        return gone
+
+    def abandon(self):
+        """Leaves workers behind that are held up in a Python function; the engine then never goes."""
+        Py_INCREF(self)
+        self.engine.get().abandon()
 
     def stop(self):
         with nogil:
@@ -542,8 +556,21 @@ cdef class NativeEngine:
         if self.turn[0]:
             PyThreadState_SetAsyncExc(self.turn[0], <PyObject*>KeyboardInterrupt)
 
+    def put_now(self, put):
+        """Puts state in before the start: a list of what was refused."""
+        cdef ControlItem item = self.control_item("put", 0, (), put)
+        self.engine.get().control_now(item.control.get()[0])
+        return item.errors()
+
     def control(self, kind, uint32_t node=0, bins=(), put=()):
         """Queues a control item at the next epoch boundary; None when the job is at its end."""
+        cdef ControlItem item = self.control_item(kind, node, bins, put)
+        cdef cbool queued
+        with nogil:
+            queued = self.engine.get().schedule(item.control)
+        return item if queued else None
+
+    cdef ControlItem control_item(self, kind, uint32_t node, bins, put):
         cdef ControlItem item = ControlItem()
         cdef Bin one
         item.control = make_shared[Control]()
@@ -556,10 +583,7 @@ cdef class NativeEngine:
             one.bin = bin
             one.bytes = data
             item.control.get().put.push_back(one)
-        cdef cbool queued
-        with nogil:
-            queued = self.engine.get().schedule(item.control)
-        return item if queued else None
+        return item
 
     def wait_control(self, ControlItem item not None, double seconds):
         cdef int64_t ns = <int64_t>(seconds * 1e9)

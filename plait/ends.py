@@ -6,6 +6,7 @@ sink is reached through the ports of `sources.base` and `sinks.base`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import PlaitError, SinkError, SourceError
@@ -49,7 +50,8 @@ class Ends:
             attempt(reader.close, errors)
         for number, node in enumerate(self.graph.nodes):
             if isinstance(node, SinkNode):
-                outputs[node.label] = attempt(self.closing(number, node, good, built), errors)
+                closing = partial(told, self.closing(number, node, good, built), node)
+                outputs[node.label] = attempt(closing, errors)
         if errors and good:
             raise errors[0]
         return outputs
@@ -69,6 +71,17 @@ class Ends:
             attempt(reader.close, ignored)
         for writer in self.writers.values():
             attempt(writer.abort, ignored)
+
+
+def told(action: Callable[[], Any], node: SourceNode | SinkNode) -> Any:
+    """Runs the user's side of an end; what it raises names the end and the line."""
+    try:
+        return action()
+    except PlaitError:
+        raise
+    except Exception as error:
+        kind = SourceError if isinstance(node, SourceNode) else SinkError
+        raise kind(f"{node.label} ({node}): {type(error).__name__}: {error}") from error
 
 
 def attempt(action: Callable[[], Any], errors: list[Exception]) -> Any:
@@ -116,7 +129,7 @@ def open_source(ends: Ends, node: SourceNode, position: Any) -> SourceEnd:
             start_us=source.start_us,
             first=position or 0,
         )
-    reader = source.open(position)
+    reader = told(lambda: source.open(position), node)
     ends.readers.append(reader)
     return ReaderEnd(poll=polled(reader, node), position=reader.position)
 
@@ -166,14 +179,9 @@ def open_sink(ends: Ends, number: int, node: SinkNode) -> SinkEnd:
         return SinkEnd(keep=True, most=most)
     if type(sink) is Discard:
         return SinkEnd()
-    writer = ends.writers[number] = sink.open(schema)
+    writer = ends.writers[number] = told(lambda: sink.open(schema), node)
 
     def write(batch: NativeBatch) -> None:
-        try:
-            writer.write(batch.to_arrow(schema))
-        except PlaitError:
-            raise
-        except Exception as error:
-            raise SinkError(f"{node.label} ({node}): {type(error).__name__}: {error}") from error
+        told(lambda: writer.write(batch.to_arrow(schema)), node)
 
     return SinkEnd(write=write)

@@ -150,6 +150,8 @@ def end_error(node: AnyNode, message: str, cause: BaseException | None) -> BaseE
         made = SourceError(f"source {node.label} at {node.at}: {message}")
     elif isinstance(node, SinkNode) and cause is not None:
         made = SinkError(f"sink {node.label} at {node.at}: {message}")
+    elif cause is not None and not isinstance(cause, Exception):
+        made = RecordError(f"{named(node)} raised {message}", operator=node.name, at=str(node.at))
     else:
         made = InternalError(f"{node}: {message}")
     made.__cause__ = cause

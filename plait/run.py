@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from plait.config import Settings
 from plait.durations import microseconds
 from plait.ends import Ends, open_ends
-from plait.errors import InternalError, Interrupted, JobError, TimedOut
+from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph import Graph, SinkNode, SourceNode
 from plait.letters import Letters, error_of
 from plait.node_runtime.build import build
 from plait.plan import make_plan
 from plait.result import Account, Latency, OperatorCounts, Result
-from plait.snapshot import Snapshot, checked_for
+from plait.snapshot import Snapshot, checked_for, keeps_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -51,7 +51,7 @@ def run(
     timeout_s = timeout
     if isinstance(timeout, str | timedelta):
         timeout_s = microseconds(timeout) / 1e6
-    given = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
+    given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     return start(job, **chosen, **settings).wait(progress=progress)
 
@@ -86,22 +86,38 @@ class Running:
         self.settings = settings
         self.plan = make_plan(graph)
         positions = checked_for(state, graph).positions if state else {}
-        self.ends: Ends = open_ends(graph, positions)
-        self.letters = Letters(graph)
+        self.from_rows = positions
+        self.aborted = False
         self.done: Result | None = None
+        self.ends: Ends = open_ends(graph, positions)
         try:
+            self.letters = Letters(graph)
             self.built = build(self.plan, settings, self.ends.sources, self.ends.sinks)
             self.engine = self.built.engine
             self.began = time.perf_counter()
             if state:
-                self.engine.control("put", put=state.bins)
+                self.refused("the snapshot", self.engine.put_now(state.bins))
             self.engine.start()
         except BaseException:
             self.ends.abort()
+            if hasattr(self, "letters"):
+                self.letters.close(False)
             raise
 
     def wait(self, *, progress: bool | None = None) -> Result:
         """Waits for the end and gives the result, or raises what ended the run."""
+        try:
+            stopped = self.watch(progress)
+        except BaseException:  # watching failed (a sink for dead letters): nothing may be left open
+            self.abort()
+            self.end_workers()
+            self.ends.abort()
+            self.letters.close(False)
+            raise
+        return self.finish(stopped)
+
+    def watch(self, progress: bool | None) -> type[Interrupted] | None:
+        """Returns when the run is over: what stopped it, if anything did."""
         from plait.progress import ProgressLine
 
         shown = sys.stderr.isatty() if progress is None else progress
@@ -129,7 +145,7 @@ class Running:
                 self.engine.stop()
         if line is not None:
             line.done()
-        return self.finish(stopped)
+        return stopped
 
     def deadline(self) -> float | None:
         timeout_s = self.settings.timeout_s
@@ -144,23 +160,40 @@ class Running:
 
     def abort(self) -> None:
         """Ends at once; what is in flight is dropped, a Python function in progress is interrupted."""
+        self.aborted = True
         self.engine.abort()
         self.engine.interrupt_python()
 
+    def end_workers(self) -> str:
+        """Waits until the workers have left; says so if a function holds one up for ever."""
+        patience = time.monotonic() + (0 if self.aborted else GRACE_S)
+        while not self.engine.join(TICK_S):
+            late_s = time.monotonic() - patience
+            if late_s >= GRACE_S:
+                self.engine.abandon()
+                return "; a function of the job does not return, its thread was left behind"
+            if late_s >= 0:
+                self.engine.interrupt_python()  # again: another record may have begun meanwhile
+        return ""
+
     def finish(self, stopped: type[Interrupted] | None) -> Result:
         seconds = self.seconds()
-        self.engine.join()
+        held_up = self.end_workers()
+        if self.aborted and stopped is None:
+            stopped = Interrupted
         self.collect_letters()
-        failure = self.engine.error()
+        failure = None if self.aborted else self.engine.error()
         good = failure is None and stopped is None
-        outputs = self.ends.close(good, self.built)
-        self.letters.close(good)
+        try:
+            outputs = self.ends.close(good, self.built)
+        finally:
+            self.letters.close(good)
         result = self.done = self.result(seconds, outputs)
         if failure is not None:
             raise error_of(failure, self.graph, self.engine.raised)
         if stopped is not None:
             why = "the timeout passed" if stopped is TimedOut else "interrupted"
-            raise stopped(f"{why}: {result.account}", result)
+            raise stopped(f"{why}: {result.account}{held_up}", result)
         if result.account.difference and not self.ends.stops_early:
             raise InternalError(
                 f"records were lost or doubled: {result.account}\n"
@@ -204,33 +237,55 @@ class Running:
         """The state of all bins, and the positions of the sources, at one epoch boundary; the job runs on."""
         item = self.control("snapshot", timeout)
         labels = [node.label for node in self.graph.nodes if isinstance(node, SourceNode)]
-        positions = {
-            label: rows if handle < 0 else self.engine.raised[handle]
-            for label, (rows, handle) in zip(labels, item.positions(), strict=True)
-        }
+        positions: dict[str, Any] = {}
+        for label, (rows, handle) in zip(labels, item.positions(), strict=True):
+            # The engine counts rows from where this run began.
+            start = self.from_rows.get(label) or 0 if handle < 0 else None
+            found = self.engine.raised[handle] if start is None else start + rows
+            if isinstance(found, BaseException):
+                raise StateError(f"source {label} cannot tell its position: {found!r}") from found
+            positions[label] = found
         return Snapshot(
-            job=self.graph.name, epoch=item.epoch, positions=positions, bins=tuple(sorted(item.bins()))
+            job=self.graph.name,
+            epoch=item.epoch,
+            positions=positions,
+            bins=tuple(sorted(item.bins())),
         )
 
     def take_bins(self, node: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
         """Takes bins of the operator `node` out, at one epoch boundary. Their keys start anew until they are put back."""
-        item = self.control("take", timeout, node=node, bins=tuple(bins))
+        wanted = self.known_bins(node, bins)
+        item = self.control("take", timeout, node=node, bins=wanted)
         return {number: data for _, number, data in item.bins()}
 
     def put_bins(self, node: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
         """Puts bins into the operator `node`, at one epoch boundary; StateError if any is refused."""
-        put = tuple((node, number, data) for number, data in bins.items())
+        put = tuple((node, number, bins[number]) for number in self.known_bins(node, bins))
         self.control("put", timeout, put=put)
 
-    def control(self, kind: str, timeout: float, **given: Any) -> Any:
-        from plait.errors import StateError
+    def known_bins(self, node: int, bins: Iterable[int]) -> tuple[int, ...]:
+        """The bins, if the operator has such ones."""
+        if not keeps_state(self.graph, node):
+            raise StateError(f"operator {node} keeps no state")
+        wanted = tuple(dict.fromkeys(bins))
+        most = (1 << self.settings.bin_bits) - 1
+        for number in wanted:
+            if not 0 <= number <= most:
+                raise StateError(f"there is no bin {number}: bins go from 0 to {most}")
+        return wanted
 
+    def control(self, kind: str, timeout: float, **given: Any) -> Any:
         item = self.engine.control(kind, **given)
         if item is None or not self.engine.wait_control(item, timeout):
+            if item is not None and not self.engine.wait(0.0):
+                raise StateError(f"{kind}: the state was not reached within {timeout:g} s")
             raise StateError(f"{kind}: the job ended before its state could be reached")
-        if item.errors():
-            raise StateError(f"{kind} at epoch {item.epoch}: {'; '.join(item.errors())}")
+        self.refused(f"{kind} at epoch {item.epoch}", item.errors())
         return item
+
+    def refused(self, what: str, why: Sequence[str]) -> None:
+        if why:
+            raise StateError(f"{what}: {'; '.join(why)}")
 
 
 def account_of(graph: Graph, counts: list[Any]) -> Account:

@@ -33,7 +33,13 @@ def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
             f"this job's sources are {', '.join(sorted(labels))}"
         )
     for node, _, _ in state.bins:
-        known = node < len(graph.nodes)
-        if not known or not isinstance(graph.nodes[node], AggregateNode | FoldNode | StatefulNode):
-            raise StateError(f"the snapshot has state of operator {node}, which keeps none in this job")
+        if not keeps_state(graph, node):
+            raise StateError(
+                f"the snapshot has state of operator {node}, which keeps none in this job"
+            )
     return state
+
+
+def keeps_state(graph: Graph, node: int) -> bool:
+    known = 0 <= node < len(graph.nodes)
+    return known and isinstance(graph.nodes[node], AggregateNode | FoldNode | StatefulNode)

@@ -39,17 +39,41 @@ class Engine {
   S& add(std::unique_ptr<S> stage) {
     S& ref = *stage;
     ref.index = uint32_t(stages_.size());
-    if constexpr (std::is_same_v<S, SourceStage>) sources_.push_back(&ref);
+    if constexpr (std::is_same_v<S, SourceStage>) {
+      sources_.push_back(&ref);
+      ref.stopping = &shared.stopping;
+    }
     if constexpr (std::is_same_v<S, SinkStage>) shared.sinks_open.fetch_add(1);
     stages_.push_back(std::move(stage));
     return ref;
   }
 
+  // Runs a control item on all state before the start.
+  void control_now(Control& control) {
+    for (auto& stage : stages_) stage->control_now(control);
+  }
   void start() {
+    running_.store(unsigned(workers_.size()), std::memory_order_relaxed);  // published by the threads' start
     window_start_.store(now_ns(), std::memory_order_relaxed);
     for (auto& worker : workers_) {
-      threads_.emplace_back([this, w = worker.get()] { work(*w); });
+      threads_.emplace_back([this, w = worker.get()] {
+        work(*w);
+        // Release pairs with the acquire in left.
+        if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.wake_all();
+      });
     }
+  }
+  // Waits at most so long until every worker has left; join then returns at once.
+  bool left(int64_t timeout_ns) {
+    std::unique_lock<std::mutex> hold(shared.sleep_lock);
+    auto gone = [this] { return running_.load(std::memory_order_acquire) == 0; };
+    shared.finished.wait_for(hold, std::chrono::nanoseconds(timeout_ns), gone);
+    return gone();
+  }
+  // Gives up on workers that a function outside the engine does not return to. The engine must then live as long as the process.
+  void abandon() {
+    for (auto& t : threads_) t.detach();
+    threads_.clear();
   }
   void join() {
     for (auto& t : threads_) {
@@ -222,6 +246,7 @@ class Engine {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::thread> threads_;
   std::atomic<int64_t> window_start_{0};
+  std::atomic<unsigned> running_{0};  // workers that have not left
 };
 
 }  // namespace plait

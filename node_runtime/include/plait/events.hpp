@@ -33,6 +33,7 @@ struct Letter {
 
 struct Failure {
   Letter letter;
+  bool broken = false;  // the runtime itself failed: the batch has no columns any more
 };
 
 // What an operator says of a row it could not take.

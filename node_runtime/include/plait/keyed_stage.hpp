@@ -89,6 +89,9 @@ class KeyedStage final : public Stage {
     return done;
   }
 
+  void control_now(Control& c) override {
+    for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
+  }
   KeyedState& state(uint32_t lane) { return *lane_[lane].state; }
 
  private:
@@ -222,7 +225,7 @@ class KeyedStage final : public Stage {
   }
   // Not a marker, and not a batch that the runtime itself failed on.
   static bool holds_rows(const Batch& b) {
-    return !b.control && !b.end && !(b.failure && b.columns.empty());
+    return !b.control && !b.end && !broken(b);
   }
 
   bool owns(uint32_t lane, uint32_t bin) const {

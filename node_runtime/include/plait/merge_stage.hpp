@@ -74,7 +74,14 @@ inline Column concat_columns(const std::vector<const Column*>& parts, int64_t le
   return out;
 }
 
-// Rows of all parts by (row number, part).
+// The first part that has rows.
+inline size_t filled_part(const std::vector<Batch>& parts) {
+  size_t i = 0;
+  while (parts[i].length == 0) ++i;
+  return i;
+}
+
+// Rows of all parts by (row number, part). At least one has rows.
 inline Batch merge_by_row(const std::vector<Batch>& parts) {
   Batch out;
   int64_t first = INT64_MAX;
@@ -102,9 +109,12 @@ inline Batch merge_by_row(const std::vector<Batch>& parts) {
     tags.as<uint32_t>()[order.size()] = uint32_t(row - first);
     order.push_back(uint32_t(base[best] + at[best]++));
   }
-  for (size_t c = 0; c < parts[0].columns.size(); ++c) {
+  const size_t width = parts[filled_part(parts)].columns.size();
+  for (size_t c = 0; c < width; ++c) {
     std::vector<const Column*> columns;
-    for (const auto& p : parts) columns.push_back(&p.columns[c]);
+    for (const auto& p : parts) {
+      if (p.length) columns.push_back(&p.columns[c]);  // a part without rows may have no columns
+    }
     const Column joined = concat_columns(columns, out.length);
     out.columns.push_back(take(joined, order.data(), out.length));
   }
@@ -189,15 +199,8 @@ class MergeStage final : public Stage {
   static bool is_marker(const Batch& b) { return b.control || b.end; }
 
   int64_t emit(std::vector<Batch>& parts, Worker& worker) {
-    int64_t records = 0, filled = 0;
-    size_t only = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      records += parts[i].length;
-      if (parts[i].length) {
-        ++filled;
-        only = i;
-      }
-    }
+    int64_t records = 0;
+    for (const auto& p : parts) records += p.length;
     stats.waiting_records.fetch_sub(records, std::memory_order_relaxed);
     stats.records_in.fetch_add(records, std::memory_order_relaxed);
     if (failed_) return records;
@@ -214,6 +217,12 @@ class MergeStage final : public Stage {
     }
     for (size_t i = 0; failure && i < parts.size(); ++i) {
       cut(parts[i], failure->letter.row + (i <= failed_at));
+    }
+    size_t filled = 0, only = failed_at;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].length == 0) continue;
+      ++filled;
+      only = i;
     }
     const uint64_t epoch = parts[0].epoch;
     const uint32_t source = parts[0].source;

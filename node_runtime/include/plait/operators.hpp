@@ -61,7 +61,7 @@ inline void Operator::note(Batch& batch, const Batch& input, RowFailure& failure
     if (!batch.letters) batch.letters = std::make_shared<std::vector<Letter>>();
     batch.letters->push_back(make_letter(node_, input, failure));
   } else {
-    batch.failure = std::make_shared<Failure>(Failure{make_letter(node_, input, failure)});
+    batch.failure = std::make_shared<Failure>(Failure{make_letter(node_, input, failure), false});
   }
 }
 
@@ -199,6 +199,7 @@ struct CallOutcome {
   std::vector<uint32_t> origin;     // else: the input row of each output row, ascending
   std::vector<RowFailure> failures;  // ascending; with the policy fail only the first counts
   bool batch_failed = false;        // a batch function failed: every row shares failures[0]
+  bool fatal = false;               // failures[0] ends the run, whatever the policy
 };
 
 class CallOperator final : public Operator {
@@ -217,6 +218,7 @@ class CallOperator final : public Operator {
     if (batch.length == 0) return clear(batch);
     CallOutcome o;
     function_(context_, batch, o);
+    if (o.fatal) return stop(batch, o);
     const Batch input = batch;
     batch.columns = std::move(o.out.columns);
     batch.length = o.out.length;
@@ -233,6 +235,21 @@ class CallOperator final : public Operator {
   void clear(Batch& batch) {
     batch.columns.clear();
     for (Type type : types_) batch.columns.push_back(empty_column(type));
+  }
+
+  // Not a matter of one record: none of the batch goes on, and no record is named.
+  void stop(Batch& batch, CallOutcome& o) {
+    Letter letter;
+    letter.node = node();
+    letter.source = batch.source;
+    letter.epoch = batch.epoch;
+    letter.row = -1;
+    letter.message = std::move(o.failures.front().message);
+    letter.handle = o.failures.front().handle;
+    batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});
+    batch.length = 0;
+    batch.tags = nullptr;
+    clear(batch);
   }
 
   void rows(Batch& batch, const Batch& input, CallOutcome& o, Worker& worker) {

@@ -17,7 +17,7 @@
 
 namespace plait {
 
-// Keeps the sources of a job in step. Small and rare enough for a mutex: taken once per batch.
+// Keeps the sources of a job in step. Small and rare enough for a mutex: taken a few times per batch.
 class Epochs {
  public:
   static constexpr uint64_t kAhead = 64;  // how far a source may be ahead of the slowest
@@ -28,68 +28,103 @@ class Epochs {
     std::shared_ptr<Control> control;
   };
 
-  explicit Epochs(size_t sources) : next_(sources, 0), done_(sources, false), cursor_(sources, 0) {}
+  explicit Epochs(size_t sources) : sources_(sources) {}
 
-  // What source `s` should emit next. `Data`: ask it for rows (then call emitted); others as they say.
+  // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or failed; others as they say.
   Turn turn(size_t s, int64_t position) {
     std::lock_guard<std::mutex> hold(lock_);
+    Of& of = sources_[s];
     Turn t;
-    t.epoch = next_[s];
-    if (cursor_[s] < controls_.size() && controls_[cursor_[s]]->epoch == next_[s]) {
+    t.epoch = of.next;
+    if (of.cursor < controls_.size() && controls_[of.cursor]->epoch == of.next) {
       t.kind = Turn::Kind::Control;
-      t.control = controls_[cursor_[s]++];
+      t.control = controls_[of.cursor++];
       t.control->positions[s] = position;
-      return t;
+      note_owed();
+    } else if (!of.done) {
+      t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
+      of.asked = t.kind == Turn::Kind::Data;
+    } else if (of.next < furthest()) {
+      t.kind = Turn::Kind::Empty;
+      of.asked = true;
+    } else if (all_done()) {
+      t.kind = Turn::Kind::End;
     }
-    if (done_[s]) {
-      if (all_done() && next_[s] == furthest()) {
-        t.kind = Turn::Kind::End;
-      } else if (next_[s] < furthest()) {
-        t.kind = Turn::Kind::Empty;
-      }
-      return t;
-    }
-    t.kind = next_[s] > *std::min_element(next_.begin(), next_.end()) + kAhead ? Turn::Kind::Wait
-                                                                              : Turn::Kind::Data;
     return t;
   }
-  // Whether another source is ahead, so that an empty batch is owed.
-  bool behind(size_t s) {
+  // The source has nothing now. True: an empty batch is owed, since another source or a control item is ahead.
+  bool idle(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
-    return next_[s] < furthest();
+    Of& of = sources_[s];
+    of.asked = of.next < furthest();
+    return of.asked;
   }
   void emitted(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
-    ++next_[s];
+    ++sources_[s].next;
+    sources_[s].asked = false;
+    note_owed();
   }
   void finished(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
-    done_[s] = true;
+    sources_[s].done = true;
+    sources_[s].asked = false;
   }
-  // Queues a control item at the earliest boundary that no source has passed. False: the job is at its end.
+  // The source failed and emits nothing more; nobody waits for it.
+  void failed(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    sources_[s].done = sources_[s].gone = true;
+    sources_[s].asked = false;
+  }
+  // Queues a control item at the earliest boundary that no source has passed or may be passing now. False: the job is at its end.
   bool schedule(std::shared_ptr<Control> control) {
     std::lock_guard<std::mutex> hold(lock_);
     if (all_done()) return false;
     control->epoch = furthest();
-    if (!controls_.empty()) control->epoch = std::max(control->epoch, controls_.back()->epoch);
-    control->positions.assign(next_.size(), -1);
-    control->handles.assign(next_.size(), -1);
+    for (const Of& of : sources_) {
+      if (of.asked) control->epoch = std::max(control->epoch, of.next + 1);
+    }
+    control->positions.assign(sources_.size(), -1);
+    control->handles.assign(sources_.size(), -1);
     controls_.push_back(std::move(control));
+    note_owed();
     return true;
   }
+  // Whether the source should emit something even if it has no rows. Any thread, without the lock.
+  bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
 
  private:
-  bool all_done() const { return std::find(done_.begin(), done_.end(), false) == done_.end(); }
+  struct Of {
+    uint64_t next = 0;   // the epoch it emits next
+    bool asked = false;  // it may be making the batch of that epoch
+    bool done = false;   // it has no more rows
+    bool gone = false;   // it failed
+    size_t cursor = 0;   // control items emitted
+    std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
+  };
+
+  bool all_done() const {
+    return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
+  }
+  uint64_t slowest() const {
+    uint64_t least = UINT64_MAX - kAhead;
+    for (const Of& of : sources_) least = of.gone ? least : std::min(least, of.next);
+    return least;
+  }
   uint64_t furthest() const {
-    uint64_t most = *std::max_element(next_.begin(), next_.end());
-    if (!controls_.empty()) most = std::max(most, controls_.back()->epoch);
+    uint64_t most = controls_.empty() ? 0 : controls_.back()->epoch;
+    for (const Of& of : sources_) most = std::max(most, of.next);
     return most;
+  }
+  void note_owed() {
+    const uint64_t most = furthest();
+    for (Of& of : sources_) {
+      of.owed.store(of.cursor < controls_.size() || of.next < most, std::memory_order_relaxed);
+    }
   }
 
   std::mutex lock_;
-  std::vector<uint64_t> next_;
-  std::vector<bool> done_;
-  std::vector<size_t> cursor_;  // control items emitted, per source
+  std::vector<Of> sources_;
   std::vector<std::shared_ptr<Control>> controls_;
 };
 
@@ -131,7 +166,7 @@ class SourceStage final : public Stage {
   bool releasable() const override { return false; }
   bool runnable() const override {
     return !over_.load(std::memory_order_relaxed) && outputs_have_room() &&
-           now_ns() >= due_.load(std::memory_order_relaxed);
+           (now_ns() >= due_.load(std::memory_order_relaxed) || epochs_.owed(source_) || stopped());
   }
 
   int64_t run(Worker& worker, int64_t records) override {
@@ -154,6 +189,7 @@ class SourceStage final : public Stage {
   }
   int64_t read() const { return rows_.load(std::memory_order_relaxed); }
   std::vector<int64_t> cuts;  // rows of each epoch, as emitted; read after the run
+  const std::atomic<bool>* stopping = nullptr;  // the engine's
 
  private:
   // Emits one batch, or says with -1 that there is nothing to emit now.
@@ -188,8 +224,12 @@ class SourceStage final : public Stage {
     int64_t most = epoch_records_;
     if (limit_ >= 0) most = std::min(most, limit_ - rows);
     Polled polled;
-    if (most <= 0 || worker.shared.stopping.load(std::memory_order_acquire)) {
+    const int64_t early_ns = due_.load(std::memory_order_relaxed) - now_ns();
+    if (most <= 0 || stopped()) {
       polled.kind = Polled::Kind::End;
+    } else if (early_ns > 0) {
+      polled.kind = Polled::Kind::Wait;
+      polled.wait_ns = early_ns;
     } else {
       origin_->poll(most, polled);
     }
@@ -203,20 +243,25 @@ class SourceStage final : public Stage {
         Batch marker;
         marker.failure = std::make_shared<Failure>();
         marker.failure->letter.node = node_;
+        marker.failure->letter.source = source_;
+        marker.failure->letter.epoch = epoch;
         marker.failure->letter.row = -1;
         marker.failure->letter.message = std::move(polled.message);
         marker.failure->letter.handle = polled.handle;
         marker.columns = empty_.columns;
         over_.store(true, std::memory_order_relaxed);
-        return emit(std::move(marker), epoch, worker);
+        emit(std::move(marker), epoch, worker);
+        epochs_.failed(source_);
+        return 0;
       }
       case Polled::Kind::Wait:
         break;
     }
-    if (epochs_.behind(source_)) return data(empty_, epoch, 0, worker);
     due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
-    return -1;
+    return epochs_.idle(source_) ? data(empty_, epoch, 0, worker) : -1;
   }
+  // Acquire pairs with the release in Engine::stop and Shared::note_failure.
+  bool stopped() const { return stopping && stopping->load(std::memory_order_acquire); }
 
   int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, Worker& worker) {
     Batch batch;

@@ -91,6 +91,8 @@ class Stage {
            stats.waiting_bytes.load(std::memory_order_relaxed) < limits_.bytes;
   }
   virtual void push(Batch&& batch, uint32_t input);
+  // Runs a control item on the stage's state at once. Only before the engine is started.
+  virtual void control_now(Control& /*control*/) {}
 
   // Hands on what is ready. Returns whether anything moved.
   bool try_release(Worker& worker);

@@ -19,8 +19,10 @@ void guarded(Batch& batch, uint32_t node, Step&& step) {
     step();
   } catch (const std::exception& error) {
     batch.failure = std::make_shared<Failure>();
+    batch.failure->broken = true;
     batch.failure->letter.node = node;
     batch.failure->letter.source = batch.source;
+    batch.failure->letter.epoch = batch.epoch;
     batch.failure->letter.row = -1;
     batch.failure->letter.message = std::string("the runtime failed: ") + error.what();
     batch.columns.clear();
@@ -28,10 +30,12 @@ void guarded(Batch& batch, uint32_t node, Step&& step) {
   }
 }
 
+inline bool broken(const Batch& batch) { return batch.failure && batch.failure->broken; }
+
 // A batch whose operators failed in the runtime itself has no columns any more and is passed over.
 inline void run_all(const Operators& operators, Batch& batch, Worker& worker) {
   for (const auto& op : operators) {
-    if (batch.failure && batch.columns.empty()) return;
+    if (broken(batch)) return;
     guarded(batch, op->node(), [&] { op->run(batch, worker); });
   }
 }
@@ -69,7 +73,8 @@ class ParallelStage final : public Stage {
       if (!s) break;
       done += s->records + 1;
       stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
-      if (!s->batch.control && !s->batch.end) run_all(operators_, s->batch, worker);
+      const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
+      if (!s->batch.control && !s->batch.end && !dropped) run_all(operators_, s->batch, worker);
       finish(*s, worker);
     }
     return done;
@@ -122,10 +127,12 @@ class OutsideStateStage final : public SerialStage {
         control_(control),
         context_(context) {}
 
+  void control_now(Control& control) override { control_(context_, control); }
+
  protected:
   void process(Batch& batch, Worker& worker) override {
     if (batch.control) return control_(context_, *batch.control);
-    if (batch.end || (batch.failure && batch.columns.empty())) return;
+    if (batch.end || broken(batch)) return;
     guarded(batch, op_->node(), [&] { op_->run(batch, worker); });
   }
 
