@@ -42,10 +42,10 @@ class NativeEngine:
         schema: Schema,
         whole: bool,
     ) -> None: ...
+    def key_guard(self, node: int, on_error: int, float_keys: list[int]) -> None: ...
     def keyed(
         self,
         node: int,
-        on_error: int,
         keys: list[tuple[int, Type]],
         aggregates: list[tuple[str, int, Type, bool]],
         bin_bits: int,

@@ -146,7 +146,8 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         void call(uint32_t node, int on_error,
                   void (*function)(void*, const Batch&, CallOutcome&) noexcept,
                   void* context, vector[Type] types) except +
-        void keyed(uint32_t node, int on_error, shared_ptr[KeyedPlan] plan) except +
+        void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
+        void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
         uint32_t parallel_stage(const string& name, cbool python) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
@@ -452,7 +453,10 @@ cdef class NativeEngine:
         self.builder.get().call(node, on_error, call_outside, self.hold(function, None, whole),
                                 types_of(schema))
 
-    def keyed(self, uint32_t node, int on_error, list keys, list aggregates, unsigned bin_bits,
+    def key_guard(self, uint32_t node, int on_error, list float_keys):
+        self.builder.get().key_guard(node, on_error, float_keys)
+
+    def keyed(self, uint32_t node, list keys, list aggregates, unsigned bin_bits,
               unsigned lane_bits):
         """`keys`: (column, Type); `aggregates`: (kind, column or -1, Type, nullable)."""
         cdef vector[int] columns
@@ -469,7 +473,7 @@ cdef class NativeEngine:
             spec.nullable = nullable
             specs.push_back(spec)
         cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits)
-        self.builder.get().keyed(node, on_error, make_shared[KeyedPlan](plan))
+        self.builder.get().keyed(node, make_shared[KeyedPlan](plan))
 
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)

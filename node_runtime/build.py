@@ -242,9 +242,11 @@ def add_aggregate(
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
     keys = [(i, given[key].type) for i, key in enumerate(node.keys)]
+    float_keys = [given.index(key) for key in node.keys if given[key].type is Kind.FLOAT64]
+    engine.key_guard(number, on_error, float_keys)
     engine.project(number, on_error, items, True)
     lane_bits = lane_bits_of(settings) if node.keys else 0
-    engine.keyed(number, on_error, keys, aggregates, settings.bin_bits, lane_bits)
+    engine.keyed(number, keys, aggregates, settings.bin_bits, lane_bits)
 
 
 def add_state(

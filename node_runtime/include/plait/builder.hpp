@@ -111,11 +111,15 @@ class Builder {
     operators_.push_back(std::make_unique<CallOperator>(node, OnError(on_error), function, context,
                                                         std::move(types)));
   }
+  // In front of a keyed operator: counts its rows, and takes out those with a NaN in these key columns.
+  void key_guard(uint32_t node, int on_error, std::vector<uint32_t> float_keys) {
+    operators_.push_back(
+        std::make_unique<KeyGuard>(node, OnError(on_error), std::move(float_keys)));
+  }
   // What was added so far runs before the keyed state; the rest behind it.
-  void keyed(uint32_t node, int on_error, std::shared_ptr<KeyedPlan> plan) {
+  void keyed(uint32_t node, std::shared_ptr<KeyedPlan> plan) {
     keyed_node_ = node;
     plan_ = std::move(plan);
-    operators_.push_back(std::make_unique<KeyGuard>(node, OnError(on_error), plan_));
     before_ = std::move(operators_);
     operators_ = Operators();
   }

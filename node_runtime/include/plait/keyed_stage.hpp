@@ -25,26 +25,34 @@ namespace plait {
 
 enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
 
-// Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay.
+// Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay. It sees the rows
+// as they came to the operator, so that a failed record is shown as it was, and counts them in.
 class KeyGuard final : public Operator {
  public:
-  KeyGuard(uint32_t node, OnError on_error, std::shared_ptr<const KeyedPlan> plan)
-      : Operator(node, on_error), plan_(std::move(plan)) {}
+  KeyGuard(uint32_t node, OnError on_error, std::vector<uint32_t> float_keys)
+      : Operator(node, on_error), float_keys_(std::move(float_keys)) {}
   void run(Batch& batch, Worker& worker) override {
     Counts::add(counts(worker).in, batch.length);
-    worker.rows.clear();
-    nan_key_rows(*plan_, batch, worker.rows);
-    if (!worker.rows.empty()) {
-      worker.failures.clear();
-      for (uint32_t row : worker.rows) worker.failures.push_back({row, "NaN cannot be a key", -1});
-      const Batch input = batch;
-      settle(batch, input, worker.failures, worker);
+    if (float_keys_.empty()) return;
+    worker.failures.clear();
+    for (int64_t row = 0; row < batch.length; ++row) {
+      if (nan_key(batch, row)) worker.failures.push_back({uint32_t(row), "NaN cannot be a key"});
     }
-    Counts::add(counts(worker).out, batch.length);
+    if (worker.failures.empty()) return;
+    const Batch input = batch;
+    settle(batch, input, worker.failures, worker);
   }
 
  private:
-  std::shared_ptr<const KeyedPlan> plan_;
+  bool nan_key(const Batch& batch, int64_t row) const {
+    for (uint32_t k : float_keys_) {
+      const Column& c = batch.columns[k];
+      if (c.valid(row) && c.f64()[row] != c.f64()[row]) return true;
+    }
+    return false;
+  }
+
+  const std::vector<uint32_t> float_keys_;
 };
 
 class KeyedStage final : public Stage {
@@ -218,6 +226,7 @@ class KeyedStage final : public Stage {
         Batch out;
         merge(*plan_, batch, s.split, out);
         batch.columns = std::move(out.columns);
+        Counts::add(worker.shared.counts[node_].out, batch.length);
       });
       run_all(after_ops_, batch, worker);
     }
