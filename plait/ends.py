@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph import Graph, SinkNode, SourceNode
 from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._records import Shape
 from plait.node_runtime.build import RateEnd, ReaderEnd, SinkEnd, SourceEnd, TableEnd
 from plait.sinks.memory import Collect, Discard
 from plait.sources.base import Reader, Wait
 from plait.sources.columns import canonical, to_batch
-from plait.sources.memory import Table
+from plait.sources.memory import ItemsReader, Table
 from plait.sources.rate import Rate
 
 if TYPE_CHECKING:
@@ -131,7 +132,64 @@ def open_source(ends: Ends, node: SourceNode, position: Any) -> SourceEnd:
         )
     reader = told(lambda: source.open(position), node)
     ends.readers.append(reader)
+    if type(reader) is ItemsReader:
+        items = ItemsPoll(reader)
+        return ReaderEnd(poll=items.poll, position=items.position)
     return ReaderEnd(poll=polled(reader, node), position=reader.position)
+
+
+class ItemsPoll:
+    """Python records straight into native columns; the rows before a bad record are delivered.
+
+    What the native conversion does not take (a key left out, a bad value) goes the slow way through
+    Arrow, which takes it or says what is wrong with it.
+    """
+
+    def __init__(self, reader: ItemsReader) -> None:
+        self.reader = reader
+        self.shape = Shape(reader.schema)
+        self.names = set(reader.schema.names)
+        self.held: list[Any] = []
+        """Records taken and not converted yet: the first of them is a bad one."""
+
+    def poll(self, max_rows: int) -> NativeBatch | None:
+        records = self.held or self.reader.take(max_rows)
+        if not records:
+            return None
+        if self.reader.only_known and any(
+            type(r) is dict and not self.names >= r.keys() for r in records
+        ):
+            return self.slowly(records)
+        batch, _, failures = self.shape.from_records(records, True)
+        if failures:
+            return self.slowly(records)
+        self.held = []
+        return batch
+
+    def slowly(self, records: list[Any]) -> NativeBatch:
+        try:
+            batch = self.reader.batch(records)
+        except SourceError:
+            good = self.good_of(records)
+            if good == 0:
+                raise
+            self.held = records[good:]
+            batch = self.reader.batch(records[:good], len(self.held))
+        else:
+            self.held = []
+        return NativeBatch.from_arrow(batch, self.reader.schema)
+
+    def good_of(self, records: list[Any]) -> int:
+        """How many records there are before the first bad one."""
+        for i in range(len(records)):
+            try:
+                self.reader.batch(records[i : i + 1], len(records) - i - 1)
+            except SourceError:
+                return i
+        return len(records)
+
+    def position(self) -> Any:
+        return self.reader.position() - len(self.held)
 
 
 def polled(reader: Reader, node: SourceNode) -> Callable[[int], NativeBatch | float | None]:

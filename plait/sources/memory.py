@@ -106,20 +106,32 @@ class ItemsReader(Reader):
         self.read = read
 
     def poll(self, max_rows: int) -> Any:
+        records = self.take(max_rows)
+        return self.batch(records) if records else None
+
+    def take(self, max_rows: int) -> list[Any]:
+        """The next records as they are; none at the end."""
         records = list(itertools.islice(self.records, max_rows))
-        if not records:
-            return None
-        inferred = self.source.inferred and self.schema.record_class is None
+        self.read += len(records)
+        return records
+
+    def batch(self, records: Sequence[Any], behind: int = 0) -> Any:
+        """Records just taken, up to the `behind` last of them, as a RecordBatch."""
+        inferred = self.only_known
+        first = self.read - behind - len(records)
         try:
-            batch = to_batch(records, self.schema, first=self.read, only_known=inferred)
+            return to_batch(records, self.schema, first=first, only_known=inferred)
         except SourceError as error:
             hint = (
                 f"; the schema was taken from the first {LOOKED_AT:,} records, "
                 "give schema= if they are not like the rest"
             )
             raise SourceError(f"{self.source.named()}: {error}{hint if inferred else ''}") from None
-        self.read += len(records)
-        return batch
+
+    @property
+    def only_known(self) -> bool:
+        """Whether a key that is no column is an error: with a schema of the user's it is not."""
+        return self.source.inferred and self.schema.record_class is None
 
     def position(self) -> int:
         return self.read
@@ -157,13 +169,17 @@ class TableReader(Reader):
     def __init__(self, table: Any, row: int) -> None:
         if not 0 <= row <= table.num_rows:
             raise SourceError(f"Table is to go on at row {row:,} but has {table.num_rows:,} rows")
-        self.table = table
         self.row = row
+        self.chunks = table.slice(row).to_batches()
 
     def poll(self, max_rows: int) -> Any:
-        if self.row >= self.table.num_rows:
+        """A poll ends where a chunk of the table does, as it does in the engine."""
+        while self.chunks and self.chunks[0].num_rows == 0:
+            self.chunks.pop(0)
+        if not self.chunks:
             return None
-        rows = self.table.slice(self.row, max_rows)
+        rows = self.chunks[0].slice(0, max_rows)
+        self.chunks[0] = self.chunks[0].slice(max_rows)
         self.row += rows.num_rows
         return rows
 
