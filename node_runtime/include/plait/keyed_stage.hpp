@@ -77,7 +77,9 @@ class KeyedStage final : public Stage {
       shared_ = std::make_unique<SharedQueue<Slot>>(lanes, limits.batches);
     }
     if (kind != QueueKind::Lanes) {
-      splits_ = std::make_unique<ReorderBuffer<Slot>>(limits.batches);
+      // Twice the ring: a worker may rest between queueing a batch and counting it as sent, while the others finish
+      // that batch and its slot comes round again.
+      splits_ = std::make_unique<ReorderBuffer<Slot>>(2 * size_t(limits.batches));
     }
   }
 
@@ -90,7 +92,7 @@ class KeyedStage final : public Stage {
     while (done < records) {
       int64_t n = splits_ ? consume(worker) : drain_own(worker);
       if (n == 0) n = take_batch(worker);
-      if (n == 0 && !splits_) n = drain_others(worker);
+      if (n == 0) n = splits_ ? enqueue_again(worker) : drain_others(worker);
       if (n == 0) break;
       done += n;
     }
@@ -126,25 +128,36 @@ class KeyedStage final : public Stage {
       run_all(before_ops_, batch, worker);
       if (holds_rows(batch)) guarded(batch, node_, [&] { split(*plan_, batch, s->split); });
     }
+    const int64_t records = s->records;  // once it is published the slot may be used again
+    s->queued = 0;
     s->left.store(lanes_, std::memory_order_relaxed);  // published by the release below
     if (!splits_) {
       s->split_serial.store(s->serial + 1, std::memory_order_release);  // pairs with drain
     } else {
       (void)splits_->send(s->serial, s, [&](Slot* ready) { return enqueue(ready); });
     }
-    return s->records + 1;
+    return records + 1;
   }
 
-  // Fig. 7's addInput, for every lane's part. The queues hold a whole ring of batches, so there is always room;
-  // an item that did not fit would wait for the next call.
+  // Fig. 7's addInput, for every lane's part; under the flag of splits_. The queues hold a whole ring of batches, but a
+  // consumer that rests inside the master queue keeps an entry: then the batch waits for the next call.
   bool enqueue(Slot* s) {
-    for (uint32_t l = 0; l < lanes_; ++l) {
+    for (uint32_t l = s->queued; l < lanes_; ++l) {
       const bool fits = hybrid_        ? hybrid_->try_add(l, s)
                         : partitioned_ ? partitioned_->try_add(l, s)
                                        : shared_->try_add(l, s);
-      if (!fits) std::abort();
+      if (!fits) {
+        s->queued = l;
+        return false;
+      }
     }
-    return true;
+    return true;  // and the slot is not ours any more
+  }
+
+  int64_t enqueue_again(Worker& worker) {
+    if (!splits_->ready()) return 0;
+    splits_->send_pending([&](Slot* ready) { return enqueue(ready); });
+    return consume(worker);
   }
 
   int64_t consume(Worker& worker) {

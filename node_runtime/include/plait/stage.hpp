@@ -68,6 +68,7 @@ struct Slot {
   uint64_t serial = 0;
   int64_t records = 0, bytes = 0;  // as pushed
   std::atomic<uint32_t> left{0};   // lanes that have not run their part yet
+  uint32_t queued = 0;             // lanes whose part is in its queue, if not all are
   std::atomic<uint64_t> split_serial{0};  // serial + 1 once split
   std::atomic<bool> done{false};          // unordered release only
   bool handed_on = false;
