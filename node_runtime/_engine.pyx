@@ -229,7 +229,11 @@ cdef vector[Type] types_of(schema):
 
 
 cdef object text_of(object error):
-    return f"{type(error).__name__}: {error}"
+    """How an error reads; one that cannot say it is named by its type."""
+    try:
+        return failure_text(error)
+    except Exception:
+        return type(error).__name__
 
 
 cdef extern from "pythread.h":
@@ -279,7 +283,7 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
                 outcome.origin[i] = rows[i]
         for row, error in failures:
             failure.row = row
-            failure.message = failure_text(error).encode("utf-8", "replace")
+            failure.message = text_of(error).encode("utf-8", "replace")
             failure.handle = outside.keep(error)
             outcome.failures.push_back(failure)
         outcome.batch_failed = outside.whole and len(failures) > 0

@@ -1,10 +1,12 @@
 """Records that failed: dead letters collected during a run, and the error that ends one.
 
-The engine names a failed record by operator, source and row, with the row itself; here it becomes something a person can read.
+The engine names a failed record by operator, source and row, with the row itself; here it becomes
+something a person can read.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import InternalError, PlaitError, RecordError, SinkError, SourceError
@@ -14,7 +16,7 @@ from plait.records import Misfit, records_of
 from plait.result import DeadLetter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from plait.graph import AnyNode
 
@@ -35,24 +37,40 @@ class Letters:
         self.graph = graph
         self.found: list[tuple[tuple[int, int, int, int], DeadLetter]] = []
         sink = graph.dead_letters
-        self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
+        with dead_letter_sink():
+            self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
 
     def add(self, letters: Sequence[Any], raised: Sequence[Any]) -> None:
         made = [(place_of(letter), letter_of(letter, self.graph, raised)) for letter in letters]
         self.found.extend(made[: max(0, KEPT - len(self.found))])
         if made and self.writer is not None:
-            self.writer.write(batch_of([letter for _, letter in made]))
+            with dead_letter_sink():
+                self.writer.write(batch_of([letter for _, letter in made]))
 
     def kept(self) -> tuple[DeadLetter, ...]:
         """In the order of the records."""
         return tuple(letter for _, letter in sorted(self.found, key=lambda pair: pair[0]))
 
     def close(self, good: bool) -> None:
-        if self.writer is not None:
-            if good:
+        if self.writer is None:
+            return
+        if good:
+            with dead_letter_sink():
                 self.writer.close()
-            else:
+        else:
+            with suppress(Exception):  # there is something worse to tell
                 self.writer.abort()
+
+
+@contextmanager
+def dead_letter_sink() -> Iterator[None]:
+    """What the sink for dead letters raises says whose it is."""
+    try:
+        yield
+    except PlaitError:
+        raise
+    except Exception as error:
+        raise SinkError(f"the sink for dead letters: {type(error).__name__}: {error}") from error
 
 
 def batch_of(letters: Sequence[DeadLetter]) -> Any:
@@ -81,7 +99,11 @@ def record_of(letter: Any, graph: Graph) -> Any:
     """The failed record as the user's operator saw it."""
     node = graph.nodes[letter[0]]
     schema = graph.nodes[node.inputs[0]].schema
-    return records_of(letter[6].to_arrow(schema), schema)[0]
+    row = letter[6].to_arrow(schema)
+    try:
+        return records_of(row, schema)[0]
+    except Exception:  # a class of the user's that refuses these values
+        return row.to_pylist()[0]
 
 
 def letter_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> DeadLetter:

@@ -1,7 +1,8 @@
-"""Runs a job in this process, on every core: opens its ends, starts the engine, watches it, and reads the result.
+"""Runs a job in this process, on every core: opens its ends, starts the engine and watches it.
 
-`run` waits for the end; `start` gives a handle on the running job that can take a snapshot of its state, move bins out and in,
-and stop it. Ctrl-C stops the sources and delivers what was read; a second Ctrl-C ends at once.
+`run` waits for the end; `start` gives a handle on the running job that can take a snapshot of its
+state, move bins out and in, and stop it. Ctrl-C stops the sources and delivers what was read; a
+second Ctrl-C ends at once.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def run(
     Args:
         workers: threads; by default one for each core this process may use.
         limit: stop after so many records of each source.
-        timeout: after this long ("10s", a timedelta, or seconds) the run is stopped and TimedOut raised.
+        timeout: after this long ("10s", a timedelta, or seconds) the run is stopped: TimedOut.
         progress: show a progress line; by default when stderr is a terminal.
         settings: any other field of `plait.Settings`.
     """
@@ -108,13 +109,20 @@ class Running:
         """Waits for the end and gives the result, or raises what ended the run."""
         try:
             stopped = self.watch(progress)
-        except BaseException:  # watching failed (a sink for dead letters): nothing may be left open
+        except KeyboardInterrupt:  # a second one while the first was being answered
             self.abort()
-            self.end_workers()
-            self.ends.abort()
-            self.letters.close(False)
+            stopped = Interrupted
+        except BaseException:
+            self.give_up()
             raise
         return self.finish(stopped)
+
+    def give_up(self) -> None:
+        """Watching failed (a sink for dead letters cannot be written): nothing may be left open."""
+        self.abort()
+        self.end_workers()
+        self.ends.abort()
+        self.letters.close(False)
 
     def watch(self, progress: bool | None) -> type[Interrupted] | None:
         """Returns when the run is over: what stopped it, if anything did."""
@@ -159,7 +167,7 @@ class Running:
         self.engine.stop()
 
     def abort(self) -> None:
-        """Ends at once; what is in flight is dropped, a Python function in progress is interrupted."""
+        """Ends at once; what is in flight is dropped, a Python function is interrupted."""
         self.aborted = True
         self.engine.abort()
         self.engine.interrupt_python()
@@ -181,7 +189,11 @@ class Running:
         held_up = self.end_workers()
         if self.aborted and stopped is None:
             stopped = Interrupted
-        self.collect_letters()
+        try:
+            self.collect_letters()
+        except BaseException:
+            self.give_up()
+            raise
         failure = None if self.aborted else self.engine.error()
         good = failure is None and stopped is None
         try:
@@ -234,7 +246,7 @@ class Running:
         )
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
-        """The state of all bins, and the positions of the sources, at one epoch boundary; the job runs on."""
+        """The state of all bins and the positions of the sources at one epoch boundary."""
         item = self.control("snapshot", timeout)
         labels = [node.label for node in self.graph.nodes if isinstance(node, SourceNode)]
         positions: dict[str, Any] = {}
@@ -253,13 +265,13 @@ class Running:
         )
 
     def take_bins(self, node: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
-        """Takes bins of the operator `node` out, at one epoch boundary. Their keys start anew until they are put back."""
+        """Takes bins of the operator `node` out, at one epoch boundary: their keys start anew."""
         wanted = self.known_bins(node, bins)
         item = self.control("take", timeout, node=node, bins=wanted)
         return {number: data for _, number, data in item.bins()}
 
     def put_bins(self, node: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
-        """Puts bins into the operator `node`, at one epoch boundary; StateError if any is refused."""
+        """Puts bins into the operator `node`, at one epoch boundary; StateError if refused."""
         put = tuple((node, number, bins[number]) for number in self.known_bins(node, bins))
         self.control("put", timeout, put=put)
 
