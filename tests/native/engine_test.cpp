@@ -1,0 +1,240 @@
+// The engine without Python: a table through a filter and a count by key into a sink, in order.
+//
+// Every queue, both reorder buffers, small rings and many workers, with snapshots and bins that are
+// taken out and put back while records flow. The answer is that of a plain loop, row for row; a
+// snapshot holds exactly the counts of the rows before it.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+// The kernels use 128-bit integers, which the standard does not have.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#include "plait/builder.hpp"
+#include "plait/kernels_build.hpp"
+#pragma GCC diagnostic pop
+
+namespace {
+
+using namespace plait;
+
+constexpr int64_t kEpochRows = 16;
+constexpr unsigned kBinBits = 4;
+constexpr uint32_t kCount = 2;  // the node that keeps state
+
+struct Setting {
+  unsigned workers;
+  unsigned lane_bits;
+  int queue;
+  bool locked;
+  bool ordered;
+  uint32_t batches;
+  const char* scheduler;
+};
+
+Batch table_of(int64_t rows) {
+  Batch batch;
+  batch.length = rows;
+  for (int c = 0; c < 2; ++c) {
+    Column column;
+    column.type = Type::Int64;
+    column.length = rows;
+    column.data_owner = BufferRef::make(8 * rows);
+    column.data = column.data_owner.data();
+    auto* values = column.data_owner.as<int64_t>();
+    // Half of the rows have one key.
+    for (int64_t i = 0; i < rows; ++i) values[i] = c == 1 ? i : i % 2 ? 7 : i * 31 % 97;
+    batch.columns.push_back(std::move(column));
+  }
+  return batch;
+}
+
+int64_t at(const Column& column, int64_t row) {
+  return reinterpret_cast<const int64_t*>(column.data)[row];
+}
+
+// The key and the running count of each row that passes, as a plain loop has them.
+std::vector<std::pair<int64_t, int64_t>> plain_loop(const Batch& table, int64_t rows) {
+  std::map<int64_t, int64_t> counts;
+  std::vector<std::pair<int64_t, int64_t>> out;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (at(table.columns[1], i) % 3 == 0) continue;
+    const int64_t key = at(table.columns[0], i);
+    out.emplace_back(key, ++counts[key]);
+  }
+  return out;
+}
+
+std::shared_ptr<Program> not_of_three() {
+  ProgramBuilder b(Type::Bool, 3, 2);
+  b.add_int(Type::Int64, 3);
+  b.add_int(Type::Int64, 0);
+  b.add("load_i64", 0, {}, 1);
+  b.add("mod_i64", 1, {0, ~0}, 0);
+  b.add("ne_i64", 2, {1, ~1}, 0);
+  return b.finish(2);
+}
+
+struct Job {
+  std::unique_ptr<Engine> engine;
+  uint32_t sink = 0;
+};
+
+Job job_of(const Setting& s, const Batch& table) {
+  Job job;
+  job.engine = std::make_unique<Engine>(4, 1, s.workers, s.scheduler, 50'000.0);
+  Builder builder(*job.engine);
+  builder.limits.batches = s.batches;
+  builder.limits.locked_reorder = s.locked;
+  builder.limits.ordered = s.ordered;
+  builder.epoch_records = kEpochRows;
+  const std::vector<Type> types = {Type::Int64, Type::Int64};
+  const uint32_t source = builder.table_source("table", 0, 0, {table}, types, 0);
+  builder.filter(1, int(OnError::Fail), not_of_three());
+  const uint32_t filter = builder.parallel_stage("filter", false);
+  builder.key_guard(kCount, int(OnError::Fail), {});
+  builder.keyed(kCount, std::make_shared<KeyedPlan>(KeyedPlan::make(
+                            {0}, {Type::Int64}, {AggregateSpec{}}, kBinBits, s.lane_bits)));
+  const uint32_t keyed = builder.keyed_stage("count", 1u << s.lane_bits, s.queue, s.workers);
+  job.sink = builder.sink_stage("sink", 3, nullptr, nullptr, true, -1);
+  builder.connect(source, filter, 0);
+  builder.connect(filter, keyed, 0);
+  builder.connect(keyed, job.sink, 0);
+  for (uint32_t i = 0; i < 4; ++i) builder.last_node(i, i);
+  return job;
+}
+
+std::shared_ptr<Control> item(Control::Kind kind) {
+  auto control = std::make_shared<Control>();
+  control->kind = kind;
+  control->node = kCount;
+  return control;
+}
+
+// Puts bins into an engine that has not started, and says how many keys came with them.
+void restore(Engine& engine, const std::vector<Control::Bin>& bins) {
+  auto put = item(Control::Kind::Put);
+  put->put = bins;
+  engine.control_now(*put);
+  CHECK(put->errors.empty());
+}
+
+std::vector<std::pair<int64_t, int64_t>> output_of(const Job& job) {
+  std::vector<std::pair<int64_t, int64_t>> out;
+  for (const Batch& batch : kept_of(*job.engine, job.sink)) {
+    for (int64_t i = 0; i < batch.length; ++i) {
+      out.emplace_back(at(batch.columns[0], i), at(batch.columns[1], i));
+    }
+  }
+  return out;
+}
+
+void finish(Engine& engine) {
+  while (!engine.wait(1'000'000'000)) {
+  }
+  engine.join();
+  CHECK(!engine.shared.error);
+}
+
+// The rest of the table behind a snapshot gives the rest of the output, with any number of lanes.
+void check_resumed(const Setting& s, const Batch& table, const Control& snapshot) {
+  const int64_t from = snapshot.positions[0];
+  Setting other = s;
+  other.lane_bits = s.lane_bits == kBinBits ? 0 : s.lane_bits + 1;
+  Batch rest = table;
+  for (Column& c : rest.columns) c = c.slice(from, table.length - from);
+  rest.length = table.length - from;
+  Job job = job_of(other, rest);
+  restore(*job.engine, snapshot.collected);
+  job.engine->start();
+  finish(*job.engine);
+  const auto all = plain_loop(table, table.length);
+  const auto before = plain_loop(table, from);
+  auto got = output_of(job);
+  std::vector<std::pair<int64_t, int64_t>> want(all.begin() + int64_t(before.size()), all.end());
+  if (!s.ordered) {
+    std::sort(got.begin(), got.end());
+    std::sort(want.begin(), want.end());
+  }
+  CHECK(got == want);
+}
+
+// Snapshots as fast as they come; bytes that are no bins are refused and change nothing.
+void run_job(const Setting& s, int64_t rows) {
+  const Batch table = table_of(rows);
+  Job job = job_of(s, table);
+  Engine& engine = *job.engine;
+  std::vector<std::shared_ptr<Control>> snapshots, refused;
+  engine.start();
+  for (int i = 0; i < 40; ++i) {
+    auto snapshot = item(Control::Kind::Snapshot);
+    if (!engine.schedule(snapshot)) break;
+    snapshots.push_back(snapshot);
+    auto put = item(Control::Kind::Put);
+    put->put.push_back({kCount, uint32_t(i) % (1u << kBinBits), "damaged"});
+    if (engine.schedule(put)) refused.push_back(put);
+    if (!engine.wait_control(*snapshot, 60'000'000'000)) break;
+  }
+  finish(engine);
+  auto got = output_of(job);
+  auto want = plain_loop(table, rows);
+  if (!s.ordered) {
+    std::sort(got.begin(), got.end());
+    std::sort(want.begin(), want.end());
+  }
+  CHECK(got == want);
+  for (const auto& put : refused) {
+    CHECK(put->arrived.load(std::memory_order_acquire) == 1);
+    CHECK(put->errors.size() == 1);
+  }
+  for (const auto& snapshot : snapshots) {
+    CHECK(snapshot->arrived.load(std::memory_order_acquire) == 1);
+    CHECK(snapshot->errors.empty());
+  }
+  if (!snapshots.empty()) check_resumed(s, table, *snapshots[snapshots.size() / 2]);
+}
+
+// The engine ends in the middle of its work, from another thread, and every thread comes home.
+void abort_job(const Setting& s, int64_t rows) {
+  const Batch table = table_of(rows);
+  Job job = job_of(s, table);
+  job.engine->start();
+  std::thread other([&] { job.engine->abort(); });
+  while (!job.engine->left(1'000'000'000)) {
+  }
+  other.join();
+  job.engine->join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto rows = int64_t(plait::testing::argument(argc, argv, 4000));
+  const char* schedulers[] = {"ct", "et", "lp", "qst"};
+  int run = 0;
+  for (int queue = 0; queue < 4; ++queue) {
+    for (const bool locked : {false, true}) {
+      for (unsigned workers = 1; workers <= 4; ++workers, ++run) {
+        Setting s{workers,           unsigned(run) % 4,  queue, locked, true,
+                  run % 2 ? 2u : 8u, schedulers[run % 4]};
+        plait::testing::story() = std::string("queue ") + std::to_string(queue) + ", locked " +
+                                  std::to_string(locked) + ", workers " + std::to_string(workers) +
+                                  ": ";
+        run_job(s, rows);
+        s.ordered = false;
+        if (!locked) run_job(s, rows / 4);
+        abort_job(s, rows);
+      }
+    }
+  }
+  std::printf("%d settings\n", run);
+  return 0;
+}
