@@ -5,7 +5,9 @@ where growth is half of the work, `growth` and `warm` give the first pass over t
 passes behind it on their own. The C++ loop has plait's own table, hash and prefetch; its threads
 share nothing and keep no order: `private` counts a part of the rows in each thread, `by_lane` a
 part of the keys. Ratios: `speedup_2` and `price_of_order` (order off over order on) are of the
-engine alone, `vs_cpp` is ordered plait over unordered C++ (`private`), both on two threads.
+engine alone, `vs_cpp` is ordered plait over unordered C++ (`private`), both on two threads. The
+processor time of a row, over all threads, tells work from waiting, also on a machine that is not
+idle.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,8 +85,21 @@ def counting(table: Any, sink: plait.Sink, rate_per_s: float | None = None) -> A
     return plait.stream(source).key_by("key").count().sink(sink)
 
 
-def rate(table: Any, **settings: Any) -> float:
-    return plait.run(counting(table, plait.Discard()), progress=False, **settings).records_per_s
+class Engine:
+    """plait on a table; remembers the processor time that each run took."""
+
+    def __init__(self, table: Any, **settings: Any) -> None:
+        self.table = table
+        self.settings = settings
+        self.cpu_ns: list[float] = []
+        """A row, for every run."""
+
+    def __call__(self) -> float:
+        began = process_time()
+        job = counting(self.table, plait.Discard())
+        done = plait.run(job, progress=False, **self.settings)
+        self.cpu_ns.append((process_time() - began) * 1e9 / self.table.num_rows)
+        return done.records_per_s
 
 
 def for_loop(keys: list[int]) -> list[int]:
@@ -113,11 +128,15 @@ class Cpp:
         self.variant = variant
         self.passes: list[list[float]] = []
         """The seconds of the first and of the second pass, for every run."""
+        self.cpu_ns: list[float] = []
 
     def __call__(self) -> float:
         half = self.given.rows // 2
-        seconds = run_native("unordered_count", self.given.path, half, self.threads, self.variant)
+        *seconds, cpu_s = run_native(
+            "unordered_count", self.given.path, half, self.threads, self.variant
+        )
         self.passes.append(seconds)
+        self.cpu_ns.append(cpu_s * 1e9 / (2 * half))
         return 2 * half / sum(seconds)
 
     def pass_s(self, number: int) -> float:
@@ -154,17 +173,17 @@ def variants(given: KeySet, loop_rows: int, cpp_2: Cpp) -> dict[str, Callable[[]
     half = given.table(given.rows // 2)
     keys = given.keys[:loop_rows].tolist()
     made: dict[str, Callable[[], float]] = {
-        "plait_1": lambda: rate(table, workers=1),
-        "plait_2": lambda: rate(table, workers=2),
-        "plait_2_unordered": lambda: rate(table, workers=2, order="none"),
+        "plait_1": Engine(table, workers=1),
+        "plait_2": Engine(table, workers=2),
+        "plait_2_unordered": Engine(table, workers=2, order="none"),
         "cpp_1": Cpp(given, 1, "private"),
         "cpp_2": cpp_2,
         "cpp_2_by_lane": Cpp(given, 2, "by_lane"),
         "for_loop": lambda: for_loop_rate(keys),
     }
     if given.name == "1e7":
-        made["first_half_1"] = lambda: rate(half, workers=1)
-        made["first_half_2"] = lambda: rate(half, workers=2)
+        made["first_half_1"] = Engine(half, workers=1)
+        made["first_half_2"] = Engine(half, workers=2)
     return made
 
 
@@ -202,6 +221,11 @@ def measure(given: KeySet, options: Options, budget: Budget) -> dict[str, Any]:
     made["plait_2"]()  # the first run meets fresh memory; it is not counted
     found = interleave(made, options.repeat(3, 9), budget, given.name)
     middle = {name: sample.median for name, sample in found.items()}
+    cpu_ns = {
+        name: median(variant.cpu_ns)
+        for name, variant in made.items()
+        if isinstance(variant, Engine | Cpp)
+    }
     figures: dict[str, Any] = {
         "rate_1": millions(middle["plait_1"]),
         "rate_2": millions(middle["plait_2"]),
@@ -214,6 +238,7 @@ def measure(given: KeySet, options: Options, budget: Budget) -> dict[str, Any]:
         "p99_ms_half_load": p99_ms(given, middle["plait_2"], options.pick(1, 2)),
         "rates_m_per_s": {name: millions(value) for name, value in middle.items()},
         "spread": {name: round(sample.spread, 3) for name, sample in found.items()},
+        "cpu_ns_per_row": {name: round(value, 2) for name, value in cpu_ns.items()},
         "rows": given.rows,
         "rounds": len(found["plait_2"].values),
     }
