@@ -252,6 +252,7 @@ cdef class Outside:
     cdef list raised
     cdef list turn  # the thread that runs Python code now; one worker at a time does
     cdef bint whole
+    cdef bint stops  # a failed record ends the run
 
     cdef int64_t keep(self, error):
         self.raised.append(error)
@@ -284,7 +285,8 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
         for row, error in failures:
             failure.row = row
             failure.message = text_of(error).encode("utf-8", "replace")
-            failure.handle = outside.keep(error)
+            # Only a failure that ends the run is raised again; the others leave their words.
+            failure.handle = outside.keep(error) if outside.stops else -1
             outcome.failures.push_back(failure)
         outcome.batch_failed = outside.whole and len(failures) > 0
     except BaseException as error:
@@ -429,13 +431,14 @@ cdef class NativeEngine:
         with nogil:
             self.engine.reset()
 
-    cdef void* hold(self, function, other=None, bint whole=False):
+    cdef void* hold(self, function, other=None, bint whole=False, bint stops=True):
         cdef Outside outside = Outside()
         outside.function = function
         outside.other = other
         outside.raised = self.raised
         outside.turn = self.turn
         outside.whole = whole
+        outside.stops = stops
         self.outsides.append(outside)
         return <void*>outside
 
@@ -454,8 +457,8 @@ cdef class NativeEngine:
         self.builder.get().end_project()
 
     def call(self, uint32_t node, int on_error, function, schema, bint whole):
-        self.builder.get().call(node, on_error, call_outside, self.hold(function, None, whole),
-                                types_of(schema))
+        cdef void* context = self.hold(function, None, whole, on_error == 0)
+        self.builder.get().call(node, on_error, call_outside, context, types_of(schema))
 
     def key_guard(self, uint32_t node, int on_error, list float_keys):
         self.builder.get().key_guard(node, on_error, float_keys)

@@ -40,8 +40,8 @@ class Letters:
         with dead_letter_sink():
             self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
 
-    def add(self, letters: Sequence[Any], raised: Sequence[Any]) -> None:
-        made = [(place_of(letter), letter_of(letter, self.graph, raised)) for letter in letters]
+    def add(self, letters: Sequence[Any]) -> None:
+        made = [(place_of(letter), letter_of(letter, self.graph)) for letter in letters]
         self.found.extend(made[: max(0, KEPT - len(self.found))])
         if made and self.writer is not None:
             with dead_letter_sink():
@@ -106,7 +106,7 @@ def record_of(letter: Any, graph: Graph) -> Any:
         return row.to_pylist()[0]
 
 
-def letter_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> DeadLetter:
+def letter_of(letter: Any, graph: Graph) -> DeadLetter:
     node = graph.nodes[letter[0]]
     return DeadLetter(
         operator=node.name,

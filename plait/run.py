@@ -214,7 +214,7 @@ class Running:
         return result
 
     def collect_letters(self) -> None:
-        self.letters.add(self.engine.letters(), self.engine.raised)
+        self.letters.add(self.engine.letters())
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
         counts = [self.engine.counts(i) for i in range(len(self.graph.nodes))]
