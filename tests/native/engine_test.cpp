@@ -202,6 +202,61 @@ void run_job(const Setting& s, int64_t rows) {
   if (!snapshots.empty()) check_resumed(s, table, *snapshots[snapshots.size() / 2]);
 }
 
+// Two sources, each forked into what the filter passes and all rows, and the three streams united:
+// by epoch, by source, by row, then by input. Snapshots and the end meet all paths at the same
+// boundary.
+void run_union(const Setting& s, int64_t rows) {
+  const Batch tables[] = {table_of(rows), table_of(rows / 2)};
+  Engine engine(6, 2, s.workers, s.scheduler, 50'000.0);
+  Builder builder(engine);
+  builder.limits.batches = s.batches;
+  builder.limits.locked_reorder = s.locked;
+  builder.epoch_records = kEpochRows;
+  const std::vector<Type> types = {Type::Int64, Type::Int64};
+  const uint32_t first = builder.table_source("first", 0, 0, {tables[0]}, types, 0);
+  const uint32_t second = builder.table_source("second", 1, 1, {tables[1]}, types, 0);
+  builder.filter(2, int(OnError::Fail), not_of_three());
+  const uint32_t filter = builder.parallel_stage("filter", false);
+  const uint32_t both = builder.union_stage("union", 3, {{0}, {0}, {1}});
+  const uint32_t sink = builder.sink_stage("sink", 4, nullptr, nullptr, true, -1);
+  const uint32_t other = builder.sink_stage("other", 5, nullptr, nullptr, true, -1);
+  builder.connect(first, filter, 0);
+  builder.connect(filter, both, 0);
+  builder.connect(first, both, 1);
+  builder.connect(second, both, 2);
+  builder.connect(second, other, 0);
+  builder.connect(both, sink, 0);
+  for (uint32_t i = 0; i < 6; ++i) builder.last_node(i, i);
+  engine.start();
+  for (int i = 0; i < 20; ++i) {
+    auto snapshot = item(Control::Kind::Snapshot);
+    if (!engine.schedule(snapshot) || !engine.wait_control(*snapshot, 60'000'000'000)) break;
+    // Every source is at the same boundary, or over.
+    for (int t = 0; t < 2; ++t) {
+      const int64_t at_most = std::min(int64_t(snapshot->epoch) * kEpochRows, tables[t].length);
+      CHECK(snapshot->positions[size_t(t)] <= at_most);
+    }
+  }
+  finish(engine);
+  std::vector<int64_t> want, got;
+  for (int64_t epoch = 0; epoch * kEpochRows < rows; ++epoch) {
+    for (int t = 0; t < 2; ++t) {
+      const int64_t end = std::min((epoch + 1) * kEpochRows, tables[t].length);
+      for (int64_t i = epoch * kEpochRows; i < end; ++i) {
+        want.push_back(i);
+        if (t == 0 && i % 3 != 0) want.push_back(i);
+      }
+    }
+  }
+  for (const Batch& batch : kept_of(engine, sink)) {
+    for (int64_t i = 0; i < batch.length; ++i) got.push_back(at(batch.columns[1], i));
+  }
+  CHECK(got == want);
+  int64_t passed = 0;
+  for (const Batch& batch : kept_of(engine, other)) passed += batch.length;
+  CHECK(passed == tables[1].length);
+}
+
 // The engine ends in the middle of its work, from another thread, and every thread comes home.
 void abort_job(const Setting& s, int64_t rows) {
   const Batch table = table_of(rows);
@@ -231,6 +286,9 @@ int main(int argc, char** argv) {
         run_job(s, rows);
         s.ordered = false;
         if (!locked) run_job(s, rows / 4);
+        if (queue == 0) {
+          run_union(s, rows / 2);
+        }
         abort_job(s, rows);
       }
     }
