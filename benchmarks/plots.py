@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     """A title, what the height means, and bars by label in each group."""
 
 
+LOG_FROM = 200
+"""Where the highest bar is so many times the lowest, a linear scale would hide the low ones."""
+
+
 def bars(file: str, panels: Sequence[Panel]) -> None:
     """Writes one panel for each (title, unit, group -> bar -> value)."""
     import matplotlib
@@ -19,7 +23,7 @@ def bars(file: str, panels: Sequence[Panel]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(max(6.4, 5.5 * len(panels)), 4.2), squeeze=False
+        1, len(panels), figsize=(max(6.4, 5.5 * len(panels)), 4.6), squeeze=False
     )
     for axis, (title, unit, groups) in zip(axes[0], panels, strict=True):
         labels = list(dict.fromkeys(label for group in groups.values() for label in group))
@@ -34,7 +38,12 @@ def bars(file: str, panels: Sequence[Panel]) -> None:
         axis.grid(axis="y", alpha=0.3)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=8, frameon=False)
+        values = [value for group in groups.values() for value in group.values() if value > 0]
+        if values and max(values) > LOG_FROM * min(values):
+            axis.set_yscale("log")
+        axis.legend(
+            fontsize=8, frameon=False, ncol=3, loc="upper center", bbox_to_anchor=(0.5, -0.08)
+        )
     figure.tight_layout()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
