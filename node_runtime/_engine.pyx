@@ -1,11 +1,12 @@
-"""The native engine as a Python object: it is put together call by call, started, watched, and read.
+"""The native engine as a Python object: put together call by call, started, watched, and read.
 
-This module binds, holds references and takes or drops the interpreter's lock; stages, order and state are in the headers.
-Functions of the user run under the lock in whichever worker holds Python's turn; what they raise is kept here and named by number.
+This module binds, holds references and takes or drops the interpreter's lock; stages, order and
+state are in the headers. Functions of the user run under the lock in whichever worker holds
+Python's turn; what they raise is kept here and named by number.
 """
 
 from cpython.ref cimport Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.string cimport string
@@ -14,211 +15,15 @@ from libcpp.vector cimport vector
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._kernels cimport NativeProgram, Program
 from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_engine cimport (
+    Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind, RowFailure,
+    counts_of, cuts_of, delivered_of, error_of, kept_of, latency_of, take_letters,
+)
+from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
 from plait.node_runtime._kernels import NativeProgram as ProgramType
 from plait.node_runtime.lower import error_text
 from plait.records import error_text as failure_text
-
-
-cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
-    cpdef enum class AggregateKind(uint8_t):
-        Count
-        Sum
-        Min
-        Max
-        Mean
-        First
-        Last
-
-    cdef cppclass AggregateSpec:
-        AggregateKind kind
-        int input
-        Type type
-        cbool nullable
-
-    cdef cppclass KeyedPlan:
-        KeyedPlan()
-        KeyedPlan(const KeyedPlan&)
-        @staticmethod
-        KeyedPlan make(vector[int] key_columns, vector[Type] key_types,
-                       const vector[AggregateSpec]& aggregates, unsigned bin_bits,
-                       unsigned lane_bits) except +ValueError
-
-
-cdef extern from "plait/events.hpp" namespace "plait" nogil:
-    cdef cppclass Letter:
-        uint32_t node
-        uint32_t source
-        uint64_t epoch
-        int64_t row
-        string message
-        int32_t code
-        int64_t handle
-        Batch record
-
-    cdef cppclass RowFailure:
-        uint32_t row
-        string message
-        int64_t handle
-
-    cdef cppclass Bin "plait::Control::Bin":
-        uint32_t node
-        uint32_t bin
-        string bytes
-
-    cpdef enum class ControlKind "plait::Control::Kind"(uint8_t):
-        Snapshot
-        Take
-        Put
-
-    cdef cppclass Control:
-        uint64_t epoch
-        ControlKind kind
-        uint32_t node
-        vector[uint32_t] bins
-        vector[Bin] put
-        vector[Bin] collected
-        vector[string] errors
-        vector[int64_t] positions
-        vector[int64_t] handles
-        void collect(Bin bin) except +
-        void refuse(string why) except +
-
-    cdef cppclass Counts:
-        pass
-
-
-cdef extern from "plait/builder.hpp" namespace "plait" nogil:
-    cdef cppclass StageLimits:
-        uint32_t batches
-        int64_t records
-        int64_t bytes
-        cbool locked_reorder
-        cbool ordered
-
-    cdef cppclass CallOutcome:
-        Batch out
-        cbool one_to_one
-        cbool whole
-        cbool batch_failed
-        cbool fatal
-        vector[uint32_t] origin
-        vector[RowFailure] failures
-
-    cpdef enum class PolledKind "plait::Polled::Kind":
-        Rows
-        Wait
-        End
-        Failed
-
-    cdef cppclass Polled:
-        PolledKind kind
-        Batch batch
-        int64_t wait_ns
-        string message
-        int64_t handle
-
-    cdef cppclass Engine:
-        Engine(size_t nodes, size_t sources, unsigned workers, const string& scheduler,
-               double slice_ns) except +
-        void start() except +
-        void join() except +
-        cbool left(int64_t timeout_ns)
-        void abandon() except +
-        void control_now(Control& control) except +
-        void stop()
-        void abort()
-        cbool finished()
-        cbool wait(int64_t timeout_ns)
-        cbool schedule(shared_ptr[Control] control) except +
-        cbool wait_control(Control& control, int64_t timeout_ns)
-        int64_t read()
-
-    cdef cppclass Builder:
-        Builder(Engine& engine)
-        StageLimits limits
-        int64_t epoch_records
-        int64_t limit
-        void filter(uint32_t node, int on_error, shared_ptr[Program] predicate) except +
-        void project(uint32_t node, int on_error, cbool hidden)
-        void item(shared_ptr[Program] program, uint32_t index) except +
-        void end_project() except +
-        void call(uint32_t node, int on_error,
-                  void (*function)(void*, const Batch&, CallOutcome&) noexcept,
-                  void* context, vector[Type] types) except +
-        void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
-        void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
-        uint32_t parallel_stage(const string& name, cbool python) except +
-        uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
-                             unsigned workers) except +
-        uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
-                             void* context) except +
-        uint32_t union_stage(const string& name, uint32_t node,
-                             vector[vector[uint32_t]] carries) except +
-        uint32_t sink_stage(const string& name, uint32_t node,
-                            cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept,
-                            void* context, cbool keep, int64_t most) except +
-        uint32_t table_source(const string& name, uint32_t node, uint32_t source,
-                              vector[Batch] chunks, const vector[Type]& types,
-                              double rate) except +
-        uint32_t rate_source(const string& name, uint32_t node, uint32_t source,
-                             const vector[Type]& types, double rate, int64_t total,
-                             int64_t start_us, int64_t first, cbool paced) except +
-        uint32_t outside_source(const string& name, uint32_t node, uint32_t source,
-                                const vector[Type]& types,
-                                void (*poll)(void*, int64_t, Polled&) noexcept,
-                                int64_t (*position)(void*) noexcept, void* context) except +
-        void connect(uint32_t before, uint32_t to, uint32_t input) except +
-        void last_node(uint32_t stage, uint32_t node)
-
-    const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
-
-
-cdef extern from *:
-    """
-    #include "plait/builder.hpp"
-    namespace plait {
-    inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
-      const Counts& c = e.shared.counts[node];
-      auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
-      return {get(c.in), get(c.out), get(c.filtered), get(c.skipped), get(c.dead_lettered),
-              get(c.made), get(c.copied)};
-    }
-    inline std::vector<int64_t> stage_stats(const Engine& e, size_t stage) {
-      const StageStats& s = e.stages()[stage]->stats;
-      return {s.records_in.load(), s.records_out.load(), s.busy_ns.load(), s.blocked.load(),
-              s.waiting_records.load()};
-    }
-    inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
-      return e.sources()[source]->cuts;
-    }
-    inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double>& percents) {
-      Histogram all;
-      e.latency(all);
-      std::vector<int64_t> out;
-      for (double p : percents) out.push_back(int64_t(all.percentile(p)));
-      out.push_back(int64_t(all.max()));
-      return out;
-    }
-    inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
-    inline std::vector<Letter> take_letters(Engine& e) {
-      std::lock_guard<std::mutex> hold(e.shared.end_lock);
-      return std::exchange(e.shared.letters, {});
-    }
-    inline bool error_of(Engine& e, Letter& out) {
-      std::lock_guard<std::mutex> hold(e.shared.end_lock);
-      if (e.shared.error) out = *e.shared.error;
-      return e.shared.error != nullptr;
-    }
-    }
-    """
-    vector[int64_t] counts_of "plait::counts_of"(const Engine&, size_t) except + nogil
-    vector[int64_t] stage_stats "plait::stage_stats"(const Engine&, size_t) except + nogil
-    vector[int64_t] cuts_of "plait::cuts_of"(const Engine&, size_t) except + nogil
-    vector[int64_t] latency_of "plait::latency_of"(const Engine&, const vector[double]&) except + nogil
-    int64_t delivered_of "plait::delivered_of"(const Engine&) nogil
-    vector[Letter] take_letters "plait::take_letters"(Engine&) except + nogil
-    cbool error_of "plait::error_of"(Engine&, Letter&) except + nogil
 
 
 cdef vector[Type] types_of(schema):
@@ -393,7 +198,8 @@ cdef class ControlItem:
 
     def errors(self):
         cdef size_t i
-        return [self.control.get().errors[i].decode() for i in range(self.control.get().errors.size())]
+        cdef Control* c = self.control.get()
+        return [c.errors[i].decode() for i in range(c.errors.size())]
 
     def positions(self):
         """(rows emitted, number of the reader's own position or -1) of every source."""
@@ -550,7 +356,8 @@ cdef class NativeEngine:
         return gone
 
     def abandon(self):
-        """Leaves workers behind that are held up in a Python function; the engine then never goes."""
+        """Leaves workers behind that are held up in a Python function; the engine then
+        never goes."""
         Py_INCREF(self)
         self.engine.get().abandon()
 
@@ -607,10 +414,6 @@ cdef class NativeEngine:
         """in, out, filtered, skipped, dead-lettered, made, copied."""
         return counts_of(self.engine.get()[0], node)
 
-    def stage_stats(self, size_t stage):
-        """records in, records out, busy ns, times blocked, records waiting."""
-        return stage_stats(self.engine.get()[0], stage)
-
     def cuts(self, size_t source):
         return cuts_of(self.engine.get()[0], source)
 
@@ -637,7 +440,8 @@ cdef class NativeEngine:
         return out
 
     def letters(self):
-        """Dead letters since the last call: (node, source, epoch, row, message, handle, batch of one row)."""
+        """Dead letters since the last call: (node, source, epoch, row, message, handle,
+        batch of one row)."""
         cdef vector[Letter] letters = take_letters(self.engine.get()[0])
         cdef size_t i
         return [letter_of(letters[i]) for i in range(letters.size())]

@@ -6,40 +6,15 @@ Python. The engine has its own stage around the same headers; nothing of it goes
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
 
 cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
-    cpdef enum class AggregateKind(uint8_t):
-        Count
-        Sum
-        Min
-        Max
-        Mean
-        First
-        Last
-
-    cdef cppclass AggregateSpec:
-        AggregateKind kind
-        int input
-        Type type
-        cbool nullable
-
-    cdef cppclass KeyedPlan:
-        KeyedPlan() noexcept
-        unsigned lanes() noexcept
-        unsigned bin_bits
-        unsigned lane_bits
-        uint64_t fingerprint
-        @staticmethod
-        KeyedPlan make(vector[int], vector[Type], const vector[AggregateSpec]&, unsigned,
-                       unsigned) except +
-
     cdef cppclass Part:
         uint32_t n
 

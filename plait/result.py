@@ -110,7 +110,7 @@ class Result:
     dead_letters: tuple[DeadLetter, ...] = ()
     """The first 10,000, in order."""
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The rows of each epoch of each source, by its label: with them the sequential run repeats
+    """The rows of each epoch of each source, by its label: with them (the first million) the sequential run repeats
     this one exactly."""
 
     @property

@@ -188,7 +188,8 @@ class SourceStage final : public Stage {
     return over_.load(std::memory_order_relaxed) ? 0 : due_.load(std::memory_order_relaxed);
   }
   int64_t read() const { return rows_.load(std::memory_order_relaxed); }
-  std::vector<int64_t> cuts;  // rows of each epoch, as emitted; read after the run
+  static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
+  std::vector<int64_t> cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
   const std::atomic<bool>* stopping = nullptr;  // the engine's
 
  private:
@@ -275,7 +276,7 @@ class SourceStage final : public Stage {
     Counts::add(c.out, batch.length);
     stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
-    cuts.push_back(batch.length);
+    if (cuts.size() < kCuts) cuts.push_back(batch.length);
     const int64_t n = emit(std::move(batch), epoch, worker);
     epochs_.emitted(source_);
     return n;

@@ -1,0 +1,40 @@
+// What the binding reads of an engine: plain values, taken while it runs or after its end.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "plait/builder.hpp"
+
+namespace plait {
+
+// in, out, filtered, skipped, dead-lettered, made, copied.
+inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
+  const Counts& c = e.shared.counts[node];
+  auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
+  return {get(c.in), get(c.out), get(c.filtered), get(c.skipped), get(c.dead_lettered),
+          get(c.made), get(c.copied)};
+}
+inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
+  return e.sources()[source]->cuts;
+}
+inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double>& percents) {
+  Histogram all;
+  e.latency(all);
+  std::vector<int64_t> out;
+  for (double p : percents) out.push_back(int64_t(all.percentile(p)));
+  out.push_back(int64_t(all.max()));
+  return out;
+}
+inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
+inline std::vector<Letter> take_letters(Engine& e) {
+  std::lock_guard<std::mutex> hold(e.shared.end_lock);
+  return std::exchange(e.shared.letters, {});
+}
+inline bool error_of(Engine& e, Letter& out) {
+  std::lock_guard<std::mutex> hold(e.shared.end_lock);
+  if (e.shared.error) out = *e.shared.error;
+  return e.shared.error != nullptr;
+}
+
+}  // namespace plait

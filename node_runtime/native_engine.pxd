@@ -1,0 +1,148 @@
+# The engine, its builder, and what rides in the stream, as the binding sees them.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from plait.node_runtime._kernels cimport Program
+from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_keyed cimport KeyedPlan
+
+
+cdef extern from "plait/events.hpp" namespace "plait" nogil:
+    cdef cppclass Letter:
+        uint32_t node
+        uint32_t source
+        uint64_t epoch
+        int64_t row
+        string message
+        int32_t code
+        int64_t handle
+        Batch record
+
+    cdef cppclass RowFailure:
+        uint32_t row
+        string message
+        int64_t handle
+
+    cdef cppclass Bin "plait::Control::Bin":
+        uint32_t node
+        uint32_t bin
+        string bytes
+
+    cdef enum class ControlKind "plait::Control::Kind"(uint8_t):
+        Snapshot
+        Take
+        Put
+
+    cdef cppclass Control:
+        uint64_t epoch
+        ControlKind kind
+        uint32_t node
+        vector[uint32_t] bins
+        vector[Bin] put
+        vector[Bin] collected
+        vector[string] errors
+        vector[int64_t] positions
+        vector[int64_t] handles
+        void collect(Bin bin) except +
+        void refuse(string why) except +
+
+    cdef cppclass Counts:
+        pass
+
+
+cdef extern from "plait/builder.hpp" namespace "plait" nogil:
+    cdef cppclass StageLimits:
+        uint32_t batches
+        int64_t records
+        int64_t bytes
+        cbool locked_reorder
+        cbool ordered
+
+    cdef cppclass CallOutcome:
+        Batch out
+        cbool one_to_one
+        cbool whole
+        cbool batch_failed
+        cbool fatal
+        vector[uint32_t] origin
+        vector[RowFailure] failures
+
+    cdef enum class PolledKind "plait::Polled::Kind":
+        Rows
+        Wait
+        End
+        Failed
+
+    cdef cppclass Polled:
+        PolledKind kind
+        Batch batch
+        int64_t wait_ns
+        string message
+        int64_t handle
+
+    cdef cppclass Engine:
+        Engine(size_t nodes, size_t sources, unsigned workers, const string& scheduler,
+               double slice_ns) except +
+        void start() except +
+        void join() except +
+        cbool left(int64_t timeout_ns)
+        void abandon() except +
+        void control_now(Control& control) except +
+        void stop()
+        void abort()
+        cbool finished()
+        cbool wait(int64_t timeout_ns)
+        cbool schedule(shared_ptr[Control] control) except +
+        cbool wait_control(Control& control, int64_t timeout_ns)
+        int64_t read()
+
+    cdef cppclass Builder:
+        Builder(Engine& engine)
+        StageLimits limits
+        int64_t epoch_records
+        int64_t limit
+        void filter(uint32_t node, int on_error, shared_ptr[Program] predicate) except +
+        void project(uint32_t node, int on_error, cbool hidden)
+        void item(shared_ptr[Program] program, uint32_t index) except +
+        void end_project() except +
+        void call(uint32_t node, int on_error,
+                  void (*function)(void*, const Batch&, CallOutcome&) noexcept,
+                  void* context, vector[Type] types) except +
+        void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
+        void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
+        uint32_t parallel_stage(const string& name, cbool python) except +
+        uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
+                             unsigned workers) except +
+        uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
+                             void* context) except +
+        uint32_t union_stage(const string& name, uint32_t node,
+                             vector[vector[uint32_t]] carries) except +
+        uint32_t sink_stage(const string& name, uint32_t node,
+                            cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept,
+                            void* context, cbool keep, int64_t most) except +
+        uint32_t table_source(const string& name, uint32_t node, uint32_t source,
+                              vector[Batch] chunks, const vector[Type]& types,
+                              double rate) except +
+        uint32_t rate_source(const string& name, uint32_t node, uint32_t source,
+                             const vector[Type]& types, double rate, int64_t total,
+                             int64_t start_us, int64_t first, cbool paced) except +
+        uint32_t outside_source(const string& name, uint32_t node, uint32_t source,
+                                const vector[Type]& types,
+                                void (*poll)(void*, int64_t, Polled&) noexcept,
+                                int64_t (*position)(void*) noexcept, void* context) except +
+        void connect(uint32_t before, uint32_t to, uint32_t input) except +
+        void last_node(uint32_t stage, uint32_t node)
+
+    const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
+
+
+cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
+    vector[int64_t] counts_of(const Engine&, size_t) except +
+    vector[int64_t] cuts_of(const Engine&, size_t) except +
+    vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
+    int64_t delivered_of(const Engine&)
+    vector[Letter] take_letters(Engine&) except +
+    cbool error_of(Engine&, Letter&) except +
