@@ -1,9 +1,10 @@
 // Columns to and from the Arrow C data interface, without copying values.
 //
-// Importing takes over an ArrowArray: the columns share one owner that calls its release function when the last of them
-// is gone, on whichever thread that happens. Exporting gives an ArrowArray that holds references to the column's buffers.
-// Only a bitmap whose first bit is not on a byte's edge is copied, because Arrow has one offset for all buffers.
-// Structures and meanings are those of the published interface (https://arrow.apache.org/docs/format/CDataInterface.html).
+// Importing takes over an ArrowArray: the columns share one owner that calls its release function
+// when the last of them is gone, on whichever thread that happens. Exporting gives an ArrowArray
+// that holds references to the column's buffers. Only a bitmap whose first bit is not on a byte's
+// edge is copied, because Arrow has one offset for all buffers. Structures and meanings are those
+// of the published interface (https://arrow.apache.org/docs/format/CDataInterface.html).
 #pragma once
 
 #include <array>
@@ -114,8 +115,8 @@ inline void release_batch(ArrowArray* a) {
 }
 }  // namespace arrow_detail
 
-// Takes over `array` (its release pointer is cleared) and gives its values as a column of `type`, which must be the
-// Arrow type that plait maps `type` to.
+// Takes over `array` (its release pointer is cleared) and gives its values as a column of `type`,
+// which must be the Arrow type that plait maps `type` to.
 inline Column import_array(ArrowArray* array, Type type) {
   auto* owned = new ArrowArray(*array);
   array->release = nullptr;
@@ -164,8 +165,8 @@ inline void export_column(const Column& column, ArrowArray* out) {
   const bool varlen = is_varlen(column.type);
   e->buffers = varlen ? std::array<const void*, 3>{validity, column.offsets, data}
                       : std::array<const void*, 3>{validity, data, nullptr};
-  *out = ArrowArray{n,          validity ? -1 : 0, 0,       varlen ? 3 : 2,  0, e->buffers.data(),
-                    nullptr, nullptr,           release_exported, e};
+  *out = ArrowArray{n,       validity ? -1 : 0, 0, varlen ? 3 : 2, 0, e->buffers.data(), nullptr,
+                    nullptr, release_exported,  e};
 }
 
 inline void export_batch(const Batch& batch, ArrowArray* out) {
@@ -176,16 +177,9 @@ inline void export_batch(const Batch& batch, ArrowArray* out) {
     export_column(batch.columns[i], &e->columns[i]);
     e->pointers.push_back(&e->columns[i]);
   }
-  *out = ArrowArray{batch.length,
-                    0,
-                    0,
-                    1,
-                    int64_t(e->columns.size()),
-                    e->none,
-                    e->pointers.data(),
-                    nullptr,
-                    release_batch,
-                    e};
+  *out = ArrowArray{
+      batch.length,  0, 0, 1, int64_t(e->columns.size()), e->none, e->pointers.data(), nullptr,
+      release_batch, e};
 }
 
 }  // namespace plait

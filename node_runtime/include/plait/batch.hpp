@@ -1,9 +1,10 @@
 // Columns in Arrow's memory layout, and the batch that travels through the stages.
 //
-// A Buffer is shared, reference-counted, written once by the thread that made it and only read after it
-// was handed on; a Column is a view of up to three buffers; a Batch is columns plus its place in the total order:
-// epoch, source, and for each row its row number within the source (the order tag).
-// Handing a batch to another thread is the queue's business (release/acquire there); nothing here locks.
+// A Buffer is shared, reference-counted, written once by the thread that made it and only read
+// after it was handed on; a Column is a view of up to three buffers; a Batch is columns plus its
+// place in the total order: epoch, source, and for each row its row number within the source (the
+// order tag). Handing a batch to another thread is the queue's business (release/acquire there);
+// nothing here locks.
 #pragma once
 
 #include <atomic>
@@ -31,10 +32,11 @@ inline void set_bit(uint8_t* bits, int64_t i) { bits[i >> 3] |= uint8_t(1u << (i
 inline void clear_bit(uint8_t* bits, int64_t i) { bits[i >> 3] &= uint8_t(~(1u << (i & 7))); }
 inline int64_t bit_bytes(int64_t n) { return (n + 7) / 8; }
 
-// A view of `length` values. For Int64/Float64/Timestamp `data` points at the first value. For Bool `data` is
-// Arrow's bit-packed form, the first value being bit `data_offset`. For String/Bytes/Object `offsets` points at the
-// first value's offset (length + 1 of them, not necessarily from 0) into the bytes at `data`.
-// `validity` is null when no value is null, else bit-packed from bit `validity_offset` (1 = valid).
+// A view of `length` values. For Int64/Float64/Timestamp `data` points at the first value. For Bool
+// `data` is Arrow's bit-packed form, the first value being bit `data_offset`. For
+// String/Bytes/Object `offsets` points at the first value's offset (length + 1 of them, not
+// necessarily from 0) into the bytes at `data`. `validity` is null when no value is null, else
+// bit-packed from bit `validity_offset` (1 = valid).
 struct Column {
   Type type = Type::Int64;
   int64_t length = 0;
@@ -86,8 +88,8 @@ struct Batch {
   uint64_t epoch = 0;
   uint32_t source = 0;
   int64_t first_row = 0;  // row number, within the source, of tag 0
-  // Row tags: row i of this batch is row first_row + tags[i] of the source. Ascending, with repeats after flat_map.
-  // Null means dense: tag i = i.
+  // Row tags: row i of this batch is row first_row + tags[i] of the source. Ascending, with repeats
+  // after flat_map. Null means dense: tag i = i.
   const uint32_t* tags = nullptr;
   BufferRef tags_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock

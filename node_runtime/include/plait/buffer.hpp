@@ -1,13 +1,14 @@
 // Pooled, reference-counted memory for column buffers.
 //
-// `BufferRef` is an intrusive shared pointer; the last one to go gives the memory back to the pool of its size class,
-// where the next batch finds it warm (fresh pages cost a factor of 5 on the hot path). Any thread may allocate and
-// free; the pool of a size class is a short spin-locked list per thread slot. A foreign buffer (Arrow memory of somebody else)
-// carries a function that gives it back instead.
+// `BufferRef` is an intrusive shared pointer; the last one to go gives the memory back to the pool
+// of its size class, where the next batch finds it warm (fresh pages cost a factor of 5 on the hot
+// path). Any thread may allocate and free; the pool of a size class is a short spin-locked list per
+// thread slot. A foreign buffer (Arrow memory of somebody else) carries a function that gives it
+// back instead.
 #pragma once
 
-#include <atomic>
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -20,20 +21,23 @@ namespace plait {
 struct Buffer {
   std::atomic<int64_t> refs{1};
   uint8_t* data = nullptr;
-  int64_t capacity = 0;  // usable bytes; at least 64 bytes beyond what was asked for are readable and writable
-  int size_class = -1;   // -1: foreign
+  int64_t capacity =
+      0;  // usable bytes; at least 64 bytes beyond what was asked for are readable and writable
+  int size_class = -1;  // -1: foreign
   void (*release)(void*) = nullptr;
   void* owner = nullptr;
 };
 
-// Size classes are powers of two from 256 bytes to 1 GiB; larger ones go to the allocator each time.
+// Size classes are powers of two from 256 bytes to 1 GiB; larger ones go to the allocator each
+// time.
 class BufferPool {
  public:
   static constexpr int kMinBits = 8, kMaxBits = 30, kSlots = 16, kKeep = 64;
   static constexpr int64_t kKeepBytes = 64 << 20;  // idle bytes kept per slot and class at most
 
   static BufferPool& instance() {
-    static BufferPool* pool = new BufferPool();  // never destroyed: buffers may outlive any order of exit
+    static BufferPool* pool =
+        new BufferPool();  // never destroyed: buffers may outlive any order of exit
     return *pool;
   }
 
@@ -71,8 +75,7 @@ class BufferPool {
     if (b->size_class < kMaxBits) {
       Shelf& shelf = shelves_[slot()][b->size_class];
       shelf.lock();
-      const bool kept =
-          shelf.count < kKeep && int64_t(shelf.count + 1) * b->capacity <= kKeepBytes;
+      const bool kept = shelf.count < kKeep && int64_t(shelf.count + 1) * b->capacity <= kKeepBytes;
       if (kept) shelf.items[shelf.count++] = b;
       shelf.unlock();
       if (kept) return;
@@ -121,7 +124,8 @@ class BufferRef {
     std::memset(r.data(), 0, size_t(bytes) + 64);
     return r;
   }
-  // Wraps memory of somebody else; `release(owner)` is called once, by the thread that drops the last reference.
+  // Wraps memory of somebody else; `release(owner)` is called once, by the thread that drops the
+  // last reference.
   static BufferRef foreign(const void* data, void* owner, void (*release)(void*)) {
     auto* b = new Buffer();
     b->data = static_cast<uint8_t*>(const_cast<void*>(data));

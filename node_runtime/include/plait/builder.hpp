@@ -1,4 +1,5 @@
-// Builder: puts an Engine together from plain calls, so that the binding holds no C++ ownership of its own.
+// Builder: puts an Engine together from plain calls, so that the binding holds no C++ ownership of
+// its own.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,12 @@ namespace plait {
 class RateOrigin final : public Origin {
  public:
   RateOrigin(double rate_per_s, int64_t total, int64_t start_us, int64_t first, bool paced)
-      : rate_(rate_per_s), total_(total), start_us_(start_us), next_(first), first_(first), paced_(paced) {}
+      : rate_(rate_per_s),
+        total_(total),
+        start_us_(start_us),
+        next_(first),
+        first_(first),
+        paced_(paced) {}
 
   void poll(int64_t max_rows, Polled& out) override {
     int64_t n = max_rows;
@@ -111,7 +117,8 @@ class Builder {
     operators_.push_back(std::make_unique<CallOperator>(node, OnError(on_error), function, context,
                                                         std::move(types)));
   }
-  // In front of a keyed operator: counts its rows, and takes out those with a NaN in these key columns.
+  // In front of a keyed operator: counts its rows, and takes out those with a NaN in these key
+  // columns.
   void key_guard(uint32_t node, int on_error, std::vector<uint32_t> float_keys) {
     operators_.push_back(
         std::make_unique<KeyGuard>(node, OnError(on_error), std::move(float_keys)));
@@ -143,8 +150,7 @@ class Builder {
   }
   uint32_t union_stage(const std::string& name, uint32_t node,
                        std::vector<std::vector<uint32_t>> carries) {
-    return done(
-        engine_.add(std::make_unique<MergeStage>(name, limits, node, std::move(carries))));
+    return done(engine_.add(std::make_unique<MergeStage>(name, limits, node, std::move(carries))));
   }
   // keep: rows stay in memory; write: rows go to the function; neither: rows are let go.
   uint32_t sink_stage(const std::string& name, uint32_t node, SinkStage::Write write, void* context,
@@ -181,9 +187,9 @@ class Builder {
  private:
   uint32_t add_source(const std::string& name, uint32_t node, uint32_t source,
                       const std::vector<Type>& types, std::unique_ptr<Origin> origin) {
-    return done(engine_.add(std::make_unique<SourceStage>(name, limits, node, source,
-                                                          engine_.epochs, std::move(origin), types,
-                                                          epoch_records, limit)));
+    return done(
+        engine_.add(std::make_unique<SourceStage>(name, limits, node, source, engine_.epochs,
+                                                  std::move(origin), types, epoch_records, limit)));
   }
   uint32_t done(Stage& stage) {
     operators_ = Operators();

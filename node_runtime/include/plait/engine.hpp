@@ -1,8 +1,10 @@
 // Engine: the stages of one job on this machine, and the worker threads that run them.
 //
-// Each worker asks the scheduler for a stage, runs it for a time slice, and asks again; when the answer gives no work it sweeps over
-// all stages, and when that gives none either it spins briefly, yields, then parks until someone hands a batch on or a source is due.
-// Stages are added before start; control, stop and abort may be called from any thread while it runs; results are read after join.
+// Each worker asks the scheduler for a stage, runs it for a time slice, and asks again; when the
+// answer gives no work it sweeps over all stages, and when that gives none either it spins briefly,
+// yields, then parks until someone hands a batch on or a source is due. Stages are added before
+// start; control, stop and abort may be called from any thread while it runs; results are read
+// after join.
 #pragma once
 
 #include <pthread.h>
@@ -53,7 +55,8 @@ class Engine {
     for (auto& stage : stages_) stage->control_now(control);
   }
   void start() {
-    running_.store(unsigned(workers_.size()), std::memory_order_relaxed);  // published by the threads' start
+    running_.store(unsigned(workers_.size()),
+                   std::memory_order_relaxed);  // published by the threads' start
     window_start_.store(now_ns(), std::memory_order_relaxed);
     for (auto& worker : workers_) {
       threads_.emplace_back([this, w = worker.get()] {
@@ -70,7 +73,8 @@ class Engine {
     shared.finished.wait_for(hold, std::chrono::nanoseconds(timeout_ns), gone);
     return gone();
   }
-  // Gives up on workers that a function outside the engine does not return to. The engine must then live as long as the process.
+  // Gives up on workers that a function outside the engine does not return to. The engine must then
+  // live as long as the process.
   void abandon() {
     for (auto& t : threads_) t.detach();
     threads_.clear();
@@ -93,7 +97,8 @@ class Engine {
   bool finished() const { return shared.aborting.load(std::memory_order_acquire); }
   bool wait(int64_t timeout_ns) {
     std::unique_lock<std::mutex> hold(shared.sleep_lock);
-    shared.finished.wait_for(hold, std::chrono::nanoseconds(timeout_ns), [this] { return finished(); });
+    shared.finished.wait_for(hold, std::chrono::nanoseconds(timeout_ns),
+                             [this] { return finished(); });
     return finished();
   }
 
@@ -105,9 +110,7 @@ class Engine {
   // Waits until the item has reached every sink, or the run has ended.
   bool wait_control(Control& control, int64_t timeout_ns) {
     std::unique_lock<std::mutex> hold(shared.sleep_lock);
-    auto arrived = [&] {
-      return control.arrived.load(std::memory_order_acquire) >= sinks_total;
-    };
+    auto arrived = [&] { return control.arrived.load(std::memory_order_acquire) >= sinks_total; };
     shared.finished.wait_for(hold, std::chrono::nanoseconds(timeout_ns),
                              [&] { return arrived() || finished(); });
     return arrived();
@@ -225,12 +228,14 @@ class Engine {
   void park(Worker& worker) {
     std::unique_lock<std::mutex> hold(shared.sleep_lock);
     const uint64_t seen = shared.signals;
-    // seq_cst pairs with the load in wake: either the waker sees us or the sweep below sees its batch.
+    // seq_cst pairs with the load in wake: either the waker sees us or the sweep below sees its
+    // batch.
     shared.sleepers.fetch_add(1, std::memory_order_seq_cst);
     hold.unlock();
     if (sweep(worker) == 0) {
       const int64_t due = next_due();
-      const int64_t most = due == INT64_MAX ? 2'000'000 : std::clamp<int64_t>(due - now_ns(), 0, 50'000'000);
+      const int64_t most =
+          due == INT64_MAX ? 2'000'000 : std::clamp<int64_t>(due - now_ns(), 0, 50'000'000);
       hold.lock();
       shared.sleep.wait_for(hold, std::chrono::nanoseconds(most),
                             [&] { return shared.signals != seen || finished(); });

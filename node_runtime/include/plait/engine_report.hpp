@@ -12,7 +12,7 @@ namespace plait {
 inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
   const Counts& c = e.shared.counts[node];
   auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
-  return {get(c.in), get(c.out), get(c.filtered), get(c.skipped), get(c.dead_lettered),
+  return {get(c.in),   get(c.out),   get(c.filtered), get(c.skipped), get(c.dead_lettered),
           get(c.made), get(c.copied)};
 }
 inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {

@@ -1,7 +1,9 @@
-// What can ride in the stream beside rows: failures, dead letters, control items; and the counts per operator.
+// What can ride in the stream beside rows: failures, dead letters, control items; and the counts
+// per operator.
 //
-// All of these travel with a batch in the same ordered queues as the records, so FIFO order does the coordination: a failure
-// ends the job after the rows before it were delivered, a control item meets every lane between two epochs.
+// All of these travel with a batch in the same ordered queues as the records, so FIFO order does
+// the coordination: a failure ends the job after the rows before it were delivered, a control item
+// meets every lane between two epochs.
 #pragma once
 
 #include <atomic>
@@ -52,7 +54,8 @@ struct alignas(kCacheLine) Counts {
   }
 };
 
-// A control item. It passes every stage at the same epoch boundary; keyed stages run it lane by lane, in lane order.
+// A control item. It passes every stage at the same epoch boundary; keyed stages run it lane by
+// lane, in lane order.
 struct Control {
   enum class Kind : uint8_t { Snapshot, Take, Put };
   struct Bin {

@@ -1,14 +1,15 @@
 // KeyedStage: state by key, on all workers, in order.
 //
-// A worker claims the next batch, runs the operators before the state, and splits its rows by lane; each lane's parts are run
-// in serial order by one worker at a time; the worker that finishes a batch's last lane puts the results back in row order, runs
-// the operators behind the state, and publishes the batch to the reorder buffer. How parts reach workers is a choice:
-//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest measured)
-//   hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then master queue and lane queues
-//   partitioned  section 4.2: lane queues only, each worker serves its own lanes first
-//   shared       section 4.1: one queue, taking a part locks its lane
-// Control items are split like batches without rows: every lane meets them between the same two batches.
-// Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
+// A worker claims the next batch, runs the operators before the state, and splits its rows by lane;
+// each lane's parts are run in serial order by one worker at a time; the worker that finishes a
+// batch's last lane puts the results back in row order, runs the operators behind the state, and
+// publishes the batch to the reorder buffer. How parts reach workers is a choice:
+//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest
+//   measured) hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then
+//   master queue and lane queues partitioned  section 4.2: lane queues only, each worker serves its
+//   own lanes first shared       section 4.1: one queue, taking a part locks its lane
+// Control items are split like batches without rows: every lane meets them between the same two
+// batches. Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,9 @@ namespace plait {
 
 enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
 
-// Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay. It sees the rows
-// as they came to the operator, so that a failed record is shown as it was, and counts them in.
+// Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay. It sees
+// the rows as they came to the operator, so that a failed record is shown as it was, and counts
+// them in.
 class KeyGuard final : public Operator {
  public:
   KeyGuard(uint32_t node, OnError on_error, std::vector<uint32_t> float_keys)
@@ -77,8 +79,8 @@ class KeyedStage final : public Stage {
       shared_ = std::make_unique<SharedQueue<Slot>>(lanes, limits.batches);
     }
     if (kind != QueueKind::Lanes) {
-      // Twice the ring: a worker may rest between queueing a batch and counting it as sent, while the others finish
-      // that batch and its slot comes round again.
+      // Twice the ring: a worker may rest between queueing a batch and counting it as sent, while
+      // the others finish that batch and its slot comes round again.
       splits_ = std::make_unique<ReorderBuffer<Slot>>(2 * size_t(limits.batches));
     }
   }
@@ -139,8 +141,9 @@ class KeyedStage final : public Stage {
     return records + 1;
   }
 
-  // Fig. 7's addInput, for every lane's part; under the flag of splits_. The queues hold a whole ring of batches, but a
-  // consumer that rests inside the master queue keeps an entry: then the batch waits for the next call.
+  // Fig. 7's addInput, for every lane's part; under the flag of splits_. The queues hold a whole
+  // ring of batches, but a consumer that rests inside the master queue keeps an entry: then the
+  // batch waits for the next call.
   bool enqueue(Slot* s) {
     for (uint32_t l = s->queued; l < lanes_; ++l) {
       const bool fits = hybrid_        ? hybrid_->try_add(l, s)
@@ -246,9 +249,7 @@ class KeyedStage final : public Stage {
     finish(s, worker);
   }
   // Not a marker, and not a batch that the runtime itself failed on.
-  static bool holds_rows(const Batch& b) {
-    return !b.control && !b.end && !broken(b);
-  }
+  static bool holds_rows(const Batch& b) { return !b.control && !b.end && !broken(b); }
 
   bool owns(uint32_t lane, uint32_t bin) const {
     return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;

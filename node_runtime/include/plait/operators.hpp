@@ -1,8 +1,9 @@
 // The operators that run fused inside a stage, each on a whole batch, in place.
 //
-// An operator that cannot take a row says so; `settle` then applies the operator's policy: the rows before the first failed one go on
-// and a failure rides behind them (fail), or the row leaves the batch and is counted (skip), or it rides along as a letter (dead_letter).
-// Counts are added once per batch. Any worker may run any operator on its own batch; operators keep no state.
+// An operator that cannot take a row says so; `settle` then applies the operator's policy: the rows
+// before the first failed one go on and a failure rides behind them (fail), or the row leaves the
+// batch and is counted (skip), or it rides along as a letter (dead_letter). Counts are added once
+// per batch. Any worker may run any operator on its own batch; operators keep no state.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,8 @@ class Operator {
   OnError on_error() const { return on_error_; }
 
  protected:
-  // Takes the failed rows (ascending, of `input`) out of `batch`, which has a row for each row of `input` still.
+  // Takes the failed rows (ascending, of `input`) out of `batch`, which has a row for each row of
+  // `input` still.
   void settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures, Worker& worker);
   // Notes a failed row without touching the batch.
   void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker);
@@ -191,15 +193,16 @@ class ProjectOperator final : public Operator {
   const bool hidden_;  // made by the planner for the operator behind it, which counts
 };
 
-// What a function outside the engine (Python) says of a batch: its output rows, and the rows that failed.
+// What a function outside the engine (Python) says of a batch: its output rows, and the rows that
+// failed.
 struct CallOutcome {
-  Batch out;                        // columns and length only
-  bool one_to_one = false;          // output row i came from input row i
-  bool whole = false;               // a batch function: rows have no single origin
-  std::vector<uint32_t> origin;     // else: the input row of each output row, ascending
+  Batch out;                         // columns and length only
+  bool one_to_one = false;           // output row i came from input row i
+  bool whole = false;                // a batch function: rows have no single origin
+  std::vector<uint32_t> origin;      // else: the input row of each output row, ascending
   std::vector<RowFailure> failures;  // ascending; with the policy fail only the first counts
-  bool batch_failed = false;        // a batch function failed: every row shares failures[0]
-  bool fatal = false;               // failures[0] ends the run, whatever the policy
+  bool batch_failed = false;         // a batch function failed: every row shares failures[0]
+  bool fatal = false;                // failures[0] ends the run, whatever the policy
 };
 
 class CallOperator final : public Operator {
@@ -289,7 +292,8 @@ class CallOperator final : public Operator {
     }
     if (batch.length != input.length) {
       std::vector<uint32_t> origin(size_t(batch.length));
-      for (int64_t i = 0; i < batch.length; ++i) origin[size_t(i)] = uint32_t(std::min(i, input.length - 1));
+      for (int64_t i = 0; i < batch.length; ++i)
+        origin[size_t(i)] = uint32_t(std::min(i, input.length - 1));
       retag(batch, input, origin.data());
     }
     Counts::add(counts(worker).made, std::max<int64_t>(0, batch.length - input.length));

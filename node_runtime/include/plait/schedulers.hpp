@@ -1,9 +1,10 @@
 // Schedulers: which stage should this worker turn to, and for how many records?
 //
-// A scheduler reads a view of every stage (estimates, refreshed for each question) and answers with a stage or with none. It holds
-// no lock and changes nothing but its own estimates; a wrong answer costs time, never correctness. Workers fall back to a sweep
-// over all stages when the answer gives no work. A new scheduler is a class with `pick`, and a line in `make_scheduler`.
-// Paper: section 6, equations 1 to 3.
+// A scheduler reads a view of every stage (estimates, refreshed for each question) and answers with
+// a stage or with none. It holds no lock and changes nothing but its own estimates; a wrong answer
+// costs time, never correctness. Workers fall back to a sweep over all stages when the answer gives
+// no work. A new scheduler is a class with `pick`, and a line in `make_scheduler`. Paper: section
+// 6, equations 1 to 3.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,16 @@ namespace plait {
 
 // What a scheduler may know of a stage. Stages are in pipeline order, sources first.
 struct StageView {
-  bool schedulable = false;  // has work, has room behind it, takes one more worker, and Python's turn is free if it needs it
+  bool schedulable = false;  // has work, has room behind it, takes one more worker, and Python's
+                             // turn is free if it needs it
   bool source = false;
-  double waiting = 0;           // I_i: records in its worklist
-  double waiting_output = 0;    // records in the worklists behind it
-  double cost_ns = 1;           // c_i: worker time per record
-  double selectivity = 1;       // s_i
+  double waiting = 0;            // I_i: records in its worklist
+  double waiting_output = 0;     // records in the worklists behind it
+  double cost_ns = 1;            // c_i: worker time per record
+  double selectivity = 1;        // s_i
   double total_selectivity = 1;  // cs_i: since the source
-  double window_ns = 0;         // T_i^w: worker time in the current window
-  int workers = 0;              // w_i
+  double window_ns = 0;          // T_i^w: worker time in the current window
+  int workers = 0;               // w_i
 };
 
 struct SchedulerOptions {
@@ -84,8 +86,8 @@ class EstimatedTime final : public Scheduler {
   }
 };
 
-// Current throughput: the stage with the lowest normalised throughput in the current window (equation 3). Of equals the
-// latest, so that work in the pipeline goes before new work.
+// Current throughput: the stage with the lowest normalised throughput in the current window
+// (equation 3). Of equals the latest, so that work in the pipeline goes before new work.
 class CurrentThroughput final : public Scheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions& options) const override {

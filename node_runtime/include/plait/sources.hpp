@@ -1,8 +1,9 @@
 // Sources: they cut the stream into epochs, number the rows, and keep step with each other.
 //
-// Every source emits exactly one batch for every epoch, empty if it has nothing while another source is ahead. Control
-// items and the end are emitted by all sources at the same epoch boundary, so every path of the graph meets them at the same place.
-// Any worker may run a source; one at a time holds its flag.
+// Every source emits exactly one batch for every epoch, empty if it has nothing while another
+// source is ahead. Control items and the end are emitted by all sources at the same epoch boundary,
+// so every path of the graph meets them at the same place. Any worker may run a source; one at a
+// time holds its flag.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 
 namespace plait {
 
-// Keeps the sources of a job in step. Small and rare enough for a mutex: taken a few times per batch.
+// Keeps the sources of a job in step. Small and rare enough for a mutex: taken a few times per
+// batch.
 class Epochs {
  public:
   static constexpr uint64_t kAhead = 64;  // how far a source may be ahead of the slowest
@@ -30,7 +32,8 @@ class Epochs {
 
   explicit Epochs(size_t sources) : sources_(sources) {}
 
-  // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or failed; others as they say.
+  // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or
+  // failed; others as they say.
   Turn turn(size_t s, int64_t position) {
     std::lock_guard<std::mutex> hold(lock_);
     Of& of = sources_[s];
@@ -52,7 +55,8 @@ class Epochs {
     }
     return t;
   }
-  // The source has nothing now. True: an empty batch is owed, since another source or a control item is ahead.
+  // The source has nothing now. True: an empty batch is owed, since another source or a control
+  // item is ahead.
   bool idle(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
     Of& of = sources_[s];
@@ -76,7 +80,8 @@ class Epochs {
     sources_[s].done = sources_[s].gone = true;
     sources_[s].asked = false;
   }
-  // Queues a control item at the earliest boundary that no source has passed or may be passing now. False: the job is at its end.
+  // Queues a control item at the earliest boundary that no source has passed or may be passing now.
+  // False: the job is at its end.
   bool schedule(std::shared_ptr<Control> control) {
     std::lock_guard<std::mutex> hold(lock_);
     if (all_done()) return false;
@@ -95,11 +100,11 @@ class Epochs {
 
  private:
   struct Of {
-    uint64_t next = 0;   // the epoch it emits next
-    bool asked = false;  // it may be making the batch of that epoch
-    bool done = false;   // it has no more rows
-    bool gone = false;   // it failed
-    size_t cursor = 0;   // control items emitted
+    uint64_t next = 0;              // the epoch it emits next
+    bool asked = false;             // it may be making the batch of that epoch
+    bool done = false;              // it has no more rows
+    bool gone = false;              // it failed
+    size_t cursor = 0;              // control items emitted
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
   };
 
@@ -131,10 +136,10 @@ class Epochs {
 // What a source gives when asked.
 struct Polled {
   enum class Kind { Rows, Wait, End, Failed } kind = Kind::End;
-  Batch batch;           // Rows: columns and length
-  int64_t wait_ns = 0;   // Wait
-  int64_t due_ns = 0;    // Rows: when the first of them was due; 0: now
-  std::string message;   // Failed
+  Batch batch;          // Rows: columns and length
+  int64_t wait_ns = 0;  // Wait
+  int64_t due_ns = 0;   // Rows: when the first of them was due; 0: now
+  std::string message;  // Failed
   int64_t handle = -1;
 };
 
@@ -143,7 +148,8 @@ class Origin {
   virtual ~Origin() = default;
   virtual void poll(int64_t max_rows, Polled& out) = 0;
   virtual bool python() const { return false; }
-  // The number under which the outside keeps the present position; -1: the row number is the position.
+  // The number under which the outside keeps the present position; -1: the row number is the
+  // position.
   virtual int64_t position() { return -1; }
 };
 
@@ -189,7 +195,8 @@ class SourceStage final : public Stage {
   }
   int64_t read() const { return rows_.load(std::memory_order_relaxed); }
   static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
-  std::vector<int64_t> cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
+  std::vector<int64_t>
+      cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
   const std::atomic<bool>* stopping = nullptr;  // the engine's
 
  private:

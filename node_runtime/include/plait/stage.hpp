@@ -1,13 +1,14 @@
 // Stage: one or more fused operators with a bounded ring of batches, in order at both ends.
 //
-// The stage before it pushes batches with consecutive serials (one pusher at a time: whoever holds that stage's release flag). A
-// worker claims the next serial, works on its slot, and publishes it to the reorder buffer; whoever finds the head
-// published hands it on, in serial order, if every stage after it has room. The slot is free again when it was handed on.
+// The stage before it pushes batches with consecutive serials (one pusher at a time: whoever holds
+// that stage's release flag). A worker claims the next serial, works on its slot, and publishes it
+// to the reorder buffer; whoever finds the head published hands it on, in serial order, if every
+// stage after it has room. The slot is free again when it was handed on.
 //
-// Threads: any worker may call run and try_release at any time; push and room only the current pusher.
-// Full: `room` is false (slots, records or bytes); the batch stays in the stage before, which is how pressure reaches the source.
-// Every serial is published on every path: a filtered, failed or dropped batch goes on without rows.
-// Paper: sections 2.2, 3 and 5.
+// Threads: any worker may call run and try_release at any time; push and room only the current
+// pusher. Full: `room` is false (slots, records or bytes); the batch stays in the stage before,
+// which is how pressure reaches the source. Every serial is published on every path: a filtered,
+// failed or dropped batch goes on without rows. Paper: sections 2.2, 3 and 5.
 #pragma once
 
 #include <atomic>
@@ -66,9 +67,9 @@ struct Slot {
   Batch batch;       // the input, then the output
   SplitBatch split;  // keyed stages
   uint64_t serial = 0;
-  int64_t records = 0, bytes = 0;  // as pushed
-  std::atomic<uint32_t> left{0};   // lanes that have not run their part yet
-  uint32_t queued = 0;             // lanes whose part is in its queue, if not all are
+  int64_t records = 0, bytes = 0;         // as pushed
+  std::atomic<uint32_t> left{0};          // lanes that have not run their part yet
+  uint32_t queued = 0;                    // lanes whose part is in its queue, if not all are
   std::atomic<uint64_t> split_serial{0};  // serial + 1 once split
   std::atomic<bool> done{false};          // unordered release only
   bool handed_on = false;

@@ -120,8 +120,8 @@ inline void Stage::hand_on(Batch&& batch, Worker& worker) {
   worker.shared.wake();
 }
 
-// Without order: whatever is done goes, except that control items, failures and the end wait for all
-// that came before them.
+// Without order: whatever is done goes, except that control items, failures and the end wait for
+// all that came before them.
 inline bool Stage::release_unordered(Worker& worker) {
   bool moved = false;
   while (unordered_ready()) {

@@ -1,4 +1,5 @@
-// The kinds of stage without keyed state: parallel (stateless), serial (a state machine or a sink, one worker at a time, in order).
+// The kinds of stage without keyed state: parallel (stateless), serial (a state machine or a sink,
+// one worker at a time, in order).
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace plait {
 
 using Operators = std::vector<std::unique_ptr<Operator>>;
 
-// Runs `step`; if it throws, the batch goes on without rows and with the failure, so its serial is published all the same.
+// Runs `step`; if it throws, the batch goes on without rows and with the failure, so its serial is
+// published all the same.
 template <class Step>
 void guarded(Batch& batch, uint32_t node, Step&& step) {
   try {
@@ -116,7 +118,8 @@ class SerialStage : public Stage {
   std::atomic<bool> busy_{false};
 };
 
-// Keyed or global state held outside the engine (Python): the operator gets whole batches in order, and control items.
+// Keyed or global state held outside the engine (Python): the operator gets whole batches in order,
+// and control items.
 class OutsideStateStage final : public SerialStage {
  public:
   using ControlFunction = void (*)(void* context, Control& control);

@@ -28,7 +28,8 @@ struct Shared {
 
   std::vector<Counts> counts;  // by operator
 
-  // Held by the one worker that runs Python code, so that no second worker waits for the interpreter's lock.
+  // Held by the one worker that runs Python code, so that no second worker waits for the
+  // interpreter's lock.
   std::atomic<bool> python_busy{false};
   std::atomic<bool> aborting{false};  // leave at once; what is in flight is dropped
   std::atomic<bool> stopping{false};  // sources end at the next epoch; what was read is delivered
@@ -36,7 +37,8 @@ struct Shared {
   std::atomic<int64_t> delivered{0};
 
   void wake() {
-    // seq_cst pairs with the seq_cst increment in park: either we see the sleeper or it sees our push.
+    // seq_cst pairs with the seq_cst increment in park: either we see the sleeper or it sees our
+    // push.
     if (sleepers.load(std::memory_order_seq_cst) != 0) {
       std::lock_guard<std::mutex> hold(sleep_lock);
       ++signals;
@@ -50,7 +52,8 @@ struct Shared {
     finished.notify_all();
   }
 
-  // A failure came to a sink in its order. The sources stop; sinks that do not depend on it get what was read.
+  // A failure came to a sink in its order. The sources stop; sinks that do not depend on it get
+  // what was read.
   void note_failure(const Failure& failure) {
     std::lock_guard<std::mutex> hold(end_lock);
     const Letter& l = failure.letter;
