@@ -1,7 +1,7 @@
 """The ends of a running job: opens readers and writers, and closes each exactly once.
-
-Tables, generated records, `Collect` and `Discard` are known to the engine and never enter Python per batch; every other source and
-sink is reached through the ports of `sources.base` and `sinks.base`.
+ Tables, generated records, `Collect` and `Discard` are known to the engine and never enter Python
+per batch; every other source and sink is reached through the ports of `sources.base` and
+`sinks.base`.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def polled(reader: Reader, node: SourceNode) -> Callable[[int], NativeBatch | fl
             answer = to_batch(answer, schema, read)
         if not isinstance(answer, pa.RecordBatch | pa.Table):
             raise SourceError(
-                f"{node.label}: poll returned {type(answer).__name__}; it must return a RecordBatch, "
-                "a Table, a list of records, Wait(seconds), or None at the end"
+                f"{node.label}: poll returned {type(answer).__name__}; it must return "
+                "a RecordBatch, a Table, a list of records, Wait(seconds), or None at the end"
             )
         if answer.num_rows > max_rows:
             raise SourceError(

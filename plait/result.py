@@ -110,8 +110,8 @@ class Result:
     dead_letters: tuple[DeadLetter, ...] = ()
     """The first 10,000, in order."""
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The rows of each epoch of each source, by its label: with them (the first million) the sequential run repeats
-    this one exactly."""
+    """The rows of each epoch (of the first million) of each source, by its label: with them the
+    sequential run repeats this one exactly."""
 
     @property
     def records_per_s(self) -> float:
