@@ -47,7 +47,13 @@ def run_settings(draw: Any) -> dict[str, Any]:
     return found
 
 
-slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+MORE = 2
+"""How many times the examples of other properties: this is the test that everything is under."""
+
+slow = settings(
+    max_examples=MORE * settings().max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 @slow

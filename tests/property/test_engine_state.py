@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Rows = list[Any]
 slow = settings(
-    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 BIN_BITS = 3

@@ -357,3 +357,12 @@ class TestRegressions:
         for epoch_records in (1, 3, 4096):
             given = {"workers": 2, "epoch_records": epoch_records, "timeout": TIMEOUT_S}
             assert_same(stream.job.graph(), given)
+
+    def test_a_nan_key_of_a_record_with_other_columns(self) -> None:
+        """The failed record is shown as it came, not as the key and the aggregates' inputs."""
+        numbers = [{"a": n, "x": float("nan") if n == 20 else 0.0, "b": n} for n in range(25)]
+        stream = plait.stream(numbers)
+        stream.sink(Capture(), name="all")
+        stream.key_by("x").count().sink(Capture(), name="counts")
+        for order in ("total", "none"):
+            assert_same(stream.job.graph(), {"workers": 2, "order": order, "epoch_records": 1})
