@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import functools
 import keyword
 import types
 import typing
@@ -165,9 +166,15 @@ class Schema:
 
     def to_arrow(self) -> Any:
         """The pyarrow schema of batches of this schema."""
-        import pyarrow as pa
+        return arrow_schema(self.fields)
 
-        return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in self.fields])
+
+@functools.lru_cache(maxsize=1024)
+def arrow_schema(fields: tuple[Field, ...]) -> Any:
+    """Made once for equal fields: every batch that leaves the engine asks for it."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
 def fields_of_dataclass(given: type) -> Iterator[Field]:
