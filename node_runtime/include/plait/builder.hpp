@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plait/call_operator.hpp"
 #include "plait/engine.hpp"
 
 namespace plait {

@@ -1,0 +1,133 @@
+// Epochs: keeps the sources of a job in step, and puts control items between the same two epochs of all of them.
+//
+// A source asks for its turn, emits what the turn says, and reports what became of it; a source with nothing owes an
+// empty batch while another one is ahead. A control item gets the first boundary that no source has passed or may be passing.
+// Any thread may call anything; all but `owed` takes the mutex, a few times per batch, and never waits for a source.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "plait/events.hpp"
+
+namespace plait {
+
+class Epochs {
+ public:
+  static constexpr uint64_t kAhead = 64;  // how far a source may be ahead of the slowest
+
+  struct Turn {
+    enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
+    uint64_t epoch = 0;
+    std::shared_ptr<Control> control;
+  };
+
+  explicit Epochs(size_t sources) : sources_(sources) {}
+
+  // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or
+  // failed; others as they say.
+  Turn turn(size_t s, int64_t position) {
+    std::lock_guard<std::mutex> hold(lock_);
+    Of& of = sources_[s];
+    Turn t;
+    t.epoch = of.next;
+    if (of.cursor < controls_.size() && controls_[of.cursor]->epoch == of.next) {
+      t.kind = Turn::Kind::Control;
+      t.control = controls_[of.cursor++];
+      t.control->positions[s] = position;
+      note_owed();
+    } else if (!of.done) {
+      t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
+      of.asked = t.kind == Turn::Kind::Data;
+    } else if (of.next < furthest()) {
+      t.kind = Turn::Kind::Empty;
+      of.asked = true;
+    } else if (all_done()) {
+      t.kind = Turn::Kind::End;
+    }
+    return t;
+  }
+  // The source has nothing now. True: an empty batch is owed, since another source or a control
+  // item is ahead.
+  bool idle(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    Of& of = sources_[s];
+    of.asked = of.next < furthest();
+    return of.asked;
+  }
+  void emitted(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    ++sources_[s].next;
+    sources_[s].asked = false;
+    note_owed();
+  }
+  void finished(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    sources_[s].done = true;
+    sources_[s].asked = false;
+  }
+  // The source failed and emits nothing more; nobody waits for it.
+  void failed(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    sources_[s].done = sources_[s].gone = true;
+    sources_[s].asked = false;
+  }
+  // Queues a control item at the earliest boundary that no source has passed or may be passing now.
+  // False: the job is at its end.
+  bool schedule(std::shared_ptr<Control> control) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (all_done()) return false;
+    control->epoch = furthest();
+    for (const Of& of : sources_) {
+      if (of.asked) control->epoch = std::max(control->epoch, of.next + 1);
+    }
+    control->positions.assign(sources_.size(), -1);
+    control->handles.assign(sources_.size(), -1);
+    controls_.push_back(std::move(control));
+    note_owed();
+    return true;
+  }
+  // Whether the source should emit something even if it has no rows. Any thread, without the lock.
+  bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
+
+ private:
+  struct Of {
+    uint64_t next = 0;              // the epoch it emits next
+    bool asked = false;             // it may be making the batch of that epoch
+    bool done = false;              // it has no more rows
+    bool gone = false;              // it failed
+    size_t cursor = 0;              // control items emitted
+    std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
+  };
+
+  bool all_done() const {
+    return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
+  }
+  uint64_t slowest() const {
+    uint64_t least = UINT64_MAX - kAhead;
+    for (const Of& of : sources_) least = of.gone ? least : std::min(least, of.next);
+    return least;
+  }
+  uint64_t furthest() const {
+    uint64_t most = controls_.empty() ? 0 : controls_.back()->epoch;
+    for (const Of& of : sources_) most = std::max(most, of.next);
+    return most;
+  }
+  void note_owed() {
+    const uint64_t most = furthest();
+    for (Of& of : sources_) {
+      of.owed.store(of.cursor < controls_.size() || of.next < most, std::memory_order_relaxed);
+    }
+  }
+
+  std::mutex lock_;
+  std::vector<Of> sources_;
+  std::vector<std::shared_ptr<Control>> controls_;
+};
+
+}  // namespace plait
