@@ -1,7 +1,9 @@
-// CallOperator: runs a function outside the engine (Python) on a batch, and gives its rows their places in the order.
+// CallOperator: runs a function outside the engine (Python) on a batch, and gives its rows their
+// places in the order.
 //
-// The function says which input row each output row came from and which rows failed; the operator applies the policy, as
-// the native operators do. Any worker may run it on its own batch; the stage sees to it that Python runs on one at a time.
+// The function says which input row each output row came from and which rows failed; the operator
+// applies the policy, as the native operators do. Any worker may run it on its own batch; the stage
+// sees to it that Python runs on one at a time.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,10 @@
-// Epochs: keeps the sources of a job in step, and puts control items between the same two epochs of all of them.
+// Epochs: keeps the sources of a job in step, and puts control items between the same two epochs of
+// all of them.
 //
-// A source asks for its turn, emits what the turn says, and reports what became of it; a source with nothing owes an
-// empty batch while another one is ahead. A control item gets the first boundary that no source has passed or may be passing.
-// Any thread may call anything; all but `owed` takes the mutex, a few times per batch, and never waits for a source.
+// A source asks for its turn, emits what the turn says, and reports what became of it; a source
+// with nothing owes an empty batch while another one is ahead. A control item gets the first
+// boundary that no source has passed or may be passing. Any thread may call anything; all but
+// `owed` takes the mutex, a few times per batch, and never waits for a source.
 #pragma once
 
 #include <algorithm>
