@@ -301,13 +301,16 @@ class Builder:
         a, b = self.one_vector([a, b])
         if a.constant and op in COMMUTATIVE:
             a, b = b, a
-        if op in ("add", "sub") and a.word == "i64" and b.constant:
+        if op in ("add", "sub") and a.word in ("i64", "f64") and b.constant:
             product = self.producers[a.register]
-            if product.kernel == "mul_i64" and product.args[1] < 0:
+            if product.kernel == f"mul_{a.word}" and product.args[1] < 0:
                 plus = self.constants[~b.register][1]
-                addend = plus if op == "add" else wrap(-plus)
+                if op == "sub":
+                    plus = wrap(-plus) if a.word == "i64" else -plus
                 factors = [Operand(a.type, register) for register in product.args]
-                return self.emit("muladd_i64", kind, [*factors, self.constant(Type.INT64, addend)])
+                kind_of_sum = Type.INT64 if a.word == "i64" else Type.FLOAT64
+                addend = self.constant(kind_of_sum, plus)
+                return self.emit(f"muladd_{a.word}", kind, [*factors, addend])
         return self.emit(f"{op}_{a.word}", kind, [a, b])
 
     def cast(self, arg: Operand, target: Type) -> Operand:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKED_ROWS = 200_000
-LATENCY_EPOCH = 1024
+LATENCY_EPOCH = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

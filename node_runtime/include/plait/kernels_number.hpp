@@ -144,6 +144,20 @@ struct LoopMulAdd {
     for (int64_t i = 0; i < n; ++i) o[i] = int64_t(uint64_t(a[i]) * by + plus);
   }
 };
+// Two roundings, as of two kernels: the build forbids contraction to a fused multiply-add.
+struct LoopMulAddFloat {
+  PLAIT_INLINE static void run(const double* __restrict a, double by, double plus,
+                               double* __restrict o, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) o[i] = a[i] * by + plus;
+  }
+};
+inline void mul_add_float(Context& c, const Instr& in) {
+  const Vec& a = c.vec(in.a());
+  double* o = c.out<double>(in);
+  dispatch<LoopMulAddFloat>(a.as<double>(), *c.vec(in.args[1]).as<double>(),
+                            *c.vec(in.args[2]).as<double>(), o, c.n);
+  c.set(in, o, c.valid_of(in, a));
+}
 inline void mul_add(Context& c, const Instr& in) {
   const Vec& a = c.vec(in.a());
   int64_t* o = c.out<int64_t>(in);

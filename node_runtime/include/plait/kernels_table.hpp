@@ -51,6 +51,7 @@ inline KernelTable make_kernel_table() {
       {"mul_i64", binary<Mul, int64_t>},
       {"mul_f64", binary<Mul, double>},
       {"muladd_i64", mul_add},
+      {"muladd_f64", mul_add_float},
       {"truediv_f64", binary<TrueDiv, double>},
       {"floordiv_i64", int_divide<false>},
       {"mod_i64", int_divide<true>},
