@@ -135,8 +135,18 @@ class Engine {
   static constexpr int64_t kWindowNs = 10'000'000;
   static constexpr int kSpins = 64, kYields = 256;
 
+  // What stages do not catch themselves (memory ran out between batches) ends the run, not the
+  // process.
   void work(Worker& worker) {
     pthread_setname_np(pthread_self(), ("plait-w" + std::to_string(worker.id)).c_str());
+    try {
+      loop(worker);
+    } catch (const std::exception& error) {
+      shared.fail(runtime_failure(0, error));
+    }
+  }
+
+  void loop(Worker& worker) {
     std::vector<StageView> views;
     int idle = 0;
     while (!finished()) {

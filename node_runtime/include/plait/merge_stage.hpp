@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ inline Column concat_columns(const std::vector<const Column*>& parts, int64_t le
     nulls |= c->validity != nullptr;
     if (is_varlen(c->type) && c->length) bytes += c->offsets[c->length] - c->offsets[0];
   }
+  if (bytes > INT32_MAX) throw std::length_error("texts of one epoch take more than 2 GiB");
   if (nulls) {
     out.validity_owner = BufferRef::zeroed(bit_bytes(length));
     int64_t at = 0;
@@ -159,9 +161,13 @@ class MergeStage final : public Stage {
     if (!runnable() || busy_.exchange(true, std::memory_order_acquire)) return 0;
     int64_t done = 0;
     std::vector<Batch> parts;
-    while (done < records && outputs_have_room() && next_unit(parts)) {
-      done += 1 + emit(parts, worker);
-      parts.clear();
+    try {
+      while (done < records && outputs_have_room() && next_unit(parts)) {
+        done += 1 + emit(parts, worker);
+        parts.clear();
+      }
+    } catch (const std::exception& error) {
+      worker.shared.fail(runtime_failure(node_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
     if (done) {

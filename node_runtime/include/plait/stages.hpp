@@ -20,13 +20,10 @@ void guarded(Batch& batch, uint32_t node, Step&& step) {
   try {
     step();
   } catch (const std::exception& error) {
-    batch.failure = std::make_shared<Failure>();
+    batch.failure = std::make_shared<Failure>(runtime_failure(node, error));
     batch.failure->broken = true;
-    batch.failure->letter.node = node;
     batch.failure->letter.source = batch.source;
     batch.failure->letter.epoch = batch.epoch;
-    batch.failure->letter.row = -1;
-    batch.failure->letter.message = std::string("the runtime failed: ") + error.what();
     batch.columns.clear();
     batch.length = 0;
   }

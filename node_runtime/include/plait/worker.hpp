@@ -5,8 +5,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -89,6 +91,15 @@ struct Shared {
   uint64_t signals = 0;  // under sleep_lock: a sleeper leaves when it changes
   std::atomic<uint32_t> sleepers{0};
 };
+
+// The runtime itself failed in or near operator `node`; no record is to blame.
+inline Failure runtime_failure(uint32_t node, const std::exception& error) {
+  Failure failure;
+  failure.letter.node = node;
+  failure.letter.row = -1;
+  failure.letter.message = std::string("the runtime failed: ") + error.what();
+  return failure;
+}
 
 struct Worker {
   Worker(unsigned id_, unsigned workers_, Shared& shared_)
