@@ -25,6 +25,6 @@ longest = (
     numbers.with_columns(steps=steps(col("seq")))
     .aggregate(longest=plait.max("steps"), mean=plait.mean("steps"))
 )  # fmt: skip
-print(longest.explain())
+longest.explain()
 table = longest.to_arrow()
 print(f"\nof {table.num_rows:,} numbers: {table.slice(table.num_rows - 1).to_pylist()[0]}")

@@ -49,7 +49,9 @@ totals(plait.stream(bids)).show(5)
 
 job = plait.Job("first")
 totals(job.source(plait.Table(bids), name="bids")).sink(plait.Collect(), name="totals")
-print(f"\n{job.explain()}\n")
+print()
+job.explain()
+print()
 
 result = plait.run(job)
 began = time.perf_counter()

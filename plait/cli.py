@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
         if given.command == "explain":
-            print(load_job(given.job).explain(**settings_of(given.set)))
+            load_job(given.job).explain(**settings_of(given.set))
             return OK
         return run_command(given)
     except LoadError as error:

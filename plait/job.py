@@ -98,9 +98,9 @@ class Job:
         check(graph)
         return graph
 
-    def explain(self, **settings: Any) -> str:
-        """The stages of the job and, for each function, the route it takes and why."""
-        return explained(self, settings)
+    def explain(self, **settings: Any) -> None:
+        """Prints the stages of the job and, for each function, the route it takes and why."""
+        print(explained(self, settings))
 
     def run(
         self,
@@ -316,11 +316,11 @@ class Stream(Running["Stream"]):
             alone = self._alone(place, n)
         print(format_table(alone.run(**settings).outputs[COLLECTED], n, self.schema))
 
-    def explain(self, **settings: Any) -> str:
-        """The stages that make this stream and, for each function, the route it takes and why."""
+    def explain(self, **settings: Any) -> None:
+        """Prints the stages that make this stream and the route of each function, and why."""
         with Place("explain") as place:
             alone = self._alone(place, None)
-        return explained(alone, settings)
+        print(explained(alone, settings))
 
     def _alone(self, place: Place, limit: int | None) -> Job:
         """A job of what makes this stream and a sink that collects it; other sinks stay out."""

@@ -153,8 +153,8 @@ def others() -> list[tuple[tuple[Type, ...], Expr]]:
         more = [Expr("shl", (arg, lit(by))), Expr("shr", (arg, lit(by)))]
         more += [arg * by + 7, arg * by - col("n1")]
         found += [((INT, INT), expr) for expr in more]
-    for arg, by in itertools.product(forms(0, FLOAT), (-0.5, 0.0, 1e300)):
-        found += [((FLOAT, FLOAT), arg * by + 2.5), ((FLOAT, FLOAT), arg * by - 0.1)]
+    for arg, factor in itertools.product(forms(0, FLOAT), (-0.5, 0.0, 1e300)):
+        found += [((FLOAT, FLOAT), arg * factor + 2.5), ((FLOAT, FLOAT), arg * factor - 0.1)]
     for arg, days in itertools.product(forms(0, TIME), (-1, 0, 400_000)):
         by_days = datetime.timedelta(days=days)
         found += [((TIME,), arg + by_days), ((TIME,), arg - by_days)]
