@@ -61,7 +61,7 @@ test: build
 	$(PY) -m pytest -m 'not integration' --ignore=tests/soak --durations=10 $(ARGS)
 
 test-long: build
-	PLAIT_LONG=1 $(PY) -m pytest -m 'not integration' --durations=25 $(ARGS)
+	PLAIT_LONG=1 $(PY) -m pytest -m 'not integration' -o faulthandler_timeout=0 --durations=25 $(ARGS)
 
 # Every linter runs even if an earlier one complains; the exit status remembers.
 lint: setup
