@@ -129,8 +129,13 @@ class CsvReader(FileReader):
         self.read_types: dict[str, Any] = {}
         self.one_column = False
         """An empty line is then a row: its one field is null."""
-        with self.stream({}, 0) as reader:
-            own = reader.schema
+        try:
+            with self.stream({}, 0) as reader:
+                own = reader.schema
+        except pa.ArrowException as error:
+            raise self.explained(error) from None
+        except OSError as error:
+            raise self.failed(error.strerror or error) from None
         self.one_column = len(own) == 1
         fields = []
         for column in own:
@@ -158,51 +163,79 @@ class CsvReader(FileReader):
             return pa.timestamp("us", None if zoneless else "UTC")
         return Schema((field,)).to_arrow().field(0).type
 
-    def stream(self, types: dict[str, Any], skip: int) -> Any:
+    def stream(self, types: dict[str, Any], skip: int, text: Any = None) -> Any:
+        """The file from a row on, or other text of its kind. Arrow reads its first block here."""
         import pyarrow as pa
         import pyarrow.csv as pc
 
-        try:
-            return pc.open_csv(
-                pa.input_stream(self.path),
-                # One thread: only then do errors say the row.
-                pc.ReadOptions(
-                    use_threads=False, block_size=BLOCK_BYTES, skip_rows_after_names=skip
-                ),
-                pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=not self.one_column),
-                pc.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowException as error:
-            raise self.explained(error) from None
-        except OSError as error:
-            raise self.failed(error.strerror or error) from None
+        return pc.open_csv(
+            text or pa.input_stream(self.path),
+            # One thread: only then do errors say the row.
+            pc.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, skip_rows_after_names=skip),
+            pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=not self.one_column),
+            pc.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
 
     def batches(self, start_row: int) -> Iterator[Any]:
         import pyarrow as pa
 
         row = start_row
-        with self.stream(self.read_types, start_row) as reader:
-            while True:
-                try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
-                    return
-                except pa.ArrowException as error:
-                    raise self.explained(error) from None
-                except OSError as error:
-                    raise self.failed(error.strerror or error) from None
-                self.refuse_nulls(batch, row)
-                try:
-                    yield canonical(text_to_bytes(batch, self.schema), self.schema)
-                except SourceError as error:
-                    raise self.failed(error) from None
-                row += batch.num_rows
+        try:
+            with self.stream(self.read_types, start_row) as reader:
+                for batch in reader:
+                    yield self.fitting(batch, row)
+                    row += batch.num_rows
+        except pa.ArrowException as error:
+            yield from self.good_rows(row, error)
+            raise self.explained(error) from None
+        except OSError as error:
+            raise self.failed(error.strerror or error) from None
+
+    def fitting(self, batch: Any, row: int) -> Any:
+        self.refuse_nulls(batch, row)
+        try:
+            return canonical(text_to_bytes(batch, self.schema), self.schema)
+        except SourceError as error:
+            raise self.failed(error) from None
+
+    def good_rows(self, first: int, error: Exception) -> Iterator[Any]:
+        """The rows from `first` to the one Arrow refused, which it refused a whole block for."""
+        import pyarrow as pa
+
+        found = re.search(r"Row #(\d+): ", re.sub(r"\s+", " ", str(error)))
+        if found is None or int(found[1]) - 2 <= first:
+            return
+        text = "".join(self.rows_between(first, int(found[1]) - 2)).encode()
+        try:
+            with self.stream(self.read_types, 0, pa.BufferReader(text)) as reader:
+                for batch in reader:
+                    yield self.fitting(batch, first)
+                    first += batch.num_rows
+        except pa.ArrowException:
+            return  # not even these: the error of the block says what there is to say
+
+    def rows_between(self, first: int, end: int) -> Iterator[str]:
+        """The text of the header and of the rows from `first` up to `end`."""
+        import pyarrow as pa
+
+        text = io.TextIOWrapper(pa.input_stream(self.path), "utf-8", "replace", newline="")
+        with text:
+            lines: list[str] = []
+            number = -1
+            for record in csv.reader(remembered(text, lines)):
+                if record or self.one_column:
+                    if number == end:
+                        return
+                    if number == -1 or number >= first:
+                        yield "".join(lines)
+                    number += 1
+                lines.clear()
 
     def refuse_nulls(self, batch: Any, row: int) -> None:
         for field in self.schema:
@@ -283,10 +316,31 @@ class JsonlReader(FileReader):
                     rows = rows[skipped:]
                     block = b"\n".join(text for _, text in rows)
                 batch = self.read_block(block, len(rows)) if by_arrow else None
-                if batch is None:
-                    known = self.only_known
-                    batch = lines_to_batch(self.path, rows, self.schema, only_known=known)
-                yield batch
+                if batch is not None:
+                    yield batch
+                else:
+                    yield from self.read_lines(rows)
+
+    def read_lines(self, rows: list[tuple[int, bytes]]) -> Iterator[Any]:
+        """The rows one by one; those before a bad one are given before it is told."""
+        try:
+            yield self.batch_of(rows)
+        except SourceError:
+            good, bad = 0, len(rows)
+            while bad - good > 1:  # the first `good` rows are good, the first `bad` are not
+                middle = (good + bad) // 2
+                try:
+                    self.batch_of(rows[:middle])
+                except SourceError:
+                    bad = middle
+                else:
+                    good = middle
+            if good:
+                yield self.batch_of(rows[:good])
+            raise
+
+    def batch_of(self, rows: list[tuple[int, bytes]]) -> Any:
+        return lines_to_batch(self.path, rows, self.schema, only_known=self.only_known)
 
     def blocks(self, stream: Any) -> Iterator[bytes]:
         try:

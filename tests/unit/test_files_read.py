@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import plait
 from plait.errors import SourceError
 from plait.file_readers import JsonlReader
 from plait.files import Files
@@ -314,3 +315,25 @@ def test_missing_files(tmp_path: Path) -> None:
     wrong: Any = "xml"
     with pytest.raises(SourceError, match='"xml" is not known'):
         Files(tmp_path, format=wrong)
+
+
+@pytest.mark.parametrize("bad", [1, 2, 700, 1999])
+def test_rows_before_a_bad_line_are_delivered(tmp_path: Path, bad: int) -> None:
+    def seen(path: Path) -> list[int]:
+        got: list[int] = []
+        schema = {"a": int, "s": str}
+        with pytest.raises(SourceError, match="line"):
+            plait.stream(plait.Files(str(path), schema=schema)).sink(
+                plait.Call(lambda record: got.append(record.a))
+            ).run()
+        return got
+
+    lines = [f'{{"a": {n}, "s": "x"}}' for n in range(2000)]
+    lines[bad] = '{"a": 1, "s": '
+    (tmp_path / "bad.jsonl").write_text("\n".join(lines))
+    assert seen(tmp_path / "bad.jsonl") == list(range(bad))
+
+    rows = ["a,s", *(f'{n},"x\ny"' for n in range(2000))]
+    rows[bad + 1] = "n/a,x"
+    (tmp_path / "bad.csv").write_text("\n".join(rows))
+    assert seen(tmp_path / "bad.csv") == list(range(bad))
