@@ -45,6 +45,13 @@ class ProgressLine:
         self.file.flush()
         self.width = len(line)
 
+    def note(self, text: str) -> None:
+        """A line that stays, also where the moving one is not shown."""
+        back = "\r" if self.width else ""
+        self.file.write(f"{back}{text.ljust(self.width)}\n")
+        self.file.flush()
+        self.width = 0
+
     def done(self) -> None:
         """Clears the line. May be called twice."""
         if self.width:

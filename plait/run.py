@@ -7,10 +7,12 @@ second Ctrl-C ends at once.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from plait.config import Settings
 from plait.durations import microseconds
@@ -25,6 +27,8 @@ from plait.snapshot import Snapshot, checked_for, keeps_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from plait.node_runtime._engine import NativeEngine
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -54,7 +58,8 @@ def run(
         timeout_s = microseconds(timeout) / 1e6
     given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return start(job, **chosen, **settings).wait(progress=progress)
+    with Presses() as presses:
+        return start(job, **chosen, **settings).finished(progress, presses)
 
 
 def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> Running:
@@ -107,8 +112,12 @@ class Running:
 
     def wait(self, *, progress: bool | None = None) -> Result:
         """Waits for the end and gives the result, or raises what ended the run."""
+        with Presses() as presses:
+            return self.finished(progress, presses)
+
+    def finished(self, progress: bool | None, presses: Presses) -> Result:
         try:
-            stopped = self.watch(progress)
+            stopped = self.watch(progress, presses)
         except KeyboardInterrupt:  # a second one while the first was being answered
             self.abort()
             stopped = Interrupted
@@ -124,7 +133,7 @@ class Running:
         self.ends.abort()
         self.letters.close(False)
 
-    def watch(self, progress: bool | None) -> type[Interrupted] | None:
+    def watch(self, progress: bool | None, presses: Presses) -> type[Interrupted] | None:
         """Returns when the run is over: what stopped it, if anything did."""
         from plait.progress import ProgressLine
 
@@ -132,28 +141,23 @@ class Running:
         line = ProgressLine(sys.stderr) if shown else None
         stopped: type[Interrupted] | None = None
         deadline = self.deadline()
-        while True:
-            try:
-                if self.engine.wait(TICK_S if deadline is None else min(TICK_S, 0.02)):
-                    break
-                self.collect_letters()
-                if line is not None:
-                    line.update(self.engine.read(), self.engine.delivered(), self.seconds())
-                if deadline is not None and time.monotonic() >= deadline:
-                    if stopped is not None:
-                        self.abort()
-                        break
-                    stopped, deadline = TimedOut, time.monotonic() + GRACE_S
-                    self.engine.stop()
-            except KeyboardInterrupt:
-                if stopped is not None:
-                    self.abort()
-                    break
-                stopped, deadline = Interrupted, time.monotonic() + GRACE_S
+        while not presses.waited(self.engine, TICK_S if deadline is None else 0.02):
+            self.collect_letters()
+            if line is not None:
+                line.update(self.engine.read(), self.engine.delivered(), self.seconds())
+            late = deadline is not None and time.monotonic() >= deadline
+            if stopped is None and (presses.count or late):
+                stopped = Interrupted if presses.count else TimedOut
+                deadline = time.monotonic() + GRACE_S
                 self.engine.stop()
+                if line is not None:
+                    line.note("stopping after what was read; Ctrl-C again to end at once")
+            elif stopped is not None and (late or presses.count > 1):
+                self.abort()
+                break
         if line is not None:
             line.done()
-        return stopped
+        return Interrupted if stopped is None and presses.count else stopped
 
     def deadline(self) -> float | None:
         timeout_s = self.settings.timeout_s
@@ -298,6 +302,39 @@ class Running:
     def refused(self, what: str, why: Sequence[str]) -> None:
         if why:
             raise StateError(f"{what}: {'; '.join(why)}")
+
+
+class Presses:
+    """Counts Ctrl-C while a run is watched, instead of an exception at any place of the code.
+
+    A handler of the user's stays; what it raises as KeyboardInterrupt counts as well.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ours = False
+
+    def __enter__(self) -> Self:
+        here = threading.current_thread() is threading.main_thread()
+        self.ours = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self.ours:
+            signal.signal(signal.SIGINT, self.pressed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def pressed(self, *_: object) -> None:
+        self.count += 1
+
+    def waited(self, engine: NativeEngine, seconds: float) -> bool:
+        """Waits for the engine; True when its run is over."""
+        try:
+            return engine.wait(seconds)
+        except KeyboardInterrupt:
+            self.count += 1
+            return False
 
 
 def account_of(graph: Graph, counts: list[Any]) -> Account:

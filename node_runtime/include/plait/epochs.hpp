@@ -32,10 +32,16 @@ class Epochs {
   explicit Epochs(size_t sources) : sources_(sources) {}
 
   // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or
-  // failed; others as they say.
-  Turn turn(size_t s, int64_t position) {
+  // failed; others as they say. `stop`: the run is to end; all sources end at the same epoch, so
+  // that what was delivered is what comes first in the order.
+  Turn turn(size_t s, int64_t position, bool stop) {
     std::lock_guard<std::mutex> hold(lock_);
     Of& of = sources_[s];
+    if (stop && stop_at_ == kNever) {
+      stop_at_ = next_boundary();
+      note_owed();
+    }
+    if (of.next >= stop_at_) of.done = true;
     Turn t;
     t.epoch = of.next;
     if (of.cursor < controls_.size() && controls_[of.cursor]->epoch == of.next) {
@@ -84,10 +90,7 @@ class Epochs {
   bool schedule(std::shared_ptr<Control> control) {
     std::lock_guard<std::mutex> hold(lock_);
     if (all_done()) return false;
-    control->epoch = furthest();
-    for (const Of& of : sources_) {
-      if (of.asked) control->epoch = std::max(control->epoch, of.next + 1);
-    }
+    control->epoch = next_boundary();
     control->positions.assign(sources_.size(), -1);
     control->handles.assign(sources_.size(), -1);
     controls_.push_back(std::move(control));
@@ -115,8 +118,17 @@ class Epochs {
     for (const Of& of : sources_) least = of.gone ? least : std::min(least, of.next);
     return least;
   }
+  // The earliest epoch that no source has begun or may be making now.
+  uint64_t next_boundary() const {
+    uint64_t epoch = furthest();
+    for (const Of& of : sources_) {
+      if (of.asked) epoch = std::max(epoch, of.next + 1);
+    }
+    return epoch;
+  }
   uint64_t furthest() const {
     uint64_t most = controls_.empty() ? 0 : controls_.back()->epoch;
+    if (stop_at_ != kNever) most = std::max(most, stop_at_);
     for (const Of& of : sources_) most = std::max(most, of.next);
     return most;
   }
@@ -127,7 +139,10 @@ class Epochs {
     }
   }
 
+  static constexpr uint64_t kNever = UINT64_MAX;
+
   std::mutex lock_;
+  uint64_t stop_at_ = kNever;  // no source has rows from this epoch on
   std::vector<Of> sources_;
   std::vector<std::shared_ptr<Control>> controls_;
 };

@@ -89,7 +89,7 @@ class SourceStage final : public Stage {
   // Emits one batch, or says with -1 that there is nothing to emit now.
   int64_t step(Worker& worker) {
     using Kind = Epochs::Turn::Kind;
-    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed));
+    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stopped());
     switch (turn.kind) {
       case Kind::Wait:
         return -1;
@@ -119,7 +119,7 @@ class SourceStage final : public Stage {
     if (limit_ >= 0) most = std::min(most, limit_ - rows);
     Polled polled;
     const int64_t early_ns = due_.load(std::memory_order_relaxed) - now_ns();
-    if (most <= 0 || stopped()) {
+    if (most <= 0) {
       polled.kind = Polled::Kind::End;
     } else if (early_ns > 0) {
       polled.kind = Polled::Kind::Wait;
