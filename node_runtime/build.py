@@ -21,6 +21,7 @@ from plait.graph import (
     StatefulNode,
     UnionNode,
 )
+from plait.model import Type
 from plait.node_runtime._engine import NativeEngine
 from plait.node_runtime._kernels import NativeProgram
 from plait.node_runtime.lower import lower
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from plait.config import Settings
     from plait.expr import Expr
     from plait.graph import Node
-    from plait.model import Schema, Type
+    from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
@@ -87,8 +88,6 @@ class Built:
     engine: NativeEngine
     sink_stages: dict[int, int] = field(default_factory=dict)
     """Sink node -> stage."""
-    states: dict[int, Any] = field(default_factory=dict)
-    """Node of a Python state machine -> its state by bin."""
 
 
 def lane_bits_of(settings: Settings) -> int:
@@ -231,18 +230,16 @@ def add_aggregate(
     on_error = ON_ERROR[node.on_error]
     items: list[NativeProgram | int] = [given.index(key) for key in node.keys]
     aggregates: list[tuple[str, int, Type, bool]] = []
-    from plait.model import Type as Kind
-
     for _, aggregate in node.aggregates:
         if aggregate.over is None:
-            aggregates.append((aggregate.kind, -1, Kind.INT64, False))
+            aggregates.append((aggregate.kind, -1, Type.INT64, False))
             continue
         lowered = lower(aggregate.over, given)
         aggregates.append((aggregate.kind, len(items), lowered.type, lowered.nullable))
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
     keys = [(i, given[key].type) for i, key in enumerate(node.keys)]
-    float_keys = [given.index(key) for key in node.keys if given[key].type is Kind.FLOAT64]
+    float_keys = [given.index(key) for key in node.keys if given[key].type is Type.FLOAT64]
     engine.key_guard(number, on_error, float_keys)
     engine.project(number, on_error, items, True)
     lane_bits = lane_bits_of(settings) if node.keys else 0
@@ -260,6 +257,5 @@ def add_state(
 
     number = stage.nodes[0]
     state = KeyedPython(node, schema_in(plan, node), bin_bits=settings.bin_bits, node_number=number)
-    built.states[number] = state
     built.engine.call(number, ON_ERROR[node.on_error], state, node.schema, False)
     built.engine.state_stage(stage_name(plan, stage), state)

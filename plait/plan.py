@@ -65,8 +65,7 @@ class Plan:
 
 def source_numbers(graph: Graph) -> dict[int, int]:
     """The number of each source node: its place among the sources."""
-    nodes = [i for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
-    return {node: number for number, node in enumerate(nodes)}
+    return {node: number for number, node in enumerate(graph.sources)}
 
 
 def kind_of(node: AnyNode) -> StageKind:

@@ -93,7 +93,6 @@ struct Batch {
   const uint32_t* tags = nullptr;
   BufferRef tags_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock
-  int64_t made = 0;
 
   std::shared_ptr<std::vector<Letter>> letters;
   std::shared_ptr<Failure> failure;

@@ -64,7 +64,6 @@ struct Control {
     std::string bytes;
   };
 
-  uint64_t id = 0;
   uint64_t epoch = 0;  // runs before the records of this epoch
   Kind kind = Kind::Snapshot;
   uint32_t node = 0;           // Take: of this operator
@@ -86,7 +85,6 @@ struct Control {
   std::vector<int64_t> positions;  // per source: rows emitted before this item...
   std::vector<int64_t> handles;    // ... and the number of its own position, if it has one
   std::atomic<uint32_t> arrived{0};
-  std::atomic<bool> done{false};  // release pairs with the waiter's acquire
 };
 
 }  // namespace plait

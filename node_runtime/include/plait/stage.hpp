@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "plait/batch.hpp"
@@ -43,11 +42,9 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> waiting_records{0};  // pushed, not handed on yet
   std::atomic<int64_t> waiting_bytes{0};
   std::atomic<int64_t> records_in{0}, records_out{0};  // since the start
-  std::atomic<int64_t> busy_ns{0};
-  std::atomic<int64_t> window_ns{0};  // worker time in the current window (CT)
+  std::atomic<int64_t> window_ns{0};                   // worker time in the current window (CT)
   std::atomic<int32_t> workers{0};
-  std::atomic<int64_t> blocked{0};  // times the stage after it was full
-  std::atomic<double> cost{0};      // running estimate, ns per record; 0: not measured yet
+  std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
 
   double cost_ns() const {
     const double c = cost.load(std::memory_order_relaxed);
@@ -55,7 +52,6 @@ struct alignas(kCacheLine) StageStats {
   }
   // A worker spent so long here and moved so many records. Racing updates lose a sample, no more.
   void spent(int64_t ns, int64_t records) {
-    busy_ns.fetch_add(ns, std::memory_order_relaxed);
     window_ns.fetch_add(ns, std::memory_order_relaxed);
     const double sample = double(ns) / double(records);
     const double c = cost.load(std::memory_order_relaxed);
@@ -113,8 +109,6 @@ class Stage {
     return true;
   }
   const std::vector<Stage*>& before() const { return before_; }
-  size_t output_count() const { return outputs_.size(); }
-  Stage* first_output() const { return outputs_.empty() ? nullptr : outputs_[0].stage; }
 
   const std::string name;
   uint32_t index = 0;

@@ -75,10 +75,7 @@ inline bool Stage::try_release(Worker& worker) {
 }
 
 inline bool Stage::send(Slot* s, Worker& worker) {
-  if (!outputs_have_room()) {
-    stats.blocked.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
+  if (!outputs_have_room()) return false;
   Batch batch = std::move(s->batch);
   s->batch = Batch();
   stats.waiting_records.fetch_sub(s->records, std::memory_order_relaxed);
