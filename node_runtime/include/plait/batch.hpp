@@ -92,6 +92,9 @@ struct Batch {
   // after flat_map. Null means dense: tag i = i.
   const uint32_t* tags = nullptr;
   BufferRef tags_owner;
+  // Order among rows of equal tag, from several nodes; null: as they stand.
+  const uint64_t* subs = nullptr;
+  BufferRef subs_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock
 
   std::shared_ptr<std::vector<Letter>> letters;
