@@ -1,0 +1,205 @@
+"""What each node of a job had at its end, and how the parts become one result.
+
+A node reports a `NodeOutcome`; `merged` adds them up: counts are summed, dead letters sorted by
+their place and cut at the failure, latencies merged by bucket, outputs put one behind the other in
+the order of ranks. In total order only the home node has sinks, so its outputs are the job's. The
+failure that counts is the one with the smallest place: a sequential run would have met it first.
+Pure; nothing here knows the graph, so that a client which only has the job's name can do it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import InternalError
+from plait.graph import Graph, SinkNode, SourceNode
+from plait.result import Account, DeadLetter, Latency, OperatorCounts, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Place = tuple[int, int, int, int]
+"""Epoch, source, row and operator of a record: the order in which a sequential run meets them."""
+
+KEPT_LETTERS = 10_000
+SUMMED = ("records_in", "records_out", "filtered", "skipped", "dead_lettered", "made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """How many rows of a source a node read in each epoch."""
+
+    first_epoch: int = 0
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutcome:
+    """One node's part of a result."""
+
+    rank: int
+    seconds: float
+    account: Account
+    operators: tuple[OperatorCounts, ...]
+    """Of every operator of the job, in the order of their numbers."""
+    letters: tuple[tuple[Place, DeadLetter], ...] = ()
+    latency: tuple[tuple[int, int], ...] = ()
+    """A histogram: (upper edge in nanoseconds, how many), edges ascending, none empty."""
+    latency_max_ns: int = 0
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """What each sink returned, by its label; empty on nodes without sinks."""
+    cuts: Mapping[str, Cuts] = field(default_factory=dict)
+    """Of each source that this node read, by its label."""
+    error: BaseException | None = None
+    failed_at: Place | None = None
+    """The place of the record that failed; None where the error is no record's."""
+    stops_early: bool = False
+    """Whether a sink may end the run before the sources do: records are then left over."""
+
+
+def counted(
+    graph: Graph, counts: Sequence[Sequence[int]]
+) -> tuple[Account, tuple[OperatorCounts, ...]]:
+    """The account and the operators' counts from the engine's seven numbers for each operator.
+
+    They are records in, records out, filtered, skipped, dead-lettered, made, copied.
+    """
+    operators = tuple(
+        OperatorCounts(
+            node=number,
+            name=node.name,
+            at=str(node.at),
+            **dict(zip(SUMMED, numbers[:6], strict=True)),
+        )
+        for number, (node, numbers) in enumerate(zip(graph.nodes, counts, strict=True))
+    )
+    account = Account(
+        read=sum(counts[i][1] for i, n in enumerate(graph.nodes) if isinstance(n, SourceNode)),
+        delivered=sum(counts[i][1] for i, n in enumerate(graph.nodes) if isinstance(n, SinkNode)),
+        made=sum(numbers[5] for numbers in counts),
+        copied=sum(numbers[6] for numbers in counts),
+        filtered=sum(numbers[2] for numbers in counts),
+        skipped=sum(numbers[3] for numbers in counts),
+        dead_lettered=sum(numbers[4] for numbers in counts),
+    )
+    return account, operators
+
+
+def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
+    """The result of the whole job, errors left out (`first_error` has them)."""
+    parts = sorted(outcomes, key=lambda part: part.rank)
+    if not parts:
+        raise InternalError(f'the job "{job}" has no node that tells its outcome')
+    failed = [part.failed_at for part in parts if part.failed_at is not None]
+    return Result(
+        job=job,
+        seconds=max(part.seconds for part in parts),
+        account=summed_accounts([part.account for part in parts]),
+        operators=summed_operators([part.operators for part in parts]),
+        latency=merged_latency(parts),
+        outputs=merged_outputs([part.outputs for part in parts]),
+        dead_letters=merged_letters(parts, min(failed) if failed else None),
+        cuts=merged_cuts(parts),
+    )
+
+
+def first_error(outcomes: Iterable[NodeOutcome]) -> BaseException | None:
+    """What a sequential run would have raised: the failed record with the smallest place.
+
+    An error that is no record's (a sink, a link) counts only if no record failed.
+    """
+    parts = [part for part in outcomes if part.error is not None]
+    parts.sort(key=lambda part: (part.failed_at is None, part.failed_at or (), part.rank))
+    return parts[0].error if parts else None
+
+
+def check_conserved(result: Result, outcomes: Iterable[NodeOutcome]) -> None:
+    """The conservation law over all nodes, for a job that came to its end."""
+    if result.account.difference and not any(part.stops_early for part in outcomes):
+        raise InternalError(
+            f"records were lost or doubled: {result.account}\n"
+            f"  difference {result.account.difference}; please report this with the job"
+        )
+
+
+def summed_accounts(accounts: Sequence[Account]) -> Account:
+    names = [one.name for one in fields(Account)]
+    return Account(**{name: sum(getattr(one, name) for one in accounts) for name in names})
+
+
+def summed_operators(parts: Sequence[tuple[OperatorCounts, ...]]) -> tuple[OperatorCounts, ...]:
+    return tuple(
+        replace(same[0], **{name: sum(getattr(one, name) for one in same) for name in SUMMED})
+        for same in zip(*parts, strict=True)
+    )
+
+
+def merged_letters(parts: Sequence[NodeOutcome], end: Place | None) -> tuple[DeadLetter, ...]:
+    """Those before the failure: a sequential run would not have met the others."""
+    found = [pair for part in parts for pair in part.letters if end is None or pair[0] < end]
+    found.sort(key=lambda pair: pair[0])
+    return tuple(letter for _, letter in found[:KEPT_LETTERS])
+
+
+def merged_latency(parts: Sequence[NodeOutcome]) -> Latency:
+    counts: dict[int, int] = {}
+    for part in parts:
+        for edge, count in part.latency:
+            counts[edge] = counts.get(edge, 0) + count
+    most = max(part.latency_max_ns for part in parts)
+    return Latency(
+        p50_ms=percentile_ns(counts, most, 50.0) / 1e6,
+        p99_ms=percentile_ns(counts, most, 99.0) / 1e6,
+        p999_ms=percentile_ns(counts, most, 99.9) / 1e6,
+        max_ms=most / 1e6,
+    )
+
+
+def percentile_ns(counts: Mapping[int, int], most: int, percent: float) -> int:
+    """The edge that `percent` of the values do not exceed, never above the largest value."""
+    rank = max(1, math.ceil(percent / 100.0 * sum(counts.values())))
+    seen = 0
+    for edge in sorted(counts):
+        seen += counts[edge]
+        if seen >= rank:
+            return min(edge, most)
+    return most
+
+
+def merged_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    labels = dict.fromkeys(label for part in parts for label in part)
+    return {label: joined([part[label] for part in parts if label in part]) for label in labels}
+
+
+def joined(values: Sequence[Any]) -> Any:
+    """One output of the outputs of several nodes: tables and lists one behind the other, counts
+    added; what cannot be joined stays a tuple."""
+    if len(values) == 1:
+        return values[0]
+    if all(hasattr(value, "num_rows") and hasattr(value, "schema") for value in values):
+        import pyarrow as pa
+
+        return pa.concat_tables(values)
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return sum(values)
+    if all(isinstance(value, list) for value in values):
+        return [one for value in values for one in value]
+    if all(value is None for value in values):
+        return None
+    return tuple(values)
+
+
+def merged_cuts(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
+    """The rows of each epoch over all nodes; a node that joined later begins at its epoch."""
+    labels = dict.fromkeys(label for part in parts for label in part.cuts)
+    found: dict[str, tuple[int, ...]] = {}
+    for label in labels:
+        cuts = [part.cuts[label] for part in parts if label in part.cuts]
+        rows = [0] * max(one.first_epoch + len(one.rows) for one in cuts)
+        for one in cuts:
+            for epoch, count in enumerate(one.rows, one.first_epoch):
+                rows[epoch] += count
+        found[label] = tuple(rows)
+    return found
