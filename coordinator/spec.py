@@ -1,0 +1,84 @@
+"""What a job is to the coordinator: a name, an opaque payload, and what its nodes must agree on.
+
+The payload (graph and settings, made by the client) is given to every node when it is made; nothing
+here looks into it. `Policy` holds the times and bounds of the control plane: read once, passed in,
+never read from a clock or the environment by the logic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Order = Literal["total", "key"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """A source of the job."""
+
+    label: str
+    splits: bool
+    """Every member can read its own slice of each epoch; if not, the home node reads it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What a client submits."""
+
+    name: str
+    payload: bytes = field(repr=False)
+    """The graph and the settings, as the nodes will load them. Opaque here."""
+    token: str = field(repr=False)
+    """The secret by which the job's nodes know each other on their links."""
+    bin_bits: int
+    """The state of every operator is cut into 2 ** bin_bits bins."""
+    sources: tuple[SourceSpec, ...]
+    nodes: int
+    order: Order = "total"
+    epoch_records: int = 0
+    """Records of each source in an epoch; 0: as the nodes choose."""
+    bounded: bool = True
+    """All its sources end."""
+    prefer: tuple[str, ...] = ()
+    """Hosts to be used first, in this order."""
+    cores_per_node: float | None = None
+    """Cores that a node is expected to use; None: one, until measured."""
+    seed: int = 0
+    """Of the tie break between equal hosts."""
+
+    @property
+    def bins(self) -> int:
+        return 1 << self.bin_bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Times and bounds of the control plane."""
+
+    tick_s: float = 0.05
+    """How often the shell looks at the clock when nothing happens."""
+    report_s: float = 0.25
+    """How often every node is asked how it is."""
+    silent_s: float = 2.0
+    """A node that has not reported for so long is lost."""
+    resend_s: float = 0.5
+    """A command without an answer is sent again after so long."""
+    start_s: float = 60.0
+    """A node must be made within this time."""
+    tries: int = 3
+    """How often a job's nodes are placed anew before it began."""
+    margin_s: float = 0.05
+    """How far ahead the epoch of a round is: more than the nodes take to hear of it."""
+    round_tries: int = 3
+    """How often a refused round is tried again before the change is given up."""
+    chunk_s: float = 0.1
+    """How much of a migration is agreed on in one round: pause, abort and throttle act between."""
+    chunk_layouts: int = 64
+    """At most so many layouts in a round."""
+    bandwidth_bytes_per_s: float = 1e9
+    """What a link is taken to carry when steps of a migration are paced."""
+    keep_s: float = 600.0
+    """Nodes of a job that is over are kept so long for its outcome, unless it is forgotten."""
+    replies: int = 256
+    """So many replies are remembered for clients that ask again."""

@@ -1,0 +1,180 @@
+"""What a user sees of a job: plain data that prints as a small table.
+
+A view is made from the coordinator's state and the nodes' last reports; rates come from the
+difference of two reports. It knows how old its reports are and never asks a node for anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from plait.node_messages import Rank
+
+JobPhase = Literal[
+    "placing",
+    "starting",
+    "preparing",
+    "beginning",
+    "running",
+    "rescaling",
+    "stopping",
+    "ending",
+    "ended",
+    "failed",
+    "cancelled",
+]
+OVER: frozenset[JobPhase] = frozenset(("ended", "failed", "cancelled"))
+
+NodePhase = Literal["starting", "joining", "member", "leaving", "left", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node of a job."""
+
+    rank: Rank
+    host: str
+    pid: int = 0
+    phase: NodePhase
+    """Its place in the job; `reported` is what it says of itself."""
+    reported: str = ""
+    age_s: float = 0.0
+    """Since its last report."""
+    bins: int = 0
+    epoch: int = 0
+    delivered_epoch: int = 0
+    read: int = 0
+    delivered: int = 0
+    read_per_s: float = 0.0
+    delivered_per_s: float = 0.0
+    state_bytes: int = 0
+    moved_bins: int = 0
+    moved_bytes: int = 0
+    cpu_ratio: float = 0.0
+    process_cpu_s: float = 0.0
+    rss_bytes: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    links_down: tuple[Rank, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationView:
+    """The latest rescale of a job: running, or how it ended."""
+
+    number: int
+    """Counts the job's rescales, from 1: a client that waits for its own knows it by this."""
+    strategy: str
+    phase: Literal["preparing", "running", "paused", "aborting", "done", "failed"]
+    reason: str = ""
+    """Why it failed or was given up."""
+    bins: int = 0
+    bins_moved: int = 0
+    size_bytes: int = 0
+    moved_bytes: int = 0
+    steps: int = 0
+    steps_done: int = 0
+    began_at: float = 0.0
+    ended_at: float | None = None
+    throttle_bytes_per_s: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return 1.0 if self.phase == "done" else self.bins_moved / self.bins if self.bins else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job as its user sees it."""
+
+    name: str
+    phase: JobPhase
+    nodes: tuple[NodeView, ...]
+    """All nodes that are or were part of the job and whose outcome may be asked for."""
+    home: Rank
+    """The node with the sinks, of a job in total order."""
+    order: str
+    bins: int
+    layout_epoch: int = 0
+    """The epoch of the newest layout agreed on."""
+    migration: MigrationView | None = None
+    error: str = ""
+    submitted_at: float = 0.0
+    began_at: float | None = None
+    ended_at: float | None = None
+    now: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.phase in OVER
+
+    @property
+    def members(self) -> tuple[NodeView, ...]:
+        return tuple(node for node in self.nodes if node.phase in ("member", "leaving"))
+
+    def __str__(self) -> str:
+        until = self.ended_at if self.ended_at is not None else self.now
+        head = f"{self.name}  {self.phase}"
+        if self.began_at is not None:
+            head += f" for {max(until - self.began_at, 0.0):.1f} s"
+        head += f"  {len(self.members)} nodes, {self.bins} bins"
+        lines = [head]
+        if self.error:
+            lines.append(f"  error: {self.error}")
+        if self.migration is not None:
+            lines.append("  " + migration_line(self.migration))
+        lines += table(TITLES, [row(node) for node in self.nodes])
+        return "\n".join(lines)
+
+
+TITLES = ("node", "host", "phase", "bins", "epoch", "read/s", "out/s", "p99 ms", "cpu", "memory")
+
+
+def migration_line(migration: MigrationView) -> str:
+    line = (
+        f"{migration.strategy}: {migration.phase}, {migration.bins_moved} of {migration.bins} bins,"
+        f" {size(migration.moved_bytes)} of {size(migration.size_bytes)},"
+        f" step {migration.steps_done} of {migration.steps}"
+    )
+    return f"{line} ({migration.reason})" if migration.reason else line
+
+
+def row(node: NodeView) -> tuple[str, ...]:
+    links = f" (no link to {', '.join(map(str, node.links_down))})" if node.links_down else ""
+    return (
+        f"node-{node.rank}",
+        node.host,
+        node.phase + links,
+        str(node.bins),
+        str(node.epoch),
+        f"{node.read_per_s:,.0f}",
+        f"{node.delivered_per_s:,.0f}",
+        f"{node.p99_ms:.2f}",
+        f"{100 * node.cpu_ratio:.0f} %",
+        size(node.rss_bytes),
+    )
+
+
+def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Aligned columns: the first three to the left, numbers to the right."""
+    widths = [max(len(line[i]) for line in [titles, *rows]) for i in range(len(titles))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if i < 3 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [titles, *rows]
+    ]
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
