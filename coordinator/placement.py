@@ -1,0 +1,128 @@
+"""Which host gets a task: the one whose processors are used least, by all processes on it.
+
+Nothing is reserved: what counts is measured use, and one core for every task whose use is not yet
+known. A task that prefers hosts goes to the best of them, unless none has the processors it needs.
+Hosts that are equally good are drawn from a source with a seed, so the same facts and the same seed
+give the same placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ASSUMED_CORES = 1.0
+"""What a task uses until it was measured."""
+EQUAL_RATIO = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """A machine that can take tasks."""
+
+    host: str
+    cores: float
+    cpu_ratio: float | None
+    """Use of all its cores by all processes, 0..1; None: not measured yet."""
+    tasks: int = 0
+    """Tasks of ours on it."""
+    unmeasured_tasks: int = 0
+    """Those of them that were placed after `cpu_ratio` was taken."""
+    address: str = ""
+
+    @property
+    def used_cores(self) -> float:
+        if self.cpu_ratio is None:
+            return self.tasks * ASSUMED_CORES
+        return self.cpu_ratio * self.cores + self.unmeasured_tasks * ASSUMED_CORES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAsk:
+    """A task that needs a host."""
+
+    task: str
+    cores_needed: float | None = None
+    """None: not measured."""
+    prefer: tuple[str, ...] = ()
+    """Hosts it would rather run on, for example where its data is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    task: str
+    host: str
+    address: str
+    fits: bool
+    """Whether the host has the processors left; if not, it is still the best one."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplaced:
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The decision, in the order in which the tasks were asked for."""
+
+    assignments: tuple[Assignment, ...]
+    infeasible: tuple[Unplaced, ...]
+
+
+def place(tasks: Sequence[TaskAsk], hosts: Sequence[HostView], seed: int) -> Placement:
+    """A host for every task. Tasks placed here count as use for those that follow."""
+    random = Random(seed)
+    able = {one.host: one for one in sorted(hosts, key=lambda one: one.host) if one.cores > 0}
+    used = {host: one.used_cores for host, one in able.items()}
+    assignments: list[Assignment] = []
+    infeasible: list[Unplaced] = []
+    for ask in tasks:
+        if not able:
+            why = f"none of {len(hosts)} hosts has a core" if hosts else "there is no host"
+            infeasible.append(Unplaced(task=ask.task, reason=why))
+            continue
+        needed = ASSUMED_CORES if ask.cores_needed is None else ask.cores_needed
+        preferred = [
+            host
+            for host in able
+            if host in ask.prefer and able[host].cores - used[host] >= needed - EQUAL_RATIO
+        ]
+        ratios = {host: used[host] / able[host].cores for host in preferred or able}
+        best = min(ratios.values())
+        equal = [host for host, ratio in ratios.items() if ratio <= best + EQUAL_RATIO]
+        host = equal[0] if len(equal) == 1 else random.choice(equal)
+        fits = able[host].cores - used[host] >= needed - EQUAL_RATIO
+        assignments.append(
+            Assignment(
+                task=ask.task,
+                host=host,
+                address=able[host].address,
+                fits=fits,
+                reason=reason(ask, bool(preferred), best, len(equal), fits),
+            )
+        )
+        used[host] += needed
+    return Placement(assignments=tuple(assignments), infeasible=tuple(infeasible))
+
+
+def reason(ask: TaskAsk, preferred: bool, ratio: float, equal: int, fits: bool) -> str:
+    """Why this host, in a few words."""
+    parts = [f"lowest CPU use ({ratio:.0%})"]
+    if preferred:
+        parts[0] += " of the preferred hosts"
+    elif ask.prefer:
+        parts.append(f"no room on {', '.join(ask.prefer)}")
+    if equal > 1:
+        parts.append(f"drawn from {equal} equal hosts")
+    if ask.cores_needed is None:
+        parts.append("one core assumed")
+    if not fits:
+        parts.append("the host is full")
+    return "; ".join(parts)

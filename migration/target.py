@@ -1,0 +1,202 @@
+"""The map wanted next: who should own what, when nodes join, leave, or carry too much.
+
+`spread` gives every node its share by capacity and moves as little as it can: bins leave only nodes
+that have more than their share, or that are going. Without measured loads all bins weigh the same
+and the number of moves is the smallest possible; with them the heaviest bins that fit go first. The
+same facts give the same map, always.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from plait.errors import JobError
+from plait.migration.bins import BinMap, Change
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from plait.node_messages import Rank
+
+TOLERANCE_RATIO = 0.05
+"""Measured loads are estimates: a node so near to its share is left alone."""
+FLOOR_RATIO = 0.05
+"""A bin without measured load still has state and may get load: it weighs this much of the mean."""
+
+
+def spread(
+    current: BinMap,
+    nodes: Mapping[Rank, float],
+    loads: Mapping[int, float] | None = None,
+    leaving: AbstractSet[Rank] = frozenset(),
+) -> BinMap:
+    """The next map for these nodes and their capacities; `current` itself if nothing has to move.
+
+    Nodes in `leaving`, and owners that are not in `nodes`, keep nothing.
+    """
+    shares = shares_of(nodes, leaving)
+    measured = sum(loads.values()) if loads else 0.0
+    if loads is None or measured <= 0.0:
+        found = by_count(current, shares)
+    else:
+        floor = FLOOR_RATIO * measured / current.bins
+        weights = [loads.get(bin, 0.0) + floor for bin in range(current.bins)]
+        found = by_weight(current, shares, weights)
+    return current.moved(found) if found else current
+
+
+def shares_of(nodes: Mapping[Rank, float], leaving: AbstractSet[Rank]) -> dict[Rank, float]:
+    """The part of everything, 0..1, that each staying node should have, by rank."""
+    staying = {rank: nodes[rank] for rank in sorted(nodes) if rank not in leaving}
+    if not staying:
+        raise JobError("no node is left to own the bins: keep or add at least one node")
+    if min(staying.values()) < 0.0:
+        raise JobError(f"capacities of nodes must not be below zero, got {staying}")
+    total = sum(staying.values())
+    if total == 0.0:
+        return dict.fromkeys(staying, 1.0 / len(staying))
+    return {rank: capacity / total for rank, capacity in staying.items()}
+
+
+def by_count(current: BinMap, shares: Mapping[Rank, float]) -> list[Change]:
+    """The fewest moves after which every node has its share of bins, rounded down or up."""
+    owned: dict[Rank, list[int]] = {rank: [] for rank in shares}
+    going: list[tuple[int, Rank]] = []
+    for bin, owner in enumerate(current.owners):
+        if owner in owned:
+            owned[owner].append(bin)
+        else:
+            going.append((bin, owner))
+    quota = quotas(current.bins, shares, {rank: len(bins) for rank, bins in owned.items()})
+    for rank, bins in owned.items():
+        # The last ones: what stays is one range, if it was one.
+        going.extend((bin, rank) for bin in bins[quota[rank] :])
+    going.sort()
+    rooms = [rank for rank, bins in owned.items() for _ in range(quota[rank] - len(bins))]
+    return [
+        Change(bin=bin, source=source, target=target)
+        for (bin, source), target in zip(going, rooms, strict=True)
+    ]
+
+
+def quotas(bins: int, shares: Mapping[Rank, float], have: Mapping[Rank, int]) -> dict[Rank, int]:
+    """How many bins each node should have. Whoever has more than its share rounds up first: each
+    such bin is one that stays."""
+    exact = {rank: bins * share for rank, share in shares.items()}
+    # The addend keeps 2.9999999 from losing a bin to the arithmetic.
+    quota = {rank: int(share + 1e-9) for rank, share in exact.items()}
+    order = sorted(
+        (rank for rank in shares if exact[rank] - quota[rank] > 1e-9),
+        key=lambda rank: (have[rank] <= quota[rank], quota[rank] - exact[rank], rank),
+    )
+    for rank in order[: bins - sum(quota.values())]:
+        quota[rank] += 1
+    return quota
+
+
+@dataclass(slots=True)
+class Load:
+    """A node while loads are spread. `kept` are the bins that may still go, lightest first."""
+
+    rank: Rank
+    share: float
+    """The weight it should have."""
+    weight: float = 0.0
+    kept: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """1 at its share. A node with no share is overloaded by anything."""
+        if self.share > 0.0:
+            return self.weight / self.share
+        return math.inf if self.kept else 0.0
+
+
+def by_weight(current: BinMap, shares: Mapping[Rank, float], weights: list[float]) -> list[Change]:
+    """Moves after which no node is far from its share, as far as whole bins allow."""
+    total = sum(weights)
+    loads = {rank: Load(rank=rank, share=share * total) for rank, share in shares.items()}
+    homeless: list[tuple[float, int]] = []
+    for bin, owner in enumerate(current.owners):
+        if owner in loads:
+            loads[owner].kept.append((weights[bin], bin))
+            loads[owner].weight += weights[bin]
+        else:
+            homeless.append((weights[bin], bin))
+    for one in loads.values():
+        one.kept.sort()
+    found = [*settle(homeless, loads), *relieve(loads)]
+    return [
+        Change(bin=bin, source=current.owners[bin], target=target) for bin, target in sorted(found)
+    ]
+
+
+def settle(homeless: list[tuple[float, int]], loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
+    """New homes for the bins of leaving nodes, the heaviest first, each where most room is."""
+    found: list[tuple[int, Rank]] = []
+    heap = [(one.ratio, one.rank) for one in loads.values() if one.share > 0.0]
+    heapify(heap)
+    for weight, bin in sorted(homeless, key=lambda pair: (-pair[0], pair[1])):
+        _, rank = heappop(heap)
+        loads[rank].weight += weight
+        heappush(heap, (loads[rank].ratio, rank))
+        found.append((bin, rank))
+    return found
+
+
+def relieve(loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
+    """Bins from the most to the least loaded node, while that makes the worse of the two better.
+
+    A bin is moved once, so this ends; a node that can give nothing useful is passed over.
+    """
+    found: list[tuple[int, Rank]] = []
+    givers: list[tuple[float, Rank]] = []
+    takers: list[tuple[float, Rank]] = []
+
+    def put(one: Load) -> None:
+        heappush(givers, (-one.ratio, one.rank))
+        if one.share > 0.0:
+            heappush(takers, (one.ratio, one.rank))
+
+    for one in loads.values():
+        put(one)
+    while givers:
+        giver, taker = loads[givers[0][1]], loads[takers[0][1]]
+        high, low = -givers[0][0], takers[0][0]
+        # A node that changed was put in again: its old entries are dropped when they come up.
+        if high != giver.ratio:
+            heappop(givers)
+            continue
+        if low != taker.ratio:
+            heappop(takers)
+            continue
+        if high <= 1.0 or (high <= 1.0 + TOLERANCE_RATIO and low >= 1.0 - TOLERANCE_RATIO):
+            break
+        at = choose(giver, taker)
+        if at is None:
+            heappop(givers)
+            continue
+        weight, bin = giver.kept.pop(at)
+        giver.weight -= weight
+        taker.weight += weight
+        found.append((bin, taker.rank))
+        put(giver)
+        put(taker)
+    return found
+
+
+def choose(giver: Load, taker: Load) -> int | None:
+    """Which of the giver's bins: the heaviest that fits, else the lightest that still helps."""
+    if giver.rank == taker.rank or not giver.kept:
+        return None
+    fits = min(giver.weight - giver.share, taker.share - taker.weight)
+    at = bisect_right(giver.kept, fits, key=lambda pair: pair[0])
+    if at > 0:
+        return at - 1
+    weight = giver.kept[0][0]
+    return 0 if (taker.weight + weight) / taker.share < giver.ratio else None
