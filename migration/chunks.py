@@ -51,9 +51,9 @@ def layouts(
     """The layouts of `steps` steps from `start_step` on, the first at `first_epoch`.
 
     `base` is the layout in force before; the owners after the chunk are those of the last layout.
-    `epochs_per_step` is the distance from a step to the next, gap included: one number for all steps
-    or one for each. `ahead_epochs` is how long before its switch a bin of an optimised plan is
-    copied, None for what the plan says.
+    `epochs_per_step` is the distance from a step to the next, gap included: one number for all
+    steps or one for each. `ahead_epochs` is how long before its switch a bin of an optimised plan
+    is copied, None for what the plan says.
 
     `copies` of a layout are all copies that go on then: a bin stays in it until it switches.
     """

@@ -215,7 +215,7 @@ def throttle(migration: Migration, bytes_per_s: float | None) -> Migration:
     """So many bytes a second at most from the next chunk on; None: as fast as the links allow."""
     if bytes_per_s is not None and bytes_per_s <= 0.0:
         raise JobError(
-            f"a throttle must be above zero, got {bytes_per_s} bytes/s: to stop the moves, pause them"
+            f"a throttle must be above zero, got {bytes_per_s} bytes/s; to stop for a while, pause"
         )
     return replace(migration, throttle_bytes_per_s=bytes_per_s)
 

@@ -2,8 +2,8 @@
 
 `spread` gives every node its share by capacity and moves as little as it can: bins leave only nodes
 that have more than their share, or that are going. Without measured loads all bins weigh the same
-and the number of moves is the smallest possible; with them the heaviest bins that fit go first. The
-same facts give the same map, always.
+and the number of moves is the smallest possible; with them the bins that fit best go. The same
+facts give the same map, always.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def spread(
     else:
         floor = FLOOR_RATIO * measured / current.bins
         weights = [loads.get(bin, 0.0) + floor for bin in range(current.bins)]
-        found = by_weight(current, shares, weights)
+        found = by_weight(current, shares, weights, floor)
     return current.moved(found) if found else current
 
 
@@ -117,15 +117,19 @@ class Load:
         return math.inf if self.kept else 0.0
 
 
-def by_weight(current: BinMap, shares: Mapping[Rank, float], weights: list[float]) -> list[Change]:
+def by_weight(
+    current: BinMap, shares: Mapping[Rank, float], weights: list[float], floor: float
+) -> list[Change]:
     """Moves after which no node is far from its share, as far as whole bins allow."""
     total = sum(weights)
     loads = {rank: Load(rank=rank, share=share * total) for rank, share in shares.items()}
     homeless: list[tuple[float, int]] = []
     for bin, owner in enumerate(current.owners):
         if owner in loads:
-            loads[owner].kept.append((weights[bin], bin))
             loads[owner].weight += weights[bin]
+            # To move a bin without load relieves nobody.
+            if weights[bin] > floor or shares[owner] == 0.0:
+                loads[owner].kept.append((weights[bin], bin))
         else:
             homeless.append((weights[bin], bin))
     for one in loads.values():
@@ -191,12 +195,17 @@ def relieve(loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
 
 
 def choose(giver: Load, taker: Load) -> int | None:
-    """Which of the giver's bins: the heaviest that fits, else the lightest that still helps."""
+    """Which of the giver's bins: the one nearest to what the one has too much and the other has
+    room for, if that makes the worse of the two better."""
     if giver.rank == taker.rank or not giver.kept:
         return None
-    fits = min(giver.weight - giver.share, taker.share - taker.weight)
-    at = bisect_right(giver.kept, fits, key=lambda pair: pair[0])
-    if at > 0:
-        return at - 1
-    weight = giver.kept[0][0]
-    return 0 if (taker.weight + weight) / taker.share < giver.ratio else None
+    wanted = min(giver.weight - giver.share, taker.share - taker.weight)
+    above = bisect_right(giver.kept, wanted, key=lambda pair: pair[0])
+    near = sorted(
+        range(max(above - 1, 0), min(above + 1, len(giver.kept))),
+        key=lambda at: abs(giver.kept[at][0] - wanted),
+    )
+    for at in near:
+        if (taker.weight + giver.kept[at][0]) / taker.share < giver.ratio:
+            return at
+    return None
