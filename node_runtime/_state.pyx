@@ -5,13 +5,18 @@ Python. The engine has its own stage around the same headers; nothing of it goes
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
 from libcpp.string cimport string
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
+
+
+ctypedef void* voidp
 
 
 cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
@@ -22,18 +27,37 @@ cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
         SplitBatch() noexcept
         vector[Part] parts
 
+    cdef cppclass Bytes:
+        Bytes() noexcept
+        const uint8_t* data() noexcept
+        int64_t size
+
     cdef cppclass KeyedState:
         KeyedState(const KeyedPlan&, unsigned) except +
         void process(const Batch&, SplitBatch&, unsigned) except +
         uint64_t key_count() noexcept
         size_t byte_size() noexcept
-        vector[uint8_t] copy_bin(uint32_t) except +
-        vector[uint8_t] take_bin(uint32_t) except +
+        uint64_t bin_keys(uint32_t) noexcept
+        uint64_t bin_bytes(uint32_t) noexcept
+        Bytes copy_bin(uint32_t) except +
+        Bytes take_bin(uint32_t) except +
         string put_bin(const uint8_t*, size_t) except +
+        cbool waits_for_difference(uint32_t) noexcept
+        void track(uint32_t) except +
+        void untrack(uint32_t) noexcept
+        Bytes take_difference(uint32_t) except +ValueError
+        string apply_difference(const uint8_t*, size_t) except +
+        void discard_bin(uint32_t) except +
+        void prepare(const vector[uint32_t]&, uint64_t) except +
+        vector[pair[voidp, size_t]] untouched() except +
 
     void split(const KeyedPlan&, const Batch&, SplitBatch&) except +
     void merge(const KeyedPlan&, const Batch&, SplitBatch&, Batch&) except +
     void nan_key_rows(const KeyedPlan&, const Batch&, vector[uint32_t]&) except +
+
+
+cdef extern from "plait/zeroed_region.hpp" namespace "plait::ZeroedRegion" nogil:
+    cbool populate(void*, size_t) noexcept
 
 
 cdef extern from "plait/split.hpp" namespace "plait::split_detail" nogil:
@@ -43,8 +67,8 @@ cdef extern from "plait/split.hpp" namespace "plait::split_detail" nogil:
 KINDS = ("count", "sum", "min", "max", "mean", "first", "last")
 
 
-cdef bytes as_bytes(const vector[uint8_t]& data):
-    return PyBytes_FromStringAndSize(<const char*>data.data(), data.size())
+cdef bytes as_bytes(const Bytes& data):
+    return PyBytes_FromStringAndSize(<const char*>data.data(), data.size)
 
 
 cdef class KeyedStates:
@@ -121,6 +145,50 @@ cdef class KeyedStates:
             <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         if reason.size():
             raise ValueError(reason.decode())
+
+    def waits_for_difference(self, uint32_t bin):
+        return self.of_bin(bin).waits_for_difference(bin)
+
+    def track(self, uint32_t bin):
+        self.of_bin(bin).track(bin)
+
+    def untrack(self, uint32_t bin):
+        self.of_bin(bin).untrack(bin)
+
+    def take_difference(self, uint32_t bin):
+        return as_bytes(self.of_bin(bin).take_difference(bin))
+
+    def apply_difference(self, uint32_t bin, bytes data):
+        """Gives the bytes to the lane of `bin`; ValueError says why they were refused."""
+        cdef string reason = self.of_bin(bin).apply_difference(
+            <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if reason.size():
+            raise ValueError(reason.decode())
+
+    def discard_bin(self, uint32_t bin):
+        self.of_bin(bin).discard_bin(bin)
+
+    def prepare(self, bins, uint64_t keys):
+        """Memory for `keys` keys spread over the bins is made ready and touched; returns bytes."""
+        cdef vector[uint32_t] mine
+        cdef size_t touched = 0
+        cdef unsigned lane
+        for lane in range(self.plan.lanes()):
+            mine.clear()
+            for bin in bins:
+                if self.of_bin(bin) == self.states[lane]:
+                    mine.push_back(bin)
+            self.states[lane].prepare(mine, keys * mine.size() // max(len(bins), 1))
+            for piece in self.states[lane].untouched():
+                if populate(piece.first, piece.second):
+                    touched += piece.second
+        return touched
+
+    def bin_keys(self, uint32_t bin):
+        return self.of_bin(bin).bin_keys(bin)
+
+    def bin_bytes(self, uint32_t bin):
+        return self.of_bin(bin).bin_bytes(bin)
 
     def key_count(self):
         cdef uint64_t n = 0

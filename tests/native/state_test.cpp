@@ -77,8 +77,8 @@ KeyedState& of_bin(const KeyedPlan& plan, States& states, uint32_t bin) {
 
 void move_bins(const KeyedPlan& from_plan, States& from, const KeyedPlan& to_plan, States& to) {
   for (uint32_t bin = 0; bin < 1u << from_plan.bin_bits; ++bin) {
-    const auto bytes = of_bin(from_plan, from, bin).take_bin(bin);
-    CHECK(of_bin(to_plan, to, bin).put_bin(bytes.data(), bytes.size()).empty());
+    const Bytes bytes = of_bin(from_plan, from, bin).take_bin(bin);
+    CHECK(of_bin(to_plan, to, bin).put_bin(bytes.data(), size_t(bytes.size)).empty());
   }
   CHECK(keys_in(from) == 0);
 }
@@ -193,7 +193,7 @@ std::vector<uint8_t> sealed(BinHeader h, const std::vector<uint64_t>& words) {
   h.length = words.size() * 8;
   std::vector<uint8_t> bytes(sizeof h + h.length);
   std::memcpy(bytes.data() + sizeof h, words.data(), h.length);
-  h.checksum = BinWriter::checksum(h, bytes.data() + sizeof h);
+  h.checksum = h.right_checksum(bytes.data() + sizeof h);
   std::memcpy(bytes.data(), &h, sizeof h);
   return bytes;
 }
@@ -228,9 +228,9 @@ void crafted() {
   h.has_null = 2;
   refused(sealed(h, {a, 1, 10, b, 1, 11}), "null mark");
   h.has_null = 0;
-  h.version = 2;
-  refused(sealed(h, {a, 1, 10, b, 1, 11}), "version 2");
-  h.version = 1;
+  h.version = 9;
+  refused(sealed(h, {a, 1, 10, b, 1, 11}), "version 9");
+  h.version = BinHeader::kVersion;
   h.bin_bits = 5;
   refused(sealed(h, {a, 1, 10, b, 1, 11}), "2^5 bins");
   h.bin_bits = 4;
@@ -246,7 +246,172 @@ void crafted() {
   CHECK(state.put_bin(good.data(), good.size()).empty());
   CHECK(state.key_count() == 2);
   CHECK(state.put_bin(good.data(), good.size()).find("already") != std::string::npos);
-  CHECK(state.copy_bin(3).size() == good.size());
+  CHECK(size_t(state.copy_bin(3).size) == good.size());
+}
+
+std::string put(KeyedState& state, const Bytes& bytes) {
+  return state.put_bin(bytes.data(), size_t(bytes.size));
+}
+std::string apply(KeyedState& state, const Bytes& bytes) {
+  return state.apply_difference(bytes.data(), size_t(bytes.size));
+}
+
+// A crafted difference changes a key, brings one, takes one away and names one that is not there.
+void crafted_difference() {
+  using K = AggregateKind;
+  const KeyedPlan plan =
+      KeyedPlan::make({0}, {Type::Int64}, {{K::Sum, 1, Type::Int64, false}}, 4, 1);
+  KeyedState state(plan, 0);
+  BinHeader h;
+  h.bin_bits = 4;
+  h.bin = 3;
+  h.fingerprint = plan.fingerprint;
+  h.base = 77;
+  const uint64_t top = uint64_t(3) << 60;
+  h.count = 4;
+  // All at home in one slot: the key behind the one that goes must still be found.
+  const auto copy = sealed(h, {top | 1, 1, 10, top | 2, 1, 20, top | 3, 1, 30, top | 4, 1, 40});
+  h.magic[3] = BinHeader::mark(BinKind::Difference);
+  h.count = 5;
+  const std::vector<uint64_t> words{top | 2, 0,       0, top | 3, 5,       31, top | 9, 1,
+                                    90,      top | 8, 0, 0,       top | 1, 0,  0};
+  const auto difference = sealed(h, words);
+  const auto refused = [&](const std::vector<uint8_t>& bytes, const char* reason) {
+    const std::string got = state.apply_difference(bytes.data(), bytes.size());
+    CHECK(got.find(reason) != std::string::npos);
+  };
+  refused(difference, "copy is not here");
+  CHECK(state.put_bin(difference.data(), difference.size()).find("whole") != std::string::npos);
+  CHECK(state.key_count() == 0);
+  CHECK(state.put_bin(copy.data(), copy.size()).empty());
+  CHECK(state.waits_for_difference(3));
+  refused(copy, "not the difference");
+  h.base = 78;
+  refused(sealed(h, words), "another copy");
+  h.base = 77;
+  h.bin = 4;
+  refused(sealed(h, words), "not of this bin");
+  CHECK(state.bin_keys(3) == 4);
+  CHECK(state.apply_difference(difference.data(), difference.size()).empty());
+  CHECK(!state.waits_for_difference(3));
+  refused(difference, "copy is not here");
+  CHECK(state.bin_keys(3) == 3 && state.key_count() == 3);
+  BinHeader w;
+  w.bin_bits = 4;
+  w.bin = 3;
+  w.fingerprint = plan.fingerprint;
+  w.count = 3;
+  KeyedState same(plan, 0);
+  const auto whole = sealed(w, {top | 3, 5, 31, top | 4, 1, 40, top | 9, 1, 90});
+  CHECK(same.put_bin(whole.data(), whole.size()).empty());
+  for (uint64_t key : {3, 4, 9}) {  // equal as sets: the order in the bytes is that of the slots
+    const Bytes a = state.copy_bin(3), b = same.copy_bin(3);
+    const auto has = [&](const Bytes& bytes) {
+      for (int64_t at = sizeof(BinHeader); at < bytes.size; at += 24) {
+        if (std::memcmp(bytes.data() + at, whole.data() + sizeof w + (key / 4) * 24, 24) == 0)
+          return true;
+      }
+      return false;
+    };
+    CHECK(a.size == b.size && has(a) && has(b));
+  }
+}
+
+Batch counted(const std::vector<int64_t>& keys) {
+  Batch in;
+  in.length = int64_t(keys.size());
+  in.columns = {ints(keys)};
+  return in;
+}
+
+// Bins move with a copy ahead and a difference, between states of other lanes, while both count the
+// records of the bins they own.
+void moving(Random& random, unsigned rows) {
+  constexpr unsigned kBits = 6;
+  const std::vector<AggregateSpec> counts{{AggregateKind::Count, -1, Type::Int64, false}};
+  const KeyedPlan plans[] = {KeyedPlan::make({0}, {Type::Int64}, counts, kBits, 1, 3),
+                             KeyedPlan::make({0}, {Type::Int64}, counts, kBits, 2, 1)};
+  States sides[] = {states_of(plans[0]), states_of(plans[1])};
+  unsigned owner[1 << kBits] = {};
+  bool copied[1 << kBits] = {};
+  std::map<int64_t, int64_t> model;
+  const auto state = [&](unsigned side, uint32_t bin) -> KeyedState& {
+    return of_bin(plans[side], sides[side], bin);
+  };
+  for (unsigned done = 0; done < rows;) {
+    std::vector<int64_t> part[2];
+    const unsigned n = unsigned(random() % 500);
+    for (unsigned i = 0; i < n; ++i) {
+      const int64_t key = int64_t(random() % (rows / 2 + 1));
+      part[owner[top_bits(hash_fixed(uint64_t(key), Type::Int64), kBits)]].push_back(key);
+    }
+    done += n + 1;
+    for (unsigned side : {0u, 1u}) {
+      run(plans[side], sides[side], counted(part[side]));
+      for (int64_t key : part[side]) ++model[key];
+    }
+    for (int i = 0; i < 3; ++i) {
+      const uint32_t bin = uint32_t(random() % (1 << kBits));
+      const unsigned from = owner[bin], to = 1 - from;
+      KeyedState &here = state(from, bin), &there = state(to, bin);
+      if (!copied[bin] && random() % 4 == 0) {  // without a copy
+        CHECK(put(there, here.take_bin(bin)).empty());
+        owner[bin] = to;
+      } else if (!copied[bin]) {
+        if (random() % 2) there.prepare({bin}, here.bin_keys(bin));
+        here.track(bin);
+        CHECK(put(there, here.copy_bin(bin)).empty());
+        copied[bin] = true;
+      } else if (random() % 4 == 0) {  // the copy was in vain
+        here.untrack(bin);
+        there.discard_bin(bin);
+        CHECK(there.empty(bin));
+        copied[bin] = false;
+      } else {
+        const uint64_t keys = here.bin_keys(bin);
+        CHECK(apply(there, here.take_difference(bin)).empty());
+        CHECK(here.empty(bin) && there.bin_keys(bin) == keys);
+        CHECK(!here.tracked(bin));
+        copied[bin] = false;
+        owner[bin] = to;
+      }
+    }
+  }
+  uint64_t keys = 0;
+  for (uint32_t bin = 0; bin < 1 << kBits; ++bin) {
+    keys += state(owner[bin], bin).bin_keys(bin);
+    if (copied[bin]) state(1 - owner[bin], bin).discard_bin(bin);
+  }
+  CHECK(keys == model.size());
+  CHECK(keys_in(sides[0]) + keys_in(sides[1]) == keys);
+  for (const auto& [key, n] : model) {
+    const unsigned side = owner[top_bits(hash_fixed(uint64_t(key), Type::Int64), kBits)];
+    const Batch out = run(plans[side], sides[side], counted({key}));
+    CHECK(out.columns[1].i64()[0] == n + 1);
+  }
+}
+
+// One bin of many in a segment, with many keys: it must not fill its range and run over.
+void lonely_bin(unsigned rows) {
+  const KeyedPlan plan =
+      KeyedPlan::make({0}, {Type::Int64}, {{AggregateKind::Count, -1, Type::Int64, false}}, 12, 0);
+  std::vector<int64_t> keys;
+  for (int64_t k = 0; keys.size() < rows / 4; ++k) {
+    if (top_bits(hash_fixed(uint64_t(k), Type::Int64), 12) == 1234) keys.push_back(k);
+  }
+  States one = states_of(plan), two = states_of(plan);
+  run(plan, one, counted(keys));
+  two[0]->prepare({1234}, keys.size());
+  // From now on the table has the size it needs.
+  for (const auto& [at, bytes] : two[0]->untouched()) CHECK(ZeroedRegion::populate(at, bytes));
+  CHECK(put(*two[0], one[0]->take_bin(1234)).empty());
+  CHECK(two[0]->bin_keys(1234) == keys.size() && one[0]->key_count() == 0);
+  const size_t bytes = two[0]->byte_size();
+  const Batch out = run(plan, two, counted(keys));
+  for (size_t i = 0; i < keys.size(); ++i) CHECK(out.columns[1].i64()[i] == 2);
+  CHECK(two[0]->byte_size() == bytes);
+  two[0]->prepare({}, 0);
+  CHECK(two[0]->untouched().empty());
 }
 
 // The mask way of two lanes gives what the row-number way gives, at every length around a step.
@@ -281,6 +446,9 @@ int main(int argc, char** argv) {
   Random random(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
   masks(random);
   crafted();
+  crafted_difference();
+  moving(random, unsigned(rows));
+  lonely_bin(unsigned(rows));
   narrow(random, plait::AggregateKind::Sum, unsigned(rows));
   narrow(random, plait::AggregateKind::Max, unsigned(rows));
   wide(random, false, unsigned(rows));

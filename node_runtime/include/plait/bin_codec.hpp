@@ -1,57 +1,38 @@
-// A bin's state as bytes: what moves between nodes and into checkpoints.
+// Writes and reads the bytes of a bin's state (bin_format.hpp): what moves between nodes and into
+// checkpoints.
 //
-// A 48-byte header (magic, version, bin, plan fingerprint, count, length, checksum), then the keys
-// one after the other: hash, rows seen, in wide tables length and bytes of the key, then the cells,
-// a text cell as length and bytes. The bytes know nothing of lanes or table sizes. check_bin()
-// reads everything before anything is changed and gives the reason for a refusal. Pure functions
-// over bytes: any thread, no waiting.
+// BinWriter collects keys in pooled memory and seals them; check_bin() reads everything before
+// anything is changed and gives the reason for a refusal; BinReader then walks the keys. Nothing
+// shared: any thread, no waiting.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "plait/aggregates.hpp"
+#include "plait/bin_format.hpp"
 #include "plait/wide_table.hpp"
 
 namespace plait {
 
-inline constexpr uint32_t kNoText = 0xFFFFFFFF;
-
-struct BinHeader {
-  char magic[4] = {'P', 'L', 'B', '1'};
-  uint16_t version = 1;
-  uint16_t bin_bits = 0;
-  uint32_t bin = 0;
-  uint32_t has_null = 0;  // 1: the last entry of a narrow bin is the null key
-  uint64_t fingerprint = 0;
-  uint64_t count = 0;
-  uint64_t length = 0;  // of what follows the header
-  uint64_t checksum =
-      0;  // XXH64 of all that follows, seeded by that of the header before this field
-};
-static_assert(sizeof(BinHeader) == 48);
-
-// One key of a bin as it lies in the bytes.
-struct BinEntry {
-  uint64_t hash = 0, rows_seen = 0;
-  const char* key = nullptr;
-  uint32_t key_size = 0;
-  const uint8_t* cells = nullptr;
-};
-
 class BinWriter {
  public:
-  BinWriter(const KeyedPlan& plan, uint32_t bin) : plan_(plan), out_(sizeof(BinHeader)) {
+  BinWriter(const KeyedPlan& plan, BinKind kind, uint32_t bin, uint64_t base, uint64_t keys)
+      : plan_(plan) {
+    header_.magic[3] = BinHeader::mark(kind);
     header_.bin_bits = uint16_t(plan.bin_bits);
     header_.bin = bin;
+    header_.base = base;
     header_.fingerprint = plan.fingerprint;
+    room_ = sizeof header_ + (keys + 1) * plan.used_words * 8;
+    out_ = BufferRef::make(int64_t(room_));
   }
 
   void add(const uint64_t* slot) {
     ++header_.count;
-    if (!plan_.wide && plan_.text_words.empty()) return put(slot, plan_.used_words * 8);
+    if (travels_raw(plan_)) return put(slot, plan_.used_words * 8);
     put(slot, 16);
     if (plan_.wide) {
       const WideTable::Key* key = WideTable::key_of(slot);
@@ -75,26 +56,38 @@ class BinWriter {
     add(slot);
     header_.has_null = 1;
   }
-
-  std::vector<uint8_t> finish() {
-    header_.length = out_.size() - sizeof header_;
-    header_.checksum = checksum(header_, out_.data() + sizeof header_);
-    std::memcpy(out_.data(), &header_, sizeof header_);
-    return std::move(out_);
+  // fill(at) writes keys of a raw plan, no more than were announced and one, and returns the end.
+  template <class Fill>
+  void add_raw(Fill fill) {
+    auto* from = reinterpret_cast<uint64_t*>(out_.data() + size_);
+    const auto words = size_t(fill(from) - from);
+    header_.count += words / plan_.used_words;
+    size_ += words * 8;
   }
 
-  static uint64_t checksum(const BinHeader& header, const uint8_t* payload) {
-    return xxh64(payload, header.length, xxh64(&header, offsetof(BinHeader, checksum), 0));
+  uint64_t count() const { return header_.count; }
+  Bytes finish() {
+    header_.length = size_ - sizeof header_;
+    header_.checksum = header_.right_checksum(out_.data() + sizeof header_);
+    std::memcpy(out_.data(), &header_, sizeof header_);
+    return {std::move(out_), int64_t(size_)};
   }
 
  private:
   void put(const void* data, size_t size) {
-    const auto* from = static_cast<const uint8_t*>(data);
-    out_.insert(out_.end(), from, from + size);
+    if (size_ + size > room_) [[unlikely]] {
+      room_ = std::max(2 * room_, size_ + size);
+      BufferRef larger = BufferRef::make(int64_t(room_));
+      std::memcpy(larger.data(), out_.data(), size_);
+      out_ = std::move(larger);
+    }
+    if (size) std::memcpy(out_.data() + size_, data, size);
+    size_ += size;
   }
   const KeyedPlan& plan_;
   BinHeader header_;
-  std::vector<uint8_t> out_;
+  BufferRef out_;
+  size_t size_ = sizeof(BinHeader), room_ = 0;
 };
 
 // Walks the entries between two addresses; never reads beyond the end.
@@ -170,20 +163,62 @@ inline bool right_hash(const KeyedPlan& plan, const BinEntry& e, bool null_entry
   const Type t = plan.key_types[0];
   return e.hash == (e.key_size == kNullKey ? null_hash(t) : hash_bytes(e.key, e.key_size, t));
 }
+
+inline constexpr const char* kNotOfBin = "damaged: a key that is not of this bin";
+inline constexpr const char* kCutShort = "damaged: an entry is cut short";
+inline constexpr const char* kBehind = "damaged: bytes behind the last entry";
+
+inline std::string check_entries(const KeyedPlan& plan, bool whole, const BinHeader& h,
+                                 const uint8_t* at, const uint8_t* end) {
+  BinReader reader(plan, at, end);
+  BinEntry e;
+  for (uint64_t i = 0; i < h.count; ++i) {
+    if (!reader.next(e)) return kCutShort;
+    const bool null_entry = h.has_null && i + 1 == h.count;
+    if (top_bits(e.hash, plan.bin_bits) != h.bin || (whole && e.rows_seen == 0) ||
+        !right_hash(plan, e, null_entry)) {
+      return kNotOfBin;
+    }
+  }
+  return reader.at_end() ? "" : kBehind;
+}
+
+// The same for raw slots, in one loop without branches.
+inline std::string check_slots(const KeyedPlan& plan, bool whole, const BinHeader& h,
+                               const uint8_t* at) {
+  const uint64_t bytes = plan.used_words * 8;
+  if (h.length / bytes < h.count) return kCutShort;
+  if (h.length != h.count * bytes) return kBehind;
+  uint64_t word[2] = {0, 0}, bad = 0;
+  for (uint64_t i = 0; i < h.count; ++i, at += bytes) {
+    std::memcpy(word, at, 16);
+    bad |= uint64_t(top_bits(word[0], plan.bin_bits) != h.bin) | uint64_t(whole && word[1] == 0);
+  }
+  if (h.has_null) bad |= word[0] != null_hash(plan.key_types[0]);
+  return bad ? kNotOfBin : "";
+}
 }  // namespace bin_codec_detail
 
-// Empty when the bytes are a whole, undamaged bin of this plan; else why not.
-inline std::string check_bin(const KeyedPlan& plan, const uint8_t* data, size_t size,
+// Empty when the bytes are a whole, undamaged bin of this plan, or the difference of one; else why
+// not.
+inline std::string check_bin(const KeyedPlan& plan, BinKind kind, const uint8_t* data, size_t size,
                              BinHeader& h) {
+  using namespace bin_codec_detail;
   if (size < sizeof h) return "truncated: shorter than a header";
   std::memcpy(&h, data, sizeof h);
-  if (std::memcmp(h.magic, BinHeader().magic, 4) != 0) return "not the state of a bin";
-  if (h.version != 1) return "version " + std::to_string(h.version) + ", this runtime reads 1";
+  if (std::memcmp(h.magic, BinHeader().magic, 3) != 0) return "not the state of a bin";
+  if (h.magic[3] != BinHeader::mark(kind)) {
+    return kind == BinKind::Whole ? "not the state of a whole bin" : "not the difference of a bin";
+  }
+  if (h.version != BinHeader::kVersion) {
+    return "version " + std::to_string(h.version) + ", this runtime reads " +
+           std::to_string(BinHeader::kVersion);
+  }
   if (h.length != size - sizeof h) {
     return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
            std::to_string(h.length);
   }
-  if (h.checksum != BinWriter::checksum(h, data + sizeof h)) return "damaged: wrong checksum";
+  if (h.checksum != h.right_checksum(data + sizeof h)) return "damaged: wrong checksum";
   if (h.fingerprint != plan.fingerprint) return "of another plan: keys or aggregates differ";
   if (h.bin_bits != plan.bin_bits) {
     return "of a job with 2^" + std::to_string(h.bin_bits) + " bins, this one has 2^" +
@@ -192,17 +227,9 @@ inline std::string check_bin(const KeyedPlan& plan, const uint8_t* data, size_t 
   if (h.bin >> plan.bin_bits) return "damaged: no such bin";
   if (h.has_null > 1 || h.has_null > h.count) return "damaged: wrong null mark";
   if (h.has_null && (plan.wide || plan.key_types.size() != 1)) return "damaged: wrong null mark";
-  BinReader reader(plan, data + sizeof h, data + size);
-  BinEntry e;
-  for (uint64_t i = 0; i < h.count; ++i) {
-    if (!reader.next(e)) return "damaged: an entry is cut short";
-    const bool null_entry = h.has_null && i + 1 == h.count;
-    if (top_bits(e.hash, plan.bin_bits) != h.bin || e.rows_seen == 0 ||
-        !bin_codec_detail::right_hash(plan, e, null_entry)) {
-      return "damaged: a key that is not of this bin";
-    }
-  }
-  return reader.at_end() ? "" : "damaged: bytes behind the last entry";
+  const bool whole = kind == BinKind::Whole;
+  return travels_raw(plan) ? check_slots(plan, whole, h, data + sizeof h)
+                           : check_entries(plan, whole, h, data + sizeof h, data + size);
 }
 
 }  // namespace plait

@@ -1,41 +1,29 @@
 // One lane's state of a keyed aggregation.
 //
 // process() takes the lane's parts in batch order, folds each row into its key's slot and leaves
-// the results in the part; bins go out and come in as bytes between batches. All calls belong to
-// the holder of the lane's lock, one at a time; nothing here waits. split() before and merge()
-// after need no lock (split.hpp, merge.hpp). The lane is the partition of the hybrid queue (Fig. 7)
-// of the ordered data-parallel runtime.
+// the results in the part; bins go out and come in between batches (keyed_bins.hpp). All calls
+// belong to the holder of the lane's lock, one at a time; nothing here waits. split() before and
+// merge() after need no lock (split.hpp, merge.hpp). The lane is the partition of the hybrid queue
+// (Fig. 7) of the ordered data-parallel runtime.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "plait/bin_codec.hpp"
 #include "plait/hot_aggregate.hpp"
+#include "plait/keyed_bins.hpp"
 #include "plait/merge.hpp"
 #include "plait/split.hpp"
 
 namespace plait {
 
-class KeyedState {
+class KeyedState : public KeyedBins {
  public:
-  // The plan must outlive the state.
-  KeyedState(const KeyedPlan& plan, unsigned lane)
-      : plan_(plan),
-        lane_(lane),
-        table_(plan.words, plan.lane_bits, plan.segment_bits),
-        null_slot_(plan.words, 0) {}
-  KeyedState(const KeyedState&) = delete;
-  KeyedState& operator=(const KeyedState&) = delete;
-  ~KeyedState() {
-    if (plan_.text_words.empty()) return;
-    table().each([this](uint64_t* slot) { drop_texts(slot); });
-    drop_texts(null_slot_.data());
-  }
+  using KeyedBins::KeyedBins;
 
   void process(const Batch& batch, SplitBatch& s, unsigned lane) {
     Part& part = s.parts[lane];
+    if (tracker_.any()) [[unlikely]]
+      tracker_.mark(part.hash, part.n);  // the hot loops write over the hashes
     if (s.hot) return run_hot_plan(plan_, table(), part);
     for (const AggregateOp& op : plan_.ops) part.results.push_back(make_result(op, part.n));
     if (plan_.wide) {
@@ -45,93 +33,7 @@ class KeyedState {
     }
   }
 
-  uint64_t key_count() const { return table().size() + (null_slot_[1] != 0); }
-
-  // Bytes of tables, keys and texts. Walks the keys when there are texts.
-  size_t byte_size() {
-    size_t n = table_.byte_size();
-    if (plan_.text_words.empty()) return n;
-    table().each([&](uint64_t* slot) { n += text_bytes(slot); });
-    return n + text_bytes(null_slot_.data());
-  }
-
-  std::vector<uint8_t> copy_bin(uint32_t bin) {
-    BinWriter writer(plan_, bin);
-    table().each_of_bin(bin, plan_.bin_bits, [&](uint64_t* slot) { writer.add(slot); });
-    if (null_in(bin)) writer.add_null(null_slot_.data());
-    return writer.finish();
-  }
-  std::vector<uint8_t> take_bin(uint32_t bin) {
-    std::vector<uint8_t> bytes = copy_bin(bin);
-    erase_bin(bin);
-    return bytes;
-  }
-
-  // Whether the bin holds no key.
-  bool empty(uint32_t bin) {
-    bool none = !null_in(bin);
-    table().each_of_bin(bin, plan_.bin_bits, [&](uint64_t*) { none = false; });
-    return none;
-  }
-
-  // Empty: the bin is in. Otherwise the reason, and nothing was changed.
-  [[nodiscard]] std::string put_bin(const uint8_t* data, size_t size) {
-    BinHeader h;
-    std::string reason = check_bin(plan_, data, size, h);
-    if (!reason.empty()) return reason;
-    if (h.bin >> (plan_.bin_bits - plan_.lane_bits) != lane_) {
-      return "bin " + std::to_string(h.bin) + " is not of lane " + std::to_string(lane_);
-    }
-    if (!empty(h.bin)) return "bin " + std::to_string(h.bin) + " is here already";
-    BinReader reader(plan_, data + sizeof h, data + size);
-    BinEntry e;
-    for (uint64_t i = 0; i < h.count && reader.next(e); ++i) {
-      const bool null_entry = h.has_null && i + 1 == h.count;
-      uint64_t* slot = null_entry   ? null_slot_.data()
-                       : plan_.wide ? table_.find(e.hash, e.key, e.key_size)
-                                    : table().find<0>(e.hash);
-      if (slot[1] != 0) {
-        erase_bin(h.bin);
-        return "damaged: a key is there twice";
-      }
-      slot[0] = e.hash;
-      slot[1] = e.rows_seen;
-      BinReader::fill(plan_, e, slot);
-      if (!null_entry) table().inserted(e.hash);
-    }
-    return "";
-  }
-
  private:
-  StateTable& table() { return table_.table(); }
-  const StateTable& table() const { return table_.table(); }
-
-  bool null_in(uint32_t bin) const {
-    return null_slot_[1] != 0 && top_bits(null_slot_[0], plan_.bin_bits) == bin;
-  }
-  void drop_texts(uint64_t* slot) {
-    for (int w : plan_.text_words) Blob::drop(slot[w]);
-  }
-  size_t text_bytes(const uint64_t* slot) const {
-    size_t n = 0;
-    for (int w : plan_.text_words) n += Blob::space(slot[w]);
-    return n;
-  }
-  void erase_bin(uint32_t bin) {
-    if (!plan_.text_words.empty()) {
-      table().each_of_bin(bin, plan_.bin_bits, [this](uint64_t* slot) { drop_texts(slot); });
-    }
-    if (plan_.wide) {
-      table_.erase_bin(bin, plan_.bin_bits);
-    } else {
-      table().erase_bin(bin, plan_.bin_bits);
-    }
-    if (null_in(bin)) {
-      drop_texts(null_slot_.data());
-      std::fill(null_slot_.begin(), null_slot_.end(), 0);
-    }
-  }
-
   void flush(const Batch& batch, Part& part, Block& b) {
     for (size_t op = 0; op < plan_.ops.size(); ++op) {
       run_aggregate(plan_.ops[op], b, batch, part.results[op]);
@@ -207,11 +109,6 @@ class KeyedState {
     }
     flush(batch, part, b);
   }
-
-  const KeyedPlan& plan_;
-  const unsigned lane_;
-  WideTable table_;                  // narrow plans use only its slots
-  std::vector<uint64_t> null_slot_;  // the null key of a narrow table; rows seen 0 = none
 };
 
 }  // namespace plait

@@ -3,18 +3,20 @@
 //
 // The slot's index is the hash bits below the lane's, so a bin is a contiguous range (plus the run
 // that probing pushed behind it). The lane's table is cut into segments by the first of those bits;
-// each grows alone, by one sequential pass at 9/16 load, so that a batch never waits for the whole
-// lane to grow. Probing is linear and wraps inside the segment. For one thread at a time (the
-// holder of the lane); never waits. Keys chosen so that their hashes share the high bits would
-// cluster; the hash is public and not meant against that.
+// each grows alone, by one sequential pass, so that a batch never waits for the whole lane to grow.
+// It grows when 9/16 of it are used, or when one bin fills its own range: a node may hold only some
+// of the bins. Probing is linear and wraps inside the segment. For one thread at a time (the holder
+// of the lane); never waits. Keys chosen so that their hashes share the high bits would cluster;
+// the hash is public and not meant against that.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "plait/key_hash.hpp"
-#include "plait/zeroed_region.hpp"
+#include "plait/segment_memory.hpp"
 
 namespace plait {
 
@@ -30,12 +32,17 @@ class StateTable {
   };
   static_assert(sizeof(Segment) == 32, "found by a shift in the hot loop");
 
-  StateTable(unsigned words, unsigned lane_bits, unsigned segment_bits)
+  StateTable(unsigned words, unsigned bin_bits, unsigned lane_bits, unsigned segment_bits)
       : words_(words),
         above_bits_(lane_bits + segment_bits),
         segment_shift_(63 - above_bits_),
-        segment_mask_((uint64_t(1) << segment_bits) - 1) {
-    segments_.resize(size_t(1) << segment_bits);
+        segment_mask_((uint64_t(1) << segment_bits) - 1),
+        bin_bits_(bin_bits),
+        range_bits_(bin_bits - above_bits_),
+        bin_mask_((uint64_t(1) << (bin_bits - lane_bits)) - 1),
+        segments_(size_t(1) << segment_bits),
+        memory_(words, size_t(1) << segment_bits),
+        bin_keys_(size_t(1) << (bin_bits - lane_bits), 0) {
     for (Segment& s : segments_) settle(s, kFirstBits);
   }
 
@@ -72,16 +79,16 @@ class StateTable {
     return slot;
   }
 
-  // Whether counting one more key in h's segment makes it grow.
+  // Whether counting one more key like h makes its segment grow.
   bool full_after_one(uint64_t h) {
     const Segment& s = segment(h);
-    return s.used + 1 >= s.limit();
+    return crowded(s, s.used + 1, bin_keys_[bin_index(h)] + 1);
   }
   // Counts a slot that was empty; may move all slots of its segment.
   void inserted(uint64_t h) {
     Segment& s = segment(h);
-    if (++s.used >= s.limit()) [[unlikely]]
-      grow(s);
+    if (crowded(s, ++s.used, ++bin_keys_[bin_index(h)])) [[unlikely]]
+      grow(s, s.bits + 1);
   }
 
   uint64_t size() const {
@@ -89,7 +96,8 @@ class StateTable {
     for (const Segment& s : segments_) n += s.used;
     return n;
   }
-  size_t byte_size() const { return bytes_; }
+  size_t byte_size() const { return memory_.bytes(); }
+  uint64_t bin_keys(uint64_t bin) const { return bin_keys_[bin & bin_mask_]; }
 
   template <class Visit>
   void each(Segment& s, Visit visit) {
@@ -103,77 +111,76 @@ class StateTable {
     for (Segment& s : segments_) each(s, visit);
   }
 
-  // Calls visit(slot) for each key of the bin.
+  // Calls visit(slot) for each key whose hash starts with these bits: a bin's number, or more.
   template <class Visit>
-  void each_of_bin(uint64_t bin, unsigned bin_bits, Visit visit) {
-    run_of_bin(bin, bin_bits, [&](uint64_t* slot) {
-      if (top_bits(slot[0], bin_bits) == bin) visit(slot);
-    });
-  }
-
-  // Forgets the keys of the bin (what their cells own is the caller's) and gives empty segments
-  // their memory back.
-  void erase_bin(uint64_t bin, unsigned bin_bits) {
-    Segment& s = segment(first_hash(bin, bin_bits));
-    std::vector<uint64_t> others;
-    run_of_bin(bin, bin_bits, [&](uint64_t* slot) {
-      if (top_bits(slot[0], bin_bits) != bin) others.insert(others.end(), slot, slot + words_);
-      std::memset(slot, 0, words_ * 8);
-      --s.used;
-    });
-    for (size_t i = 0; i < others.size(); i += words_) {
-      place(s, others.data() + i);
-      ++s.used;
+  void each_of(uint64_t prefix, unsigned prefix_bits, Visit visit) {
+    const Range r = range(prefix, prefix_bits);
+    for (uint64_t k = 0; k <= r.segment.mask; ++k) {
+      uint64_t* slot = at(r, k);
+      if (slot[1]) {
+        if (top_bits(slot[0], prefix_bits) == prefix) visit(slot);
+      } else if (k >= r.size) {
+        break;
+      }
     }
-    if (s.used == 0) reset(s);
+  }
+  template <class Visit>
+  void each_of_bin(uint64_t bin, Visit visit) {
+    if (bin_keys(bin)) each_of(bin, bin_bits_, visit);
   }
 
- private:
-  static constexpr uint64_t kFirstBits = 4;
+ protected:
+  static constexpr unsigned kFirstBits = 4;
+  static constexpr uint64_t kFewKeys = 16;  // of a bin, wherever they lie
 
-  static uint64_t first_hash(uint64_t bin, unsigned bin_bits) {
-    return bin_bits ? bin << (64 - bin_bits) : 0;
+  // A range of slots in which hashes with a common prefix are at home.
+  struct Range {
+    Segment& segment;
+    uint64_t from, size;
+  };
+  Range range(uint64_t prefix, unsigned prefix_bits) {
+    const uint64_t first = first_hash(prefix, prefix_bits);
+    const uint64_t last = prefix_bits ? first | (~uint64_t(0) >> prefix_bits) : ~uint64_t(0);
+    Segment& s = segment(first);
+    const uint64_t from = index(s, first);
+    return {s, from, index(s, last) - from + 1};
+  }
+  // The k-th slot from the start of a range.
+  uint64_t* at(const Range& r, uint64_t k) const {
+    return r.segment.slots + ((r.from + k) & r.segment.mask) * words_;
   }
 
-  size_t segment_bytes(uint64_t bits) const { return size_t(words_ * 8) << bits; }
+  static uint64_t first_hash(uint64_t prefix, unsigned bits) {
+    return bits ? prefix << (64 - bits) : 0;
+  }
+  size_t bin_index(uint64_t h) const { return top_bits(h, bin_bits_) & bin_mask_; }
 
-  // Gives the segment 2^bits empty slots: its place in the slab of that size.
-  void settle(Segment& s, uint64_t bits) {
-    const size_t i = size_t(&s - segments_.data());
-    if (slabs_.size() <= bits) slabs_.resize(bits + 1);
-    Slab& slab = slabs_[bits];
-    if (slab.users++ == 0) {
-      slab.memory = ZeroedRegion(segment_bytes(bits) * segments_.size());
-      slab.touched.assign(segments_.size(), false);
-    }
-    s.slots = slab.memory.data() + (uint64_t(words_) << bits) * i;
-    if (slab.touched[i]) std::memset(s.slots, 0, segment_bytes(bits));
-    slab.touched[i] = true;
-    s.bits = uint32_t(bits);
-    s.shift = uint32_t(64 - above_bits_ - bits);
+  // Few bins of many in a segment have less than its 9/16 to fill. Their own range may be full to
+  // 5/8, which bins of equal size do not reach before the segment is full. The last condition
+  // bounds the memory when a few hashes are all alike.
+  bool crowded(const Segment& s, uint64_t used, uint64_t of_bin) const {
+    if (used >= s.limit()) return true;
+    const uint64_t own = (s.mask + 1) >> range_bits_;
+    return of_bin > own / 8 * 5 + kFewKeys && s.mask < used << 12;
+  }
+
+  // Gives the segment 2^bits empty slots.
+  void settle(Segment& s, unsigned bits) {
+    s.slots = memory_.enter(size_t(&s - segments_.data()), bits);
+    s.bits = bits;
+    s.shift = 64 - above_bits_ - bits;
     s.mask = (uint64_t(1) << bits) - 1;
-    bytes_ += segment_bytes(bits);
   }
-  void leave(uint64_t bits) {
-    bytes_ -= segment_bytes(bits);
-    Slab& slab = slabs_[bits];
-    if (--slab.users == 0) slab.memory = ZeroedRegion();
-  }
-  void reset(Segment& s) {
-    const uint64_t bits = s.bits;
-    if (bits == kFirstBits) return;
-    leave(bits);
-    settle(s, kFirstBits);
-  }
-  void grow(Segment& s) {
-    const uint64_t bits = s.bits;
+  void grow(Segment& s, unsigned bits) {
+    const unsigned old = s.bits;
     const uint64_t* slot = s.slots;
     const uint64_t* end = slot + (s.mask + 1) * words_;
-    settle(s, bits + 1);
-    for (; slot != end; slot += words_) {
+    settle(s, std::max(bits, prepared_bits_));
+    const bool none = s.used == 0;
+    for (; !none && slot != end; slot += words_) {
       if (slot[1]) place(s, slot);
     }
-    leave(bits);
+    memory_.leave(size_t(&s - segments_.data()), old, none);
   }
   // Copies a slot whose key is not in the segment to the first empty place.
   void place(Segment& s, const uint64_t* from) {
@@ -181,38 +188,16 @@ class StateTable {
     while (s.slots[i * words_ + 1]) i = (i + 1) & s.mask;
     std::memcpy(s.slots + i * words_, from, words_ * 8);
   }
-  // Visits the used slots of the bin's range and of the run behind it: all of its keys, and some
-  // others.
-  template <class Visit>
-  void run_of_bin(uint64_t bin, unsigned bin_bits, Visit visit) {
-    const uint64_t first = first_hash(bin, bin_bits);
-    const uint64_t last = bin_bits ? first | (~uint64_t(0) >> bin_bits) : ~uint64_t(0);
-    Segment& s = segment(first);
-    const uint64_t from = index(s, first), range = index(s, last) - from;
-    for (uint64_t k = 0; k <= s.mask; ++k) {
-      uint64_t* slot = s.slots + ((from + k) & s.mask) * words_;
-      if (slot[1]) {
-        visit(slot);
-      } else if (k > range) {
-        break;
-      }
-    }
-  }
-
-  // The memory of all segments of one size, side by side, so that small segments share huge pages.
-  // Freed when the last segment has moved on.
-  struct Slab {
-    ZeroedRegion memory;
-    size_t users = 0;
-    std::vector<bool> touched;
-  };
 
   const unsigned words_, above_bits_;  // of a slot; of the hash, for lane and segment
   const unsigned segment_shift_;
   const uint64_t segment_mask_;
+  const unsigned bin_bits_, range_bits_;  // of the hash, for the bin; for the bin in its segment
+  const uint64_t bin_mask_;
+  unsigned prepared_bits_ = 0;  // segments that grow get at least so many slots; 0: any
   std::vector<Segment> segments_;
-  std::vector<Slab> slabs_;  // by log2 of the slots
-  size_t bytes_ = 0;
+  SegmentMemory memory_;
+  std::vector<uint32_t> bin_keys_;  // by the bin's number in the lane
 };
 
 }  // namespace plait

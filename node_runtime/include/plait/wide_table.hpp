@@ -5,12 +5,13 @@
 // column has the length kNullKey. For one thread at a time (the holder of the lane); never waits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <vector>
 
-#include "plait/state_table.hpp"
+#include "plait/bin_table.hpp"
 
 namespace plait {
 
@@ -27,11 +28,11 @@ class WideTable {
     }
   };
 
-  WideTable(unsigned words, unsigned lane_bits, unsigned segment_bits)
-      : table_(words, lane_bits, segment_bits), arenas_(size_t(1) << segment_bits) {}
+  WideTable(unsigned words, unsigned bin_bits, unsigned lane_bits, unsigned segment_bits)
+      : table_(words, bin_bits, lane_bits, segment_bits), arenas_(size_t(1) << segment_bits) {}
 
-  StateTable& table() { return table_; }
-  const StateTable& table() const { return table_; }
+  BinTable& table() { return table_; }
+  const BinTable& table() const { return table_; }
   static const Key* key_of(const uint64_t* slot) { return reinterpret_cast<const Key*>(slot[2]); }
 
   // Asks for the key's bytes when its slot has already come.
@@ -59,16 +60,23 @@ class WideTable {
   void erase_bin(uint64_t bin, unsigned bin_bits) {
     const uint64_t h = bin_bits ? bin << (64 - bin_bits) : 0;
     Arena& arena = arenas_[table_.segment_index(h)];
-    table_.each_of_bin(bin, bin_bits,
+    table_.each_of_bin(bin,
                        [&](uint64_t* slot) { arena.live -= Arena::space(key_of(slot)->length()); });
-    table_.erase_bin(bin, bin_bits);
-    if (arena.live * 2 >= arena.total) return;
-    Arena fresh;
-    table_.each(table_.segment(h), [&](uint64_t* slot) {
-      const Key* key = key_of(slot);
-      slot[2] = reinterpret_cast<uint64_t>(fresh.store(key->bytes(), key->size));
-    });
-    arena = std::move(fresh);
+    table_.erase_bin(bin);
+    tidy(arena, h);
+  }
+
+  // A slot that find() gave, whether its key was there or not.
+  void remove(uint64_t* slot) {
+    const uint64_t h = slot[0];
+    Arena& arena = arenas_[table_.segment_index(h)];
+    arena.live -= Arena::space(key_of(slot)->length());
+    if (slot[1] != 0) {
+      table_.remove(slot);
+    } else {
+      std::fill(slot, slot + table_.words(), 0);
+    }
+    tidy(arena, h);
   }
 
   size_t byte_size() const {
@@ -106,7 +114,18 @@ class WideTable {
     }
   };
 
-  StateTable table_;
+  // Stores the keys of h's segment anew when more than half of its arena is waste.
+  void tidy(Arena& arena, uint64_t h) {
+    if (arena.live * 2 >= arena.total) return;
+    Arena fresh;
+    table_.each(table_.segment(h), [&](uint64_t* slot) {
+      const Key* key = key_of(slot);
+      slot[2] = reinterpret_cast<uint64_t>(fresh.store(key->bytes(), key->size));
+    });
+    arena = std::move(fresh);
+  }
+
+  BinTable table_;
   std::vector<Arena> arenas_;
 };
 
