@@ -44,8 +44,8 @@ def spread(
     if loads is None or measured <= 0.0:
         found = by_count(current, shares)
     else:
-        floor = FLOOR_RATIO * measured / current.bins
-        weights = [loads.get(bin, 0.0) + floor for bin in range(current.bins)]
+        floor = FLOOR_RATIO / current.bins
+        weights = [loads.get(bin, 0.0) / measured + floor for bin in range(current.bins)]
         found = by_weight(current, shares, weights, floor)
     return current.moved(found) if found else current
 

@@ -176,6 +176,9 @@ def situations(draw: st.DrawFn) -> tuple[BinMap, dict[int, float], set[int]]:
     return BinMap(version=0, owners=owners), nodes, leaving
 
 
+LOADS = st.dictionaries(st.integers(0, 29), st.integers(0, 1000).map(float), max_size=30)
+
+
 def fewest_moves(current: BinMap, nodes: dict[int, float]) -> int:
     """By trying every way to round the shares."""
     have, total = Counter(current.owners), sum(nodes.values())
@@ -203,7 +206,7 @@ def test_unweighted_bins_are_spread_with_the_fewest_moves(
     assert spread(wanted, nodes, None, leaving) is wanted
 
 
-@given(situations(), st.dictionaries(st.integers(0, 29), st.floats(0, 1000), max_size=30))
+@given(situations(), LOADS)
 def test_weighted_bins_leave_only_nodes_that_have_too_much(
     situation: tuple[BinMap, dict[int, float], set[int]], loads: dict[int, float]
 ) -> None:

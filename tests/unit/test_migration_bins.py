@@ -98,6 +98,12 @@ def test_the_measured_load_decides_which_bins_go() -> None:
     assert changes(initial(8, (0, 1)), wanted) == (Change(bin=0, source=0, target=1),)
 
 
+def test_loads_are_compared_however_small_they_are() -> None:
+    nodes = {0: 1.0, 1: 1.0}
+    assert spread(a_map(0, 0), nodes, {0: 5e-324, 1: 5e-324}).counts() == {0: 1, 1: 1}
+    assert spread(a_map(0, 0), nodes, {0: 1e300, 1: 1e300}).counts() == {0: 1, 1: 1}
+
+
 def test_one_hot_bin_alone_is_not_sent_to_and_fro() -> None:
     current = a_map(0, 1)
     assert spread(current, {0: 1.0, 1: 1.0}, {0: 1000.0, 1: 1.0}) is current
