@@ -1,5 +1,5 @@
-"""Brings plait onto machines: cluster files, checks before the start, a broker for development.
+"""Brings plait onto machines: cluster files for `ray up`, and the check of a running cluster.
 
-This version holds no code here yet; `README.md` beside this file says what the folder is for and
-which rules its modules will keep. The first rule: nothing in the package imports this folder.
+`README.md` beside this file says how the parts are used. The first rule: nothing in the package
+imports this folder but the command line.
 """

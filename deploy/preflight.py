@@ -1,0 +1,285 @@
+"""Is this cluster fit for plait? Pure checks over what its machines said about themselves.
+
+Facts come in as `HostFacts`, one for each Ray node and one for the machine that submits; findings
+go out, each with what is wrong, on which host, and what to do. Nothing here touches a machine:
+`ray_preflight.py` gathers the facts, `probe.py` is the part of it that runs on the nodes. The rule:
+every finding names a host and carries an advice that can be followed as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Severity = Literal["error", "warning"]
+
+GIB = 1 << 30
+CLUSTER = "cluster"
+"""The host of a finding that is about no single machine."""
+LOOPBACK = ("127.", "::1", "localhost")
+MOST_PAIRS = 3
+"""So many closed connections to one host are listed one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a machine is, as seen by a process that Ray started on it."""
+
+    host: str
+    """Unique: the host name, with a part of the Ray node id if several nodes share it."""
+    python: str = ""
+    ray_version: str = ""
+    plait_version: str = ""
+    """Empty: not installed."""
+    plait_error: str = ""
+    """Why `import plait` failed, if it did for another reason than being absent."""
+    native_error: str = ""
+    """Why a compiled module of plait could not be loaded; empty: all of them were."""
+    cores: int = 0
+    """That the process may use: affinity and control groups counted in."""
+    memory_bytes: int = 0
+    token_mode: str = ""
+    """RAY_AUTH_MODE as the process sees it."""
+    token_file_mode: int | None = None
+    """Permission bits of the token file, None if there is none."""
+    dashboard_hosts: tuple[str, ...] = ()
+    """Addresses on which Ray's dashboard listens on this machine."""
+    clock_offset_ms: float = 0.0
+    """How far its clock is ahead of the clock of the machine that asks."""
+    clock_error_ms: float = 0.0
+    """The offset is known to this precision: half of the time of the call."""
+    reach: Mapping[str, str] = field(default_factory=dict)
+    """For each other host whether a connection to its data port worked: "" or why not."""
+    submits: bool = False
+    """The machine that asks, not a node: only its versions count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a cluster must have."""
+
+    nodes: int = 1
+    oldest_ray: tuple[int, int, int] = (2, 54, 0)
+    cores: int = 2
+    memory_bytes: int = 2 * GIB
+    clock_ms: float = 250.0
+    """Rates and delays that are compared between nodes are wrong by as much as clocks differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be. An error: a job would fail or be open to others."""
+
+    severity: Severity
+    host: str
+    what: str
+    advice: str
+
+
+def check(
+    hosts: Sequence[HostFacts], needs: Needs | None = None, silent: Mapping[str, str] | None = None
+) -> tuple[Finding, ...]:
+    """All findings, errors first. `silent`: nodes that gave no facts, and why."""
+    needs = needs or Needs()
+    silent = silent or {}
+    nodes = [one for one in hosts if not one.submits]
+    found = [*missing(len(nodes) + len(silent), needs), *unanswered(silent)]
+    found += versions(hosts)
+    for one in nodes:
+        found += installed(one) + security(one, needs) + size(one, needs) + clock(one, needs)
+    found += connections(nodes)
+    return tuple(sorted(found, key=lambda finding: finding.severity != "error"))
+
+
+def missing(count: int, needs: Needs) -> list[Finding]:
+    if count >= needs.nodes:
+        return []
+    advice = (
+        "start Ray on the missing machines (ray up, or ray start --address=HEAD:6379) and look at "
+        "the log of a machine that does not join: /tmp/ray/session_latest/logs/raylet.out"
+    )
+    return [error(CLUSTER, f"{count} of {needs.nodes} nodes are there", advice)]
+
+
+def unanswered(silent: Mapping[str, str]) -> list[Finding]:
+    advice = (
+        "if a port is the trouble, choose another range; else run there python -c 'import "
+        "plait.node_runtime._engine': if that dies, the wheel is not for this processor"
+    )
+    return [error(host, f"gave no answer: {why}", advice) for host, why in sorted(silent.items())]
+
+
+def versions(hosts: Sequence[HostFacts]) -> list[Finding]:
+    """Everyone must have the same Python (but for its last number), Ray and plait."""
+    here = next((one for one in hosts if one.submits), None)
+    found: list[Finding] = []
+    kinds: tuple[tuple[str, Callable[[HostFacts], str], str], ...] = (
+        (
+            "Python",
+            lambda one: ".".join(one.python.split(".")[:2]),
+            "functions are sent as byte code: make the environments with the same Python, {}",
+        ),
+        (
+            "Ray",
+            lambda one: one.ray_version,
+            'pip install "ray[default]=={}" on each, then restart',
+        ),
+        ("plait", lambda one: one.plait_version, "pip install plait=={} on each"),
+    )
+    for name, version, advice in kinds:
+        groups: dict[str, list[str]] = {}
+        for one in hosts:
+            if version(one):
+                groups.setdefault(version(one), []).append(one.host)
+        if len(groups) > 1:
+            wanted = (version(here) if here else "") or max(groups, key=lambda v: len(groups[v]))
+            has = "; ".join(f"{v} on {some(groups[v])}" for v in sorted(groups, key=numbers))
+            what = f"{name} differs between the machines: {has}"
+            found.append(error(CLUSTER, what, advice.format(wanted)))
+    return found
+
+
+def installed(one: HostFacts) -> list[Finding]:
+    if one.plait_error:
+        advice = "pip install --force-reinstall plait[cluster] there, with the same version"
+        return [error(one.host, f"import plait fails: {one.plait_error}", advice)]
+    if not one.plait_version:
+        advice = (
+            "run there, in the environment of Ray: pip install plait[cluster]; or put the wheel "
+            "into setup_commands of the cluster file and run ray up again"
+        )
+        return [error(one.host, "plait is not installed", advice)]
+    if one.native_error:
+        advice = (
+            "install the wheel for this machine's processor and Python; from a checkout, run "
+            "make build there"
+        )
+        return [error(one.host, f"a native module cannot be loaded: {one.native_error}", advice)]
+    return []
+
+
+def security(one: HostFacts, needs: Needs) -> list[Finding]:
+    found: list[Finding] = []
+    if one.ray_version and numbers(one.ray_version) < needs.oldest_ray:
+        oldest = ".".join(map(str, needs.oldest_ray))
+        what = (
+            f"Ray {one.ray_version} has known holes (CVE-2025-62593 before 2.52.0, "
+            "CVE-2026-27482 before 2.54.0)"
+        )
+        found.append(
+            error(one.host, what, f'pip install "ray[default]>={oldest}" on every machine')
+        )
+    if one.token_mode != "token":
+        mode = (
+            f"RAY_AUTH_MODE is {one.token_mode}" if one.token_mode else "RAY_AUTH_MODE is not set"
+        )
+        advice = (
+            "anyone who reaches this machine can run code on it: set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH before ray start, on every machine and where you submit"
+        )
+        found.append(error(one.host, f"token authentication is off ({mode})", advice))
+    if one.token_file_mode is not None and one.token_file_mode & 0o077:
+        what = f"other users may read the token file (mode {one.token_file_mode:o})"
+        found.append(warning(one.host, what, "chmod 600 the file that RAY_AUTH_TOKEN_PATH names"))
+    wide = [host for host in one.dashboard_hosts if not host.startswith(LOOPBACK)]
+    if wide:
+        advice = (
+            "ray start --dashboard-host=127.0.0.1, and reach it with ray dashboard cluster.yaml "
+            "or an SSH tunnel"
+        )
+        what = f"the dashboard listens on {', '.join(wide)}, open to the network"
+        found.append(error(one.host, what, advice))
+    return found
+
+
+def size(one: HostFacts, needs: Needs) -> list[Finding]:
+    found: list[Finding] = []
+    if one.cores < needs.cores:
+        what = f"{count(one.cores, 'core')} for plait and Ray's own processes"
+        advice = f"give it {needs.cores} or more; look at CPU limits of a container as well"
+        found.append(warning(one.host, what, advice))
+    if one.memory_bytes < needs.memory_bytes:
+        what = f"{one.memory_bytes / GIB:.1f} GiB of memory"
+        advice = f"give it {needs.memory_bytes / GIB:.0f} GiB or more: Ray alone takes about one"
+        found.append(warning(one.host, what, advice))
+    return found
+
+
+def clock(one: HostFacts, needs: Needs) -> list[Finding]:
+    if abs(one.clock_offset_ms) - one.clock_error_ms <= needs.clock_ms:
+        return []
+    side = "ahead" if one.clock_offset_ms > 0 else "behind"
+    what = f"the clock is {abs(one.clock_offset_ms):,.0f} ms {side}"
+    advice = "run a time service there (chrony, systemd-timesyncd); the order of records is safe"
+    return [warning(one.host, what, advice)]
+
+
+def connections(nodes: Sequence[HostFacts]) -> list[Finding]:
+    """Closed ways, gathered by the host they lead to: there the firewall has to be opened."""
+    closed: dict[str, list[tuple[str, str]]] = {}
+    for one in nodes:
+        for peer, why in one.reach.items():
+            if why:
+                closed.setdefault(peer, []).append((one.host, why))
+    found: list[Finding] = []
+    for peer, ways in sorted(closed.items()):
+        advice = (
+            f"let TCP from the other nodes in at {peer}, on the data ports (ip_local_port_range "
+            "unless you set a range), and check that its host name leads to that address"
+        )
+        if len(ways) > MOST_PAIRS:
+            what = f"no connection from {some([source for source, _ in ways])}: {ways[0][1]}"
+            found.append(error(peer, what, advice))
+        else:
+            found += [error(peer, f"no connection from {a}: {why}", advice) for a, why in ways]
+    return found
+
+
+def report(findings: Iterable[Finding], hosts: Sequence[HostFacts] = ()) -> str:
+    """The findings for people; one line if there are none."""
+    lines: list[str] = []
+    for finding in findings:
+        lines += [f"{finding.severity}: {finding.host}: {finding.what}", f"  {finding.advice}"]
+    if lines:
+        return "\n".join(lines)
+    nodes = [one for one in hosts if not one.submits]
+    if not nodes:
+        return "preflight: ok"
+    first = nodes[0]
+    return (
+        f"preflight: ok, {count(len(nodes), 'node')}, "
+        f"{count(sum(one.cores for one in nodes), 'core')}, plait {first.plait_version}, "
+        f"Ray {first.ray_version}, Python {first.python}"
+    )
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+def error(host: str, what: str, advice: str) -> Finding:
+    return Finding(severity="error", host=host, what=what, advice=advice)
+
+
+def warning(host: str, what: str, advice: str) -> Finding:
+    return Finding(severity="warning", host=host, what=what, advice=advice)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers a version begins with: 2.54.0rc1 is (2, 54, 0)."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Names in a row, not all of a thousand."""
+    shown = ", ".join(sorted(names)[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,280 @@
+"""Gathers the facts of a running Ray cluster and checks them.
+
+On every node that is alive one small actor is started (`probe.Probe`, sent by value: a node without
+plait can still say so). It tells its facts, opens a port, and tries the ports of all others. Every
+wait has a limit, a node that does not answer becomes a finding, and the actors are ended in any
+case. The rule: the check changes nothing on the cluster.
+
+    python -m plait.deploy.ray_preflight --nodes 3 --wait 5m
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from plait.deploy import probe
+from plait.deploy.preflight import Finding, HostFacts, Needs, check, failed, report
+from plait.durations import microseconds
+from plait.errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+ANSWER_S = 60.0
+"""For a node to start a process and answer; a busy or cold machine takes some seconds."""
+CONNECT_S = 3.0
+CLOCK_TRIES = 3
+POLL_S = 1.0
+NAMESPACE = "plait-preflight"
+HERE = "this machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    """A node of the cluster as Ray lists it."""
+
+    label: str
+    id: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What is known of the machines, and which nodes gave no answer."""
+
+    hosts: tuple[HostFacts, ...]
+    silent: Mapping[str, str]
+
+
+def preflight(
+    address: str = "auto",
+    *,
+    needs: Needs | None = None,
+    ports: tuple[int, int] = (0, 0),
+    wait_s: float = 0.0,
+) -> list[Finding]:
+    """What is wrong with the cluster at an address; empty if nothing is.
+
+    `ports`: the range nodes listen on for data, 0 for any. `wait_s`: how long to wait for as many
+    nodes as `needs` asks for.
+    """
+    needs = needs or Needs()
+    gathered = gather(address, needs.nodes, ports, wait_s)
+    return list(check(gathered.hosts, needs, gathered.silent))
+
+
+def gather(address: str, nodes: int, ports: tuple[int, int], wait_s: float) -> Gathered:
+    """Uses the connection to Ray that this process has, or makes one for the time."""
+    with connected(address) as dashboard_port:
+        found = alive_nodes(nodes, wait_s)
+        register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+        try:
+            return ask_all(found, dashboard_port, ports)
+        finally:
+            unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[int]:
+    """Gives the port of the dashboard, 0 if there is none."""
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    try:
+        yield dashboard_port()
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def dashboard_port() -> int:
+    context: Any = ray.init(ignore_reinit_error=True, logging_level=logging.ERROR)
+    _, _, port = (context.dashboard_url or "").rpartition(":")
+    return int(port) if port.isdigit() else 0
+
+
+def alive_nodes(wanted: int, wait_s: float) -> tuple[RayNode, ...]:
+    """The nodes that are alive, once there are as many as wanted or the time is over."""
+    until = time.monotonic() + wait_s
+    while True:
+        listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = [one for one in listed if one["Alive"]]
+        if len(alive) >= wanted or time.monotonic() >= until:
+            return named(
+                [(o["NodeManagerHostname"], o["NodeID"], o["NodeManagerAddress"]) for o in alive]
+            )
+        time.sleep(POLL_S)
+
+
+def named(nodes: Sequence[tuple[str, str, str]]) -> tuple[RayNode, ...]:
+    """Labels for (host name, node id, address): the host name where it is unique."""
+    hosts = [host for host, _, _ in nodes]
+    return tuple(
+        RayNode(
+            label=host if hosts.count(host) == 1 else f"{host}/{id[:8]}", id=id, address=address
+        )
+        for host, id, address in sorted(nodes)
+    )
+
+
+class Asked:
+    """The probes of a preflight. A node that fails once is silent from then on."""
+
+    def __init__(self, nodes: Sequence[RayNode]) -> None:
+        self.nodes = {node.label: node for node in nodes}
+        self.silent: dict[str, str] = {}
+        make = ray.remote(probe.Probe)
+        self.probes: dict[str, Any] = {
+            node.label: make.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)
+            ).remote()
+            for node in nodes
+        }
+
+    def each(
+        self, call: Callable[[RayNode, Any], Any], limit_s: float = ANSWER_S
+    ) -> dict[str, Any]:
+        """Asks all that still answer, at once; within the limit for all together."""
+        asked = {
+            call(self.nodes[label], actor): label
+            for label, actor in self.probes.items()
+            if label not in self.silent
+        }
+        ready, late = (
+            ray.wait(list(asked), num_returns=len(asked), timeout=limit_s) if asked else ([], [])
+        )
+        answers: dict[str, Any] = {}
+        for reference in ready:
+            try:
+                answers[asked[reference]] = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                self.silent[asked[reference]] = why(error)
+        for reference in late:
+            self.silent[asked[reference]] = f"nothing within {limit_s:g} s"
+        return answers
+
+    def clock(self, label: str) -> tuple[float, float]:
+        """How far a clock is ahead in ms, and how well that is known: the best of some calls."""
+        best = (0.0, float("inf"))
+        for _ in range(CLOCK_TRIES):
+            before, began = time.time(), time.monotonic()
+            there = ray.get(self.probes[label].clock.remote(), timeout=ANSWER_S)
+            half_s = (time.monotonic() - began) / 2
+            if half_s * 1000 < best[1]:
+                best = ((there - before - half_s) * 1000, half_s * 1000)
+        return best
+
+    def end(self) -> None:
+        for actor in self.probes.values():
+            ray.kill(actor)
+
+
+def ask_all(nodes: Sequence[RayNode], dashboard_port: int, ports: tuple[int, int]) -> Gathered:
+    here = facts_of(HERE, probe.Probe().tell(0))
+    asked = Asked(nodes)
+    try:
+        told = asked.each(lambda _, actor: actor.tell.remote(dashboard_port))
+        facts = {label: facts_of(label, one) for label, one in told.items()}
+        for label in facts:
+            try:
+                offset_ms, error_ms = asked.clock(label)
+            except ray.exceptions.RayError as error:
+                asked.silent[label] = why(error)
+                continue
+            facts[label] = replace(facts[label], clock_offset_ms=offset_ms, clock_error_ms=error_ms)
+        open_ports = asked.each(lambda node, actor: actor.listen.remote(node.address, *ports))
+        peers = {label: (asked.nodes[label].address, port) for label, port in open_ports.items()}
+
+        def reach(node: RayNode, actor: Any) -> Any:
+            others = {label: peer for label, peer in peers.items() if label != node.label}
+            return actor.reach.remote(others, CONNECT_S)
+
+        # Connections are tried so many at once; the limit grows with the cluster.
+        limit_s = ANSWER_S + CONNECT_S * len(peers) / probe.AT_ONCE
+        for label, reached in asked.each(reach, limit_s).items():
+            facts[label] = replace(facts[label], reach=reached)
+        asked.each(lambda _, actor: actor.close.remote())
+    finally:
+        asked.end()
+    answered = tuple(one for label, one in facts.items() if label not in asked.silent)
+    return Gathered(hosts=(*answered, replace(here, submits=True)), silent=asked.silent)
+
+
+def facts_of(label: str, told: probe.Told) -> HostFacts:
+    hosts = tuple(told["dashboard_hosts"])
+    return HostFacts(host=label, **{**told, "dashboard_hosts": hosts})  # type: ignore[arg-type]
+
+
+def why(error: Exception) -> str:
+    """An error of Ray in one line: the cause, not Ray's account of it."""
+    cause = getattr(error, "cause", None)
+    first = str(cause if cause is not None else error).strip().splitlines()
+    return f"{type(cause or error).__name__}: {first[0] if first else ''}".rstrip(": ")
+
+
+def port_range(text: str) -> tuple[int, int]:
+    """20000-20100, or one port."""
+    first, _, last = text.partition("-")
+    ports = int(first), int(last or first)
+    if not 0 <= ports[0] <= ports[1] <= 65535:
+        raise ValueError(text)
+    return ports
+
+
+def seconds(text: str) -> float:
+    try:
+        return microseconds(text) / 1_000_000
+    except JobError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints what is wrong; the exit status is 1 if there is an error, 0 if there is none."""
+    parser = argparse.ArgumentParser(
+        prog="plait preflight", description="Checks whether a Ray cluster is fit for plait."
+    )
+    parser.add_argument("--address", default="auto", help="of the cluster (default: auto)")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes it must have")
+    parser.add_argument(
+        "--wait", type=seconds, default=0.0, metavar="TIME", help="for that many nodes: 30s, 5m"
+    )
+    parser.add_argument(
+        "--ports",
+        type=port_range,
+        default=(0, 0),
+        metavar="A-B",
+        help="ports for data (default: any that the system gives)",
+    )
+    given = parser.parse_args(arguments)
+    needs = Needs(nodes=given.nodes)
+    try:
+        gathered = gather(given.address, given.nodes, given.ports, given.wait)
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        print(
+            f"error: cluster: no connection to Ray at {given.address}: {why(error)}",
+            file=sys.stderr,
+        )
+        print(
+            "  start Ray there; set RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH as it has them",
+            file=sys.stderr,
+        )
+        return 1
+    findings = check(gathered.hosts, needs, gathered.silent)
+    print(report(findings, gathered.hosts))
+    return int(failed(findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
