@@ -1,0 +1,187 @@
+// Random batches for the frame tests, and comparing what was sent with what came out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "plait/frame_codec.hpp"
+
+namespace plait::testing {
+
+using Random = std::mt19937_64;
+
+inline int64_t below(Random& random, int64_t n) { return int64_t(random() % uint64_t(n)); }
+inline bool chance(Random& random, int percent) { return below(random, 100) < percent; }
+
+// A column of `n` values that begins `skip` values into its buffers.
+inline Column random_column(Random& random, Type type, int64_t n, bool nulls) {
+  const int64_t skip = below(random, 20), all = n + skip;
+  Column c;
+  c.type = type;
+  c.length = all;
+  if (nulls) {
+    c.validity_owner = BufferRef::zeroed(bit_bytes(all));
+    for (int64_t i = 0; i < all; ++i) {
+      if (chance(random, 70)) set_bit(c.validity_owner.data(), i);
+    }
+    c.validity = c.validity_owner.data();
+  }
+  if (type == Type::Bool) {
+    c.data_owner = BufferRef::zeroed(bit_bytes(all));
+    for (int64_t i = 0; i < all; ++i) {
+      if (chance(random, 50)) set_bit(c.data_owner.data(), i);
+    }
+  } else if (is_fixed64(type)) {
+    c.data_owner = BufferRef::make(8 * all);
+    for (int64_t i = 0; i < all; ++i) c.data_owner.as<uint64_t>()[i] = random();
+  } else {
+    c.offsets_owner = BufferRef::make(4 * (all + 1));
+    std::string text;
+    for (int64_t i = 0; i <= all; ++i) {
+      c.offsets_owner.as<int32_t>()[i] = int32_t(text.size());
+      text.append(size_t(below(random, chance(random, 5) ? 300 : 12)), char('a' + i % 26));
+    }
+    c.offsets = c.offsets_owner.as<int32_t>();
+    c.data_owner = BufferRef::make(int64_t(text.size()));
+    std::memcpy(c.data_owner.data(), text.data(), text.size());
+  }
+  c.data = c.data_owner.data();
+  return c.slice(skip, n);
+}
+
+inline Batch random_batch(Random& random, int64_t n, bool riders) {
+  Batch b;
+  b.length = n;
+  b.epoch = random() >> below(random, 64);
+  b.source = uint32_t(random());
+  b.first_row = int64_t(random() >> 1 >> below(random, 63));
+  b.ingest_ns = int64_t(random() >> 2);
+  b.end = chance(random, 10);
+  const int64_t columns = below(random, 5);
+  for (int64_t c = 0; c < columns; ++c) {
+    b.columns.push_back(random_column(random, Type(below(random, 7)), n, chance(random, 40)));
+  }
+  if (chance(random, 60)) {
+    b.tags_owner = BufferRef::make(4 * n);
+    const int64_t gap = 1 + below(random, chance(random, 50) ? 3 : 200);
+    uint32_t tag = uint32_t(below(random, 1 << 20));
+    for (int64_t i = 0; i < n; ++i) {
+      b.tags_owner.as<uint32_t>()[i] = tag;
+      tag += uint32_t(chance(random, 98) ? 1 + below(random, gap) : 0);
+    }
+    b.tags = b.tags_owner.as<uint32_t>();
+  }
+  if (chance(random, 30)) {
+    b.subs_owner = BufferRef::make(8 * n);
+    for (int64_t i = 0; i < n; ++i) b.subs_owner.as<uint64_t>()[i] = random();
+    b.subs = b.subs_owner.as<uint64_t>();
+  }
+  if (riders) {
+    const auto letter = [&random] {
+      Letter l;
+      l.node = uint32_t(random());
+      l.source = uint32_t(random());
+      l.epoch = random();
+      l.row = int64_t(random());
+      l.message = std::string(size_t(below(random, 400)), 'x');
+      l.code = int32_t(random());
+      l.record = random_batch(random, below(random, 2), false);
+      return l;
+    };
+    if (chance(random, 20)) {
+      b.letters = std::make_shared<std::vector<Letter>>();
+      const int64_t letters = 1 + below(random, 4);
+      for (int64_t i = 0; i < letters; ++i) b.letters->push_back(letter());
+    }
+    if (chance(random, 20)) {
+      b.failure = std::make_shared<Failure>();
+      b.failure->broken = chance(random, 50);
+      b.failure->letter = letter();
+    }
+  }
+  return b;
+}
+
+inline void check_column(const Column& a, const uint32_t* rows, const Column& b, int64_t n) {
+  CHECK(a.type == b.type && b.length == n);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t from = rows ? rows[i] : i;
+    CHECK(a.valid(from) == b.valid(i));
+    if (a.type == Type::Bool) {
+      CHECK(a.boolean(from) == b.boolean(i));
+    } else if (is_fixed64(a.type)) {
+      CHECK(a.i64()[from] == b.i64()[i]);
+    } else {
+      CHECK(a.size(from) == b.size(i));
+      CHECK(std::memcmp(a.bytes(from), b.bytes(i), size_t(b.size(i))) == 0);
+    }
+  }
+}
+
+inline void check_rows(const Batch& a, const uint32_t* rows, const Batch& b, int64_t n) {
+  CHECK(b.length == n && a.epoch == b.epoch && a.source == b.source);
+  CHECK(a.first_row == b.first_row && a.ingest_ns == b.ingest_ns && a.end == b.end);
+  CHECK(a.columns.size() == b.columns.size() && !a.subs == !b.subs);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t from = rows ? rows[i] : i;
+    CHECK(a.row_number(from) == b.row_number(i));
+    if (a.subs) CHECK(a.subs[from] == b.subs[i]);
+  }
+  for (size_t c = 0; c < a.columns.size(); ++c) check_column(a.columns[c], rows, b.columns[c], n);
+}
+
+inline void check_letter(const Letter& a, const Letter& b) {
+  CHECK(a.node == b.node && a.source == b.source && a.epoch == b.epoch && a.row == b.row);
+  CHECK(a.message == b.message && a.code == b.code && b.handle == -1);
+  check_rows(a.record, nullptr, b.record, a.record.length);
+}
+
+inline void check_batch(const Batch& a, const uint32_t* rows, const Batch& b, int64_t n) {
+  check_rows(a, rows, b, n);
+  CHECK(!a.failure == !b.failure);
+  CHECK((a.letters ? a.letters->size() : 0) == (b.letters ? b.letters->size() : 0));
+  if (b.letters) {
+    for (size_t i = 0; i < b.letters->size(); ++i) check_letter((*a.letters)[i], (*b.letters)[i]);
+  }
+  if (a.failure) {
+    CHECK(a.failure->broken == b.failure->broken);
+    check_letter(a.failure->letter, b.failure->letter);
+  }
+}
+
+// Some rows of a batch, ascending; every second time all of them, as null.
+inline std::vector<uint32_t> some_rows(Random& random, int64_t n) {
+  std::vector<uint32_t> rows;
+  const int keep = int(below(random, 100));
+  for (int64_t i = 0; i < n; ++i) {
+    if (chance(random, keep)) rows.push_back(uint32_t(i));
+  }
+  return rows;
+}
+
+// The frame as it goes over the wire, in memory of exactly its size.
+struct Wire {
+  explicit Wire(const Encoded& e) : size(e.size) {
+    auto* memory = new uint8_t[size_t(e.size)];
+    std::memcpy(memory, e.bytes.data(), size_t(e.head));
+    if (e.tail_size) std::memcpy(memory + e.head, e.tail_data, size_t(e.tail_size));
+    std::memset(memory + e.head + e.tail_size, 0, size_t(e.size - e.head - e.tail_size));
+    owner = BufferRef::foreign(memory, memory, [](void* p) { delete[] static_cast<uint8_t*>(p); });
+  }
+  BufferRef owner;
+  int64_t size;
+};
+
+inline Frame decoded(const Wire& wire) {
+  Frame out;
+  const std::string why = decode(wire.owner.data(), wire.size, wire.owner, FrameLimits(), out);
+  if (!why.empty()) fail(why.c_str(), __FILE__, __LINE__);
+  return out;
+}
+
+}  // namespace plait::testing
