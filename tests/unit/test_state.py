@@ -103,18 +103,18 @@ def test_senseless_plans_are_refused(
 def test_refusals_say_why() -> None:
     states = count_states()
     states.process(batch([0] * 50, Type.INT64, list(range(50))))
-    full = next(b for b in range(16) if len(states.copy_bin(b)) > 48)
+    full = next(b for b in range(16) if states.bin_keys(b) > 0)
     with pytest.raises(ValueError, match="is here already"):
         states.put_bin(full, states.copy_bin(full))
     taken = states.take_bin(full)
     with pytest.raises(ValueError, match="truncated"):
         states.put_bin(full, taken[:20])
     with pytest.raises(ValueError, match="not the state of a bin"):
-        states.put_bin(full, b"x" * 48)
+        states.put_bin(full, b"x" * 56)
     with pytest.raises(ValueError, match="wrong checksum"):
         states.put_bin(full, taken[:-1] + bytes([taken[-1] ^ 1]))
-    with pytest.raises(ValueError, match="version 2"):
-        states.put_bin(full, taken[:4] + b"\2" + taken[5:])
+    with pytest.raises(ValueError, match="version 9"):
+        states.put_bin(full, taken[:4] + b"\x09" + taken[5:])
     with pytest.raises(ValueError, match="another plan"):
         KeyedStates([(0, Type.TIMESTAMP)], [ROWS], bin_bits=4, lane_bits=1).put_bin(full, taken)
     with pytest.raises(ValueError, match="bins, this one has"):
@@ -139,3 +139,82 @@ def test_memory_comes_back_when_the_bins_are_gone() -> None:
     for bin in range(16):
         states.take_bin(bin)
     assert states.byte_size() == before
+
+
+def test_a_bin_moves_by_its_copy_and_a_difference() -> None:
+    here, there = count_states(bin_bits=0, lane_bits=0), count_states(bin_bits=0, lane_bits=0)
+    here.process(batch([0] * 5_000, Type.INT64, list(range(5_000))))
+    here.track(0)
+    copied = here.copy_bin(0)
+    here.process(batch([0] * 3, Type.INT64, [1, 1, 9_999]))
+    there.put_bin(0, copied)
+    assert there.waits_for_difference(0)
+    difference = here.take_difference(0)
+    assert len(difference) < len(copied) / 100
+    assert here.key_count() == 0
+    there.apply_difference(0, difference)
+    assert not there.waits_for_difference(0)
+    assert there.key_count() == 5_001
+    out = there.process(batch([0] * 3, Type.INT64, [1, 2, 9_999]))
+    schema = Schema((KEY, Field("n", Type.INT64)))
+    assert out.to_arrow(schema).column(1).to_pylist() == [4, 2, 2]
+
+
+def test_differences_are_refused_without_their_copy() -> None:
+    here, there = count_states(), count_states()
+    here.process(batch([0] * 50, Type.INT64, list(range(50))))
+    full = next(b for b in range(16) if here.bin_keys(b) > 0)
+    with pytest.raises(ValueError, match="is not tracked"):
+        here.take_difference(full)
+    before = here.copy_bin(full)
+    here.track(full)
+    first = here.copy_bin(full)
+    here.untrack(full)
+    with pytest.raises(ValueError, match="is not tracked"):
+        here.take_difference(full)
+    here.track(full)
+    second = here.copy_bin(full)
+    difference = here.take_difference(full)
+    with pytest.raises(ValueError, match="its copy is not here"):
+        there.apply_difference(full, difference)
+    for other, reason in ((before, "its copy is not here"), (first, "of another copy")):
+        there.put_bin(full, other)
+        with pytest.raises(ValueError, match=reason):
+            there.apply_difference(full, difference)
+        there.discard_bin(full)
+        assert there.bin_keys(full) == 0
+    there.put_bin(full, second)
+    with pytest.raises(ValueError, match="not the difference"):
+        there.apply_difference(full, second)
+    with pytest.raises(ValueError, match="wrong checksum"):
+        there.apply_difference(full, difference[:-1] + bytes([difference[-1] ^ 1]))
+    there.apply_difference(full, difference)
+    with pytest.raises(ValueError, match="whole bin"):
+        count_states().put_bin(full, difference)
+
+
+def test_a_tracked_bin_takes_none_in() -> None:
+    here = count_states()
+    empty = here.copy_bin(3)
+    here.track(3)
+    with pytest.raises(ValueError, match="is tracked here"):
+        here.put_bin(3, empty)
+
+
+def test_memory_is_made_ready_once_and_given_back() -> None:
+    states = count_states(bin_bits=8)
+    touched = states.prepare(range(256), 1_000_000)
+    assert touched >= 1_000_000 * 16
+    assert states.prepare(range(256), 1_000_000) == 0
+    before = states.byte_size()
+    states.prepare((), 0)
+    assert states.byte_size() == before
+    assert states.prepare(range(256), 1_000_000) == touched
+
+
+def test_the_weight_of_a_bin_is_about_its_bytes() -> None:
+    states = count_states()
+    states.process(batch([0] * 20_000, Type.INT64, list(range(20_000))))
+    for bin in range(16):
+        assert states.bin_bytes(bin) == len(states.copy_bin(bin))
+    assert sum(states.bin_keys(bin) for bin in range(16)) == 20_000

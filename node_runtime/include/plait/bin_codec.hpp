@@ -20,7 +20,7 @@ namespace plait {
 class BinWriter {
  public:
   BinWriter(const KeyedPlan& plan, BinKind kind, uint32_t bin, uint64_t base, uint64_t keys)
-      : plan_(plan) {
+      : plan_(plan), raw_(travels_raw(plan)) {
     header_.magic[3] = BinHeader::mark(kind);
     header_.bin_bits = uint16_t(plan.bin_bits);
     header_.bin = bin;
@@ -32,7 +32,7 @@ class BinWriter {
 
   void add(const uint64_t* slot) {
     ++header_.count;
-    if (travels_raw(plan_)) return put(slot, plan_.used_words * 8);
+    if (raw_) return put(slot, plan_.used_words * 8);
     put(slot, 16);
     if (plan_.wide) {
       const WideTable::Key* key = WideTable::key_of(slot);
@@ -85,6 +85,7 @@ class BinWriter {
     size_ += size;
   }
   const KeyedPlan& plan_;
+  const bool raw_;
   BinHeader header_;
   BufferRef out_;
   size_t size_ = sizeof(BinHeader), room_ = 0;

@@ -50,44 +50,64 @@ class ChangeTracker {
   }
 
   void mark(const uint64_t* hash, uint32_t n) {
-    const Map* maps = maps_.data();
     for (uint32_t i = 0; i < n; ++i) {
-      // The first shift by 1 lets there be one bin: a shift by 64 is not defined.
-      const Map m = maps[(hash[i] >> 1 >> (63 - bin_bits_)) & bin_mask_];
-      const uint64_t bit = (hash[i] << bin_bits_) >> m.shift;
-      m.words[bit >> 6] |= uint64_t(1) << (bit & 63);
+      if (i + kAhead < n) __builtin_prefetch(place(hash[i + kAhead]).word, 1);
+      const Place p = place(hash[i]);
+      *p.word |= p.bit;
     }
   }
 
-  // For each prefix of hashes of the tracked bin among which one has changed: first ask(prefix,
-  // bits) and soon after visit(prefix, bits).
-  template <class Ask, class Visit>
-  void changed(uint32_t bin, Ask ask, Visit visit) const {
-    const Tracked& t = tracked_.at(bin);
-    const unsigned bits = bin_bits_ + t.bits;
-    const uint64_t words = uint64_t(1) << (t.bits - 6);
-    for (uint64_t w = 0; w < words; ++w) {
-      const uint64_t first = (uint64_t(bin) << t.bits) | (w << 6);
-      for (uint64_t left = t.words[w]; left; left &= left - 1) {
-        ask(first | unsigned(std::countr_zero(left)), bits);
-      }
-      for (uint64_t left = t.words[w]; left; left &= left - 1) {
-        visit(first | unsigned(std::countr_zero(left)), bits);
+  // What has changed in one bin. Valid until the tracker's next call.
+  struct Changes {
+    const uint64_t* words;
+    unsigned bin_bits, bits;
+    uint64_t bin;
+
+    bool has(uint64_t hash) const {
+      const uint64_t bit = (hash << bin_bits) >> (64 - bits);
+      return words[bit >> 6] >> (bit & 63) & 1;
+    }
+    // Prefixes of hashes, apart and ascending: every hash that has() is under one of them. Where
+    // few have changed they are long ones, and ask(prefix, bits) comes some time before
+    // visit(prefix, bits).
+    template <class Ask, class Visit>
+    void each(Ask ask, Visit visit) const {
+      for (uint64_t w = 0; w < uint64_t(1) << (bits - 6); ++w) {
+        const uint64_t group = bin << (bits - 6) | w;
+        if (std::popcount(words[w]) > 3) {
+          visit(group, bin_bits + bits - 6);
+          continue;
+        }
+        for (uint64_t left = words[w]; left; left &= left - 1) {
+          ask(group << 6 | unsigned(std::countr_zero(left)), bin_bits + bits);
+        }
+        for (uint64_t left = words[w]; left; left &= left - 1) {
+          visit(group << 6 | unsigned(std::countr_zero(left)), bin_bits + bits);
+        }
       }
     }
-  }
-  bool has_changed(uint32_t bin, uint64_t hash) const {
+  };
+  Changes changes(uint32_t bin) const {
     const Tracked& t = tracked_.at(bin);
-    const uint64_t bit = (hash << bin_bits_) >> (64 - t.bits);
-    return t.words[bit >> 6] >> (bit & 63) & 1;
+    return {t.words.get(), bin_bits_, t.bits, bin};
   }
 
  private:
   static constexpr unsigned kLeastBits = 6, kMostBits = 32;  // with the bin's at most 56
+  static constexpr uint32_t kAhead = 16;                     // rows
   struct Map {
     uint64_t* words;
     unsigned shift;
   };
+  struct Place {
+    uint64_t *word, bit;
+  };
+  // The first shift by 1 lets there be one bin: a shift by 64 is not defined.
+  Place place(uint64_t h) const {
+    const Map m = maps_[(h >> 1 >> (63 - bin_bits_)) & bin_mask_];
+    const uint64_t bit = (h << bin_bits_) >> m.shift;
+    return {m.words + (bit >> 6), uint64_t(1) << (bit & 63)};
+  }
   struct Tracked {
     uint64_t number = 0;
     unsigned bits = 0;

@@ -102,19 +102,25 @@ class KeyedBins {
   void untrack(uint32_t bin) { tracker_.stop(bin); }
   bool tracked(uint32_t bin) const { return tracker_.number(bin) != 0; }
 
-  // The keys that changed since track(), and some of their neighbours; then the bin is gone.
-  Bytes take_difference(uint32_t bin) {
+  // The keys that changed since track(), and some of their neighbours. Tracking ends; the keys stay
+  // until discard_bin(), which may take longer than this when little has changed.
+  Bytes copy_difference(uint32_t bin) {
     if (!tracked(bin)) throw std::logic_error("bin " + std::to_string(bin) + " is not tracked");
     BinWriter writer(plan_, BinKind::Difference, bin, tracker_.number(bin), 64);
-    tracker_.changed(
-        bin, [&](uint64_t prefix, unsigned bits) { table().prefetch_prefix(prefix, bits); },
-        [&](uint64_t prefix, unsigned bits) {
-          table().each_of(prefix, bits, [&](uint64_t* slot) { writer.add(slot); });
-        });
-    if (null_in(bin) && tracker_.has_changed(bin, null_slot_[0])) {
-      writer.add_null(null_slot_.data());
-    }
+    const ChangeTracker::Changes changes = tracker_.changes(bin);
+    changes.each([&](uint64_t prefix, unsigned bits) { table().prefetch_prefix(prefix, bits); },
+                 [&](uint64_t prefix, unsigned bits) {
+                   table().each_of(prefix, bits, [&](uint64_t* slot) {
+                     if (changes.has(slot[0])) writer.add(slot);
+                   });
+                 });
+    if (null_in(bin) && changes.has(null_slot_[0])) writer.add_null(null_slot_.data());
     Bytes bytes = sealed(writer);
+    tracker_.stop(bin);
+    return bytes;
+  }
+  Bytes take_difference(uint32_t bin) {
+    Bytes bytes = copy_difference(bin);
     discard_bin(bin);
     return bytes;
   }
@@ -135,6 +141,11 @@ class KeyedBins {
     BinReader reader(plan_, data + sizeof h, data + size);
     BinEntry e;
     for (uint64_t i = 0; i < h.count && reader.next(e); ++i) {
+      if (travels_raw(plan_) && i + kKeysAhead < h.count) {  // else the distance is not known
+        uint64_t ahead;
+        std::memcpy(&ahead, data + sizeof h + (i + kKeysAhead) * plan_.used_words * 8, 8);
+        table().prefetch<0>(ahead);
+      }
       uint64_t* slot = slot_of(e, h.has_null && i + 1 == h.count);
       drop_texts(slot);
       if (e.rows_seen == 0) {
@@ -173,6 +184,8 @@ class KeyedBins {
   ChangeTracker tracker_;
 
  private:
+  static constexpr uint64_t kKeysAhead = 8;
+
   std::string check(BinKind kind, const uint8_t* data, size_t size, BinHeader& h) const {
     std::string reason = check_bin(plan_, kind, data, size, h);
     if (!reason.empty() || h.bin >> (plan_.bin_bits - plan_.lane_bits) == lane_) return reason;

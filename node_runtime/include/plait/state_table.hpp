@@ -115,14 +115,12 @@ class StateTable {
   template <class Visit>
   void each_of(uint64_t prefix, unsigned prefix_bits, Visit visit) {
     const Range r = range(prefix, prefix_bits);
-    for (uint64_t k = 0; k <= r.segment.mask; ++k) {
-      uint64_t* slot = at(r, k);
-      if (slot[1]) {
-        if (top_bits(slot[0], prefix_bits) == prefix) visit(slot);
-      } else if (k >= r.size) {
-        break;
-      }
-    }
+    const auto look = [&](uint64_t* slot) {
+      if (slot[1] != 0 && top_bits(slot[0], prefix_bits) == prefix) visit(slot);
+    };
+    uint64_t* slot = at(r, 0);
+    for (uint64_t k = 0; k < r.size; ++k, slot += words_) look(slot);
+    for (uint64_t k = r.size; k <= r.segment.mask && at(r, k)[1]; ++k) look(at(r, k));
   }
   template <class Visit>
   void each_of_bin(uint64_t bin, Visit visit) {
