@@ -1,8 +1,8 @@
 """All that the coordinator can ask of the world. Each may be done twice without harm.
 
-A node that exists already is not made twice; a command told again has the id it had, and is answered
-as before; a node that is gone is stopped with success. So everything that was not answered is
-simply asked again, after a time or after a restart.
+A node that exists already is not made twice; a command told again has the id it had, and is
+answered as before; a node that is gone is stopped with success. So everything that was not
+answered is simply asked again, after a time or after a restart.
 """
 
 from __future__ import annotations

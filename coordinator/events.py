@@ -31,6 +31,9 @@ class Happened:
 class Tick(Happened):
     """Time has passed."""
 
+    job: str = ""
+    """Looks at this job alone; empty: at all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Happened):
@@ -49,6 +52,8 @@ class Reported(Happened):
     job: str
     rank: Rank
     report: NodeReport
+    loads: bool = False
+    """The loads of its bins were asked for, and are in it."""
 
 
 Observation = Tick | Answered | Reported

@@ -1,8 +1,8 @@
 """The port through which the coordinator reaches the cluster.
 
-Every method returns at once and never raises for what goes wrong out there: results come back later,
-from any thread, as events through the callback given to `open`. A result that never comes is
-asked for again by the coordinator; so a gateway may drop, delay or repeat, but it must not invent.
+Every method returns at once and never raises for what goes wrong out there: results come back
+later, from any thread, as events through the callback given to `open`. A result that never comes
+is asked for again by the coordinator; so a gateway may drop, delay or repeat, but must not invent.
 """
 
 from __future__ import annotations

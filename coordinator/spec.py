@@ -56,14 +56,18 @@ class JobSpec:
 class Policy:
     """Times and bounds of the control plane."""
 
-    tick_s: float = 0.05
+    tick_s: float = 0.025
     """How often the shell looks at the clock when nothing happens."""
     report_s: float = 0.25
     """How often every node is asked how it is."""
+    calls_per_s: float = 1500.0
+    """With many nodes reports are asked for less often than that: the edge carries no more."""
     silent_s: float = 2.0
     """A node that has not reported for so long is lost."""
     resend_s: float = 0.5
     """A command without an answer is sent again after so long."""
+    measure_s: float = 2.0
+    """A rescale is planned after so long with what is known of the bins."""
     start_s: float = 60.0
     """A node must be made within this time."""
     tries: int = 3

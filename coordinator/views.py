@@ -7,9 +7,10 @@ difference of two reports. It knows how old its reports are and never asks a nod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from plait.node_messages import Rank
+if TYPE_CHECKING:
+    from plait.node_messages import Rank
 
 JobPhase = Literal[
     "placing",
@@ -25,6 +26,8 @@ JobPhase = Literal[
     "cancelled",
 ]
 OVER: frozenset[JobPhase] = frozenset(("ended", "failed", "cancelled"))
+
+MigrationPhase = Literal["preparing", "running", "paused", "aborting", "done", "failed"]
 
 NodePhase = Literal["starting", "joining", "member", "leaving", "left", "lost"]
 
@@ -68,7 +71,7 @@ class MigrationView:
     number: int
     """Counts the job's rescales, from 1: a client that waits for its own knows it by this."""
     strategy: str
-    phase: Literal["preparing", "running", "paused", "aborting", "done", "failed"]
+    phase: MigrationPhase
     reason: str = ""
     """Why it failed or was given up."""
     bins: int = 0

@@ -1,0 +1,238 @@
+"""The shell around the logic: one thread, an inbox, a clock, the journal and the gateway.
+
+Events come in from any thread; the manager's thread takes them one by one through `turn`, writes
+the facts of a batch to the journal at once, and only then sends the commands. What goes wrong with
+one event or one job is counted and told, and does not stop the others; only a journal that cannot
+be written stops everything, because nothing may be done that is not on record.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from plait.coordinator.commands import (
+    AskHosts,
+    AskReport,
+    Outgoing,
+    ReplyTo,
+    StartNode,
+    StopNode,
+    Tell,
+)
+from plait.coordinator.events import Asked, Restarted, Tick
+from plait.coordinator.run import turn
+from plait.coordinator.spec import Policy
+from plait.coordinator.state import State
+from plait.coordinator.step import step
+from plait.coordinator.viewing import view_of
+from plait.errors import InternalError, TimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plait.coordinator.events import Event, Fact
+    from plait.coordinator.gateway import Gateway
+    from plait.coordinator.journal import Journal
+    from plait.coordinator.requests import Reply, Request
+    from plait.coordinator.views import JobView
+
+BATCH = 1000
+"""Events taken before the journal is written: one flush for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerStats:
+    """What the manager itself has done."""
+
+    events: int = 0
+    facts: int = 0
+    commands: int = 0
+    failures: int = 0
+    last_failure: str = ""
+    cpu_s: float = 0.0
+    """CPU time of its thread."""
+
+
+def recovered(journal: Journal, policy: Policy) -> tuple[State, float]:
+    """The state that the journal tells, and the time of its last fact."""
+    saved, facts = journal.load()
+    state = replace(saved if saved is not None else State(), policy=policy)
+    latest = max(
+        (time for job in state.jobs.values() for time in (job.stage.since, job.submitted_at)),
+        default=0.0,
+    )
+    for fact in facts:
+        state, _ = step(state, fact)
+        latest = max(latest, fact.at)
+    return state, latest
+
+
+class JobManager:
+    """The coordinator of a cluster. Begins to work when made; `close` ends it and leaves the jobs
+    as they are."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        gateway: Gateway,
+        clock: Callable[[], float] = time.monotonic,
+        policy: Policy | None = None,
+    ) -> None:
+        self.journal = journal
+        self.gateway = gateway
+        self.policy = policy or Policy()
+        self.state, latest = recovered(journal, self.policy)
+        # Times go on from where they were, whatever the clock of this process says.
+        ahead = latest - clock()
+        self.clock: Callable[[], float] = (lambda: clock() + ahead) if ahead > 0 else clock
+        self.stats = ManagerStats()
+        self.inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self.replies: dict[str, Reply] = {}
+        self.asking: dict[str, int] = {}
+        self.changed = threading.Condition()
+        self.broken = ""
+        gateway.open(self.deliver, self.clock)
+        self.deliver(Restarted(at=self.clock(), cause="the coordinator started"))
+        self.thread = threading.Thread(target=self.work, name="plait-manager", daemon=True)
+        self.thread.start()
+
+    def deliver(self, event: Event) -> None:
+        """Something happened. From any thread; never waits."""
+        self.inbox.put(event)
+
+    def request(
+        self, request: Request, timeout: float | None = 30.0, request_id: str | None = None
+    ) -> Reply:
+        """Ask for something and wait for the reply. With the same id it is asked once, however
+        often this is called."""
+        key = request_id or uuid.uuid4().hex
+        with self.changed:
+            self.asking[key] = self.asking.get(key, 0) + 1
+        try:
+            self.deliver(Asked(at=self.clock(), cause="client", request_id=key, request=request))
+            with self.changed:
+                self.changed.wait_for(lambda: key in self.replies or self.broken, timeout)
+                if key in self.replies:
+                    return self.replies[key]
+            if self.broken:
+                raise InternalError(f"the coordinator has stopped: {self.broken}")
+            raise TimedOut(
+                f"no reply to {type(request).__name__} within {timeout} s; ask again with the same "
+                "request id"
+            )
+        finally:
+            with self.changed:
+                self.asking[key] -= 1
+                if not self.asking[key]:
+                    del self.asking[key]
+                    self.replies.pop(key, None)
+
+    def view(self, job: str) -> JobView | None:
+        """A job as it is now; None if there is none of this name."""
+        found = self.state.jobs.get(job)
+        return view_of(found, self.clock()) if found is not None else None
+
+    def views(self) -> tuple[JobView, ...]:
+        now = self.clock()
+        return tuple(view_of(job, now) for job in self.state.jobs.values())
+
+    def close(self) -> None:
+        """End the manager. Jobs and nodes go on; a manager with the same journal takes over."""
+        self.inbox.put(None)
+        self.thread.join()
+        self.gateway.close()
+        self.journal.close()
+
+    def work(self) -> None:
+        """The manager's thread."""
+        due = self.clock()
+        try:
+            while True:
+                batch, closing = self.take(max(due - self.clock(), 0.0))
+                now = self.clock()
+                if now >= due:
+                    batch += [Tick(at=now, cause="clock", job=name) for name in self.state.jobs]
+                    due = now + self.policy.tick_s
+                self.handle(batch)
+                if closing:
+                    return
+        except Exception as error:
+            self.stop_working(error)
+
+    def stop_working(self, error: Exception) -> None:
+        with self.changed:
+            self.broken = f"{type(error).__name__}: {error}"
+            self.changed.notify_all()
+
+    def take(self, wait_s: float) -> tuple[list[Event], bool]:
+        """What is in the inbox; waits for the first, at most until the next tick."""
+        batch: list[Event] = []
+        try:
+            event = self.inbox.get(timeout=wait_s) if wait_s else self.inbox.get_nowait()
+            while event is not None:
+                batch.append(event)
+                if len(batch) == BATCH:
+                    break
+                event = self.inbox.get_nowait()
+            return batch, event is None
+        except queue.Empty:
+            return batch, False
+
+    def handle(self, batch: list[Event]) -> None:
+        """A batch of events: decide, write down, act."""
+        facts: list[Fact] = []
+        out: list[Outgoing] = []
+        state = self.state
+        failures, last_failure = self.stats.failures, self.stats.last_failure
+        for event in batch:
+            try:
+                state, found, commands = turn(state, event)
+            except Exception:
+                failures, last_failure = failures + 1, f"{event}\n{traceback.format_exc()}"
+                continue
+            facts += found
+            out += commands
+        if facts:
+            self.journal.append(facts)
+            if self.journal.wants_snapshot():
+                self.journal.snapshot(state)
+        self.state = state
+        for command in out:
+            try:
+                self.send(command)
+            except Exception:
+                failures, last_failure = failures + 1, f"{command}\n{traceback.format_exc()}"
+        self.stats = ManagerStats(
+            events=self.stats.events + len(batch),
+            facts=self.stats.facts + len(facts),
+            commands=self.stats.commands + len(out),
+            failures=failures,
+            last_failure=last_failure,
+            cpu_s=time.thread_time(),
+        )
+
+    def send(self, command: Outgoing) -> None:
+        match command:
+            case StartNode():
+                self.gateway.start_node(command)
+            case Tell():
+                self.gateway.tell(command)
+            case AskReport():
+                self.gateway.ask_report(command)
+            case StopNode():
+                self.gateway.stop_node(command)
+            case AskHosts():
+                self.gateway.ask_hosts(command)
+            case ReplyTo(request_id=key, reply=reply):
+                with self.changed:
+                    if key in self.asking:
+                        self.replies[key] = reply
+                        self.changed.notify_all()
+            case _:
+                assert_never(command)

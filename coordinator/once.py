@@ -1,0 +1,45 @@
+"""The node's side of commands that may be told twice, late, or out of order.
+
+A command that was carried out is answered as the first time; one that is older than the last and
+was never carried out is refused, because the coordinator has gone on without it. Every edge that
+hosts a node puts this between the wire and the node.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from plait.node_messages import Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEPT = 64
+
+
+class Once:
+    """Carries out each command once. May be called from any thread; commands go one by one."""
+
+    def __init__(self, apply: Callable[[Command], Answer]) -> None:
+        self.apply = apply
+        self.answers: dict[int, Answer] = {}
+        self.last = 0
+        self.lock = threading.Lock()
+
+    def tell(self, command_id: int, command: Command) -> Answer:
+        with self.lock:
+            known = self.answers.get(command_id)
+            if known is not None:
+                return known
+            if command_id <= self.last:
+                return Refused(reason=f"command {command_id} is older than {self.last}")
+            self.last = command_id
+            try:
+                answer = self.apply(command)
+            except Exception as error:
+                answer = Refused(reason=f"{type(error).__name__}: {error}")
+            self.answers[command_id] = answer
+            while len(self.answers) > KEPT:
+                del self.answers[next(iter(self.answers))]
+            return answer

@@ -1,0 +1,347 @@
+"""The coordinator's port to a Ray cluster: every node of a job is a detached actor with a name.
+
+Nothing here blocks the coordinator. Calls of actors whose handle is known are only sent; all that
+may wait for Ray (making an actor, finding one by its name, looking at hosts) is done by a few
+threads. Answers come back as events, from Ray's own thread. A call that neither returns nor fails,
+as to a host that is cut off, is forgotten after a time; the coordinator asks again or gives the
+node up. The rule: an event says only what is known. A node counts as lost here only when Ray says
+that its actor is dead, which is final because actors of nodes are never restarted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from plait.coordinator.events import (
+    Answered,
+    HostsSeen,
+    NodeLost,
+    NodeMade,
+    NodeNotMade,
+    Reported,
+)
+from plait.coordinator.ray_hosts import RayHosts
+from plait.node_messages import Refused
+from plait.node_runtime.ray_node import RayNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from plait.coordinator.commands import AskHosts, AskReport, StartNode, StopNode, Tell
+    from plait.coordinator.events import Event
+    from plait.node_messages import Rank
+
+THREADS = 8
+ASK_AGAIN_S = 1.0
+"""A report that is outstanding for so long is asked for again."""
+OUTCOME_S = 10.0
+"""How long a node that is to end may take to hand over its outcome."""
+NODE: Any = ray.remote(concurrency_groups={"tell": 1, "ask": 2, "fetch": 2})(RayNode)  # type: ignore[call-overload]
+
+Key = tuple[str, int]
+
+
+def actor_name(job: str, rank: Rank) -> str:
+    return f"plait:{job}:{rank}"
+
+
+class RayGateway:
+    """Effects on a Ray cluster."""
+
+    def __init__(self, namespace: str, outcomes: Path) -> None:
+        self.namespace = namespace
+        self.outcomes = outcomes
+        """A folder for the outcomes of nodes that were ended while their job went on."""
+        self.hosts = RayHosts()
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="plait-gateway")
+        self.lock = threading.Lock()
+        self.actors: dict[Key, Any] = {}
+        self.places: dict[Key, str] = {}
+        """The host of each node that this gateway has heard of."""
+        self.asking: dict[Key, float] = {}
+        """When a report that is outstanding was asked for: one at a time is enough."""
+        self.unwanted: set[str] = set()
+        """Jobs that were forgotten: nobody will ask for their outcomes."""
+        self.closed = False
+
+    def open(self, deliver: Callable[[Event], None], clock: Callable[[], float]) -> None:
+        self.deliver_event = deliver
+        self.clock = clock
+
+    def deliver(self, event: Event) -> None:
+        if not self.closed:
+            self.deliver_event(event)
+
+    def close(self) -> None:
+        self.closed = True
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def start_node(self, command: StartNode) -> None:
+        self.pool.submit(self.make, command)
+
+    def make(self, command: StartNode) -> None:
+        key = (command.job, command.rank)
+        try:
+            host = self.hosts.find(command.host)
+            if host is None:
+                self.not_made(command, f"the host {command.host} is not there")
+                return
+            near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
+            actor = NODE.options(
+                name=actor_name(*key),
+                namespace=self.namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=near,
+            ).remote(command.rank, command.spec.payload, command.spec.token)
+            with self.lock:
+                self.actors[key] = actor
+                self.places[key] = host.name
+                self.unwanted.discard(command.job)
+            self.when_done(actor.made.remote(), lambda done: self.made(command, done))
+        except Exception as error:
+            self.not_made(command, first_line(error))
+
+    def made(self, command: StartNode, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            self.not_made(command, why_not_made(error))
+            return
+        peer, pid = done.result()
+        self.deliver(
+            NodeMade(
+                at=self.clock(),
+                cause=command.cause,
+                job=command.job,
+                rank=command.rank,
+                host=command.host,
+                peer=peer,
+                pid=pid,
+            )
+        )
+
+    def not_made(self, command: StartNode, reason: str) -> None:
+        with self.lock:
+            actor = self.actors.pop((command.job, command.rank), None)
+        if actor is not None:
+            with suppress(RayError):
+                ray.kill(actor)
+        self.deliver(
+            NodeNotMade(
+                at=self.clock(),
+                cause=command.cause,
+                job=command.job,
+                rank=command.rank,
+                reason=reason,
+            )
+        )
+
+    def tell(self, command: Tell) -> None:
+        self.call(
+            (command.job, command.rank),
+            command.cause,
+            lambda actor: actor.apply.remote(command.command_id, command.command),
+            lambda done: self.answered(command, done),
+        )
+
+    def answered(self, command: Tell, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is None:
+            answer = done.result()
+        elif isinstance(error, RayTaskError):
+            answer = Refused(reason=first_line(error.cause or error))
+        else:
+            self.failed((command.job, command.rank), command.cause, error)
+            return
+        self.deliver(
+            Answered(
+                at=self.clock(),
+                cause=command.cause,
+                job=command.job,
+                rank=command.rank,
+                command_id=command.command_id,
+                answer=answer,
+            )
+        )
+
+    def ask_report(self, command: AskReport) -> None:
+        key = (command.job, command.rank)
+        now = time.monotonic()
+        with self.lock:
+            if now - self.asking.get(key, -ASK_AGAIN_S) < ASK_AGAIN_S and not command.loads:
+                return
+            self.asking[key] = now
+        self.call(
+            key,
+            command.cause,
+            lambda actor: actor.report.remote(command.loads),
+            lambda done: self.reported(command, done),
+        )
+
+    def reported(self, command: AskReport, done: Future[Any]) -> None:
+        key = (command.job, command.rank)
+        with self.lock:
+            self.asking.pop(key, None)
+        error = done.exception()
+        if isinstance(error, RayTaskError):
+            self.lost(key, command.cause, f"it cannot report: {first_line(error.cause or error)}")
+        elif error is not None:
+            self.failed(key, command.cause, error)
+        else:
+            report = done.result()
+            self.hosts.note(self.places.get(key, ""), report.cpu_ratio)
+            self.deliver(
+                Reported(
+                    at=self.clock(),
+                    cause=command.cause,
+                    job=command.job,
+                    rank=command.rank,
+                    report=report,
+                )
+            )
+
+    def stop_node(self, command: StopNode) -> None:
+        self.pool.submit(self.stop, (command.job, command.rank))
+
+    def stop(self, key: Key) -> None:
+        """Keeps the node's outcome, if it gives one, and ends its process."""
+        try:
+            actor = self.actor_of(key)
+        except ValueError:
+            return
+        if key[0] not in self.unwanted and not self.outcome_path(key).exists():
+            with suppress(RayError):
+                self.keep(key, ray.get(actor.outcome.remote(), timeout=OUTCOME_S))
+        with suppress(RayError):
+            ray.get(actor.close.remote(), timeout=OUTCOME_S)
+        with suppress(RayError):
+            ray.kill(actor)
+        with self.lock:
+            self.actors.pop(key, None)
+            self.asking.pop(key, None)
+
+    def keep(self, key: Key, outcome: bytes) -> None:
+        path = self.outcome_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_bytes(outcome)
+        part.replace(path)
+
+    def outcome_path(self, key: Key) -> Path:
+        return self.outcomes / key[0].encode().hex() / f"{key[1]}.outcome"
+
+    def kept_outcome(self, job: str, rank: Rank) -> bytes | None:
+        """The outcome of a node that was ended, if it gave one."""
+        path = self.outcome_path((job, rank))
+        return path.read_bytes() if path.exists() else None
+
+    def forget(self, job: str) -> None:
+        """Outcomes of this job are not wanted: those kept are removed, no more are kept."""
+        with self.lock:
+            self.unwanted.add(job)
+        folder = self.outcome_path((job, 0)).parent
+        for path in folder.glob("*") if folder.exists() else ():
+            path.unlink(missing_ok=True)
+
+    def ask_hosts(self, command: AskHosts) -> None:
+        self.pool.submit(self.look, command)
+
+    def look(self, command: AskHosts) -> None:
+        with suppress(RayError):  # asked again
+            hosts = self.hosts.views()
+            self.deliver(HostsSeen(at=self.clock(), cause=command.cause, hosts=hosts))
+
+    def call(
+        self,
+        key: Key,
+        cause: str,
+        send: Callable[[Any], Any],
+        done: Callable[[Future[Any]], None],
+    ) -> None:
+        """Sends a call to a node's actor; found by its name first if it is not known."""
+        actor = self.actors.get(key)
+        if actor is None:
+            self.pool.submit(self.find_and_call, key, cause, send, done)
+        else:
+            self.when_done(send(actor), done)
+
+    def find_and_call(
+        self,
+        key: Key,
+        cause: str,
+        send: Callable[[Any], Any],
+        done: Callable[[Future[Any]], None],
+    ) -> None:
+        try:
+            actor = self.actor_of(key)
+        except ValueError:
+            with self.lock:
+                self.asking.pop(key, None)
+            self.lost(key, cause, "its process is gone")
+        except RayError:
+            return  # asked again
+        else:
+            self.when_done(send(actor), done)
+
+    def actor_of(self, key: Key) -> Any:
+        """The actor of a node; ValueError if there is none."""
+        actor = self.actors.get(key)
+        if actor is None:
+            actor = ray.get_actor(actor_name(*key), namespace=self.namespace)
+            with self.lock:
+                self.actors[key] = actor
+        return actor
+
+    def when_done(self, reference: Any, done: Callable[[Future[Any]], None]) -> None:
+        """Calls back when the result is there."""
+        future: Future[Any] = reference.future()
+        future.add_done_callback(done)
+
+    def failed(self, key: Key, cause: str, error: BaseException) -> None:
+        """A call that could not be answered: the end of the node only if Ray knows it is dead."""
+        if isinstance(error, ActorDiedError):
+            self.lost(key, cause, why_dead(error))
+
+    def lost(self, key: Key, cause: str, reason: str) -> None:
+        with self.lock:
+            self.actors.pop(key, None)
+            self.asking.pop(key, None)
+        self.deliver(NodeLost(at=self.clock(), cause=cause, job=key[0], rank=key[1], reason=reason))
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def why_dead(error: ActorDiedError) -> str:
+    """Ray's many lines, in a few words."""
+    text = str(error)
+    if "node" in text and ("was terminated" in text or "has been marked dead" in text):
+        return "its host is gone"
+    if "ray.kill" in text:
+        return "it was ended"
+    return "its process has ended"
+
+
+def why_not_made(error: BaseException) -> str:
+    """What an actor's constructor raised, or why it has no process."""
+    if isinstance(error, ActorUnschedulableError):
+        return "its host is gone"
+    if isinstance(error, ActorDiedError):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raised = "creation task" in str(error)
+        return lines[-1] if raised and lines else why_dead(error)
+    return first_line(error)

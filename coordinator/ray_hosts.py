@@ -1,0 +1,139 @@
+"""The hosts of a Ray cluster and how busy each is.
+
+A host is a Ray node; it is called by its address, and where several are on one machine by the
+address and a number. Its CPU use is that of all processes of the machine: read here for the
+coordinator's own machine, taken from the reports of plait's nodes where there are any, and asked
+for by a tiny task elsewhere. What was measured counts for some seconds; a host that does not answer
+in time is given as not measured.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from plait.coordinator.placement import HostView
+
+FRESH_S = 5.0
+PROBE_S = 1.0
+"""How long a placement waits for measurements."""
+SAMPLE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A Ray node as a place for nodes of jobs."""
+
+    name: str
+    node_id: str
+    address: str
+    cores: float
+
+
+def cpu_ratio() -> float:
+    """CPU use of this machine over a moment, by all processes, 0..1."""
+    return float(psutil.cpu_percent(interval=SAMPLE_S)) / 100.0
+
+
+PROBE = ray.remote(num_cpus=0, max_retries=0)(cpu_ratio)
+
+
+class RayHosts:
+    """Knows the hosts. May be called from any thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.names: dict[str, str] = {}
+        """By Ray's id of the node; a name is given once and never to another."""
+        self.measured: dict[str, tuple[float, float]] = {}
+        """By address: the ratio and when it was taken."""
+        self.known: dict[str, Host] = {}
+        self.here = ray.util.get_node_ip_address()
+        psutil.cpu_percent(interval=None)  # the first call only starts the measurement
+
+    def find(self, name: str) -> Host | None:
+        """The host of this name, looked up anew if it is not known yet."""
+        with self.lock:
+            found = self.known.get(name)
+        if found is None:
+            found = {host.name: host for host in self.alive()}.get(name)
+        return found
+
+    def alive(self) -> list[Host]:
+        """All hosts that are up, in the order of their names."""
+        nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeID"]))
+        with self.lock:
+            hosts = [self.named(node) for node in nodes]
+            self.known = {host.name: host for host in hosts}
+        return sorted(hosts, key=lambda host: host.name)
+
+    def named(self, node: Any) -> Host:
+        node_id, address = str(node["NodeID"]), str(node["NodeManagerAddress"])
+        if node_id not in self.names:
+            taken = set(self.names.values())
+            free = (f"{address}#{n}" if n > 1 else address for n in range(1, len(taken) + 2))
+            self.names[node_id] = next(name for name in free if name not in taken)
+        cores = float(node.get("Resources", {}).get("CPU", 0.0))
+        return Host(
+            name=self.names[node_id],
+            node_id=node_id,
+            address=address,
+            cores=cores or float(psutil.cpu_count() or 1),
+        )
+
+    def note(self, host: str, ratio: float) -> None:
+        """What a node on this host said of its machine."""
+        with self.lock:
+            known = self.known.get(host)
+            if known is not None:
+                self.measured[known.address] = (ratio, time.monotonic())
+
+    def views(self) -> tuple[HostView, ...]:
+        """All hosts with their use. Blocks for at most about PROBE_S."""
+        hosts = self.alive()
+        self.measure({host.address: host for host in hosts})
+        now = time.monotonic()
+        with self.lock:
+            fresh = {
+                at: ratio for at, (ratio, when) in self.measured.items() if now - when < FRESH_S
+            }
+        return tuple(
+            HostView(
+                host=host.name,
+                cores=host.cores,
+                cpu_ratio=fresh.get(host.address),
+                address=host.address,
+            )
+            for host in hosts
+        )
+
+    def measure(self, machines: dict[str, Host]) -> None:
+        now = time.monotonic()
+        with self.lock:
+            stale = [
+                host
+                for address, host in machines.items()
+                if now - self.measured.get(address, (0.0, -FRESH_S))[1] >= FRESH_S
+            ]
+        asked = {}
+        for host in stale:
+            if host.address != self.here:
+                near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
+                asked[PROBE.options(scheduling_strategy=near).remote()] = host.address
+        found = {host.address: cpu_ratio() for host in stale if host.address == self.here}
+        ready, _ = (
+            ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_S) if asked else ((), ())
+        )
+        for reference in ready:
+            try:
+                found[asked[reference]] = ray.get(reference)
+            except ray.exceptions.RayError:
+                continue  # the host is on its way out: it stays unmeasured
+        with self.lock:
+            self.measured.update({at: (ratio, time.monotonic()) for at, ratio in found.items()})

@@ -1,0 +1,92 @@
+"""Rounds: how all members come to the same epoch for a change.
+
+Promise to all members; the greatest fence is the epoch; Commit to all. Until the fact that all have
+promised is journalled, the round can be lifted; from then on it goes through, whatever
+happens: the layouts belong to the job at that moment, before the first node has heard of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from plait.coordinator.stages import Result, enter
+from plait.coordinator.state import Aim, JobState, Telling, with_change, with_nodes
+from plait.errors import InternalError
+from plait.migration.machine import chunk_committed, chunk_layouts
+from plait.node_messages import Begin, Command, Commit, Layout, Lift, Promise
+
+if TYPE_CHECKING:
+    from plait.coordinator.spec import Policy
+
+
+def promise(job: JobState, aim: Aim, policy: Policy, at: float, cause: str) -> Result:
+    """A round begins. Its number is that of its first stage."""
+    command = Promise(round=job.next_stage, margin_s=policy.margin_s)
+    told = tuple((rank, command) for rank in job.members)
+    return enter(job, Telling(aim=aim, act="promise", commands=told), at, cause)
+
+
+def lift(job: JobState, at: float, cause: str) -> Result:
+    """The present round will not happen."""
+    awaits = job.stage.awaits
+    if not isinstance(awaits, Telling) or awaits.act != "promise":
+        raise InternalError(f"{job.name}: no round can be lifted in stage {job.stage}")
+    command = Lift(round=job.stage.id)
+    told = tuple((rank, command) for rank, _ in awaits.commands)
+    return enter(job, replace(awaits, act="lift", commands=told), at, cause)
+
+
+def commit(job: JobState, aim: Aim, fence: int, at: float, cause: str) -> Result:
+    """All have promised: the change holds from the agreed epoch on."""
+    number, members = job.stage.id, job.members
+    # A fence is never behind the layout in force; later than all fences is as safe.
+    epoch = max(fence, job.layout.epoch + 1)
+    if aim == "stop":
+        last: Command = Commit(round=number, stop_at=epoch)
+        told = tuple((rank, last) for rank in members)
+        job = replace(job, phase="stopping", refusals=0)
+        return enter(job, Telling(aim=aim, act="commit", commands=told), at, cause)
+    job, layouts = agreed(job, aim, epoch)
+    command = Commit(round=number, layouts=layouts)
+    told = tuple((rank, command) for rank in members)
+    if aim == "join":
+        begin = Begin(layout=layouts[-1])
+        told += tuple((rank, begin) for rank in joining(job))
+        job = with_nodes(job, (replace(job.nodes[rank], phase="member") for rank in joining(job)))
+    job = replace(job, layouts=(*job.layouts, *layouts), refusals=0)
+    return enter(job, Telling(aim=aim, act="commit", commands=told), at, cause)
+
+
+def agreed(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[Layout, ...]]:
+    """The layouts of a round, now that its epoch is known."""
+    change, base = job.changing, job.layout
+    if change is None or change.migration is None:
+        raise InternalError(f"{job.name}: a round for {aim} without a rescale")
+    plain = replace(base, epoch=epoch, copies=(), epoch_records=0)
+    match aim:
+        case "join":
+            members = tuple(sorted((*base.members, *joining(job))))
+            return job, (replace(plain, members=members),)
+        case "leave":
+            members = tuple(rank for rank in base.members if rank not in change.leaving)
+            return job, (replace(plain, members=members),)
+        case "chunk":
+            migration = change.migration
+            if migration.chunk is None:
+                raise InternalError(f"{job.name}: a round for a chunk without a chunk")
+            layouts = chunk_layouts(migration, migration.chunk, base, epoch)
+            migration = chunk_committed(migration, layouts[-1].epoch)
+            return with_change(job, replace(change, migration=migration)), layouts
+        case "start" | "stop" | "drop" | "over":
+            raise InternalError(f"{job.name}: a round for {aim} has no layouts")
+        case _:
+            assert_never(aim)
+
+
+def joining(job: JobState) -> tuple[int, ...]:
+    """Nodes of the running rescale that are no members yet."""
+    change = job.changing
+    if change is None:
+        return ()
+    return tuple(r for r in change.joining if job.nodes[r].phase in ("starting", "joining"))

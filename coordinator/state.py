@@ -1,0 +1,272 @@
+"""The state of the control plane, as frozen data.
+
+A job is always in one *stage*: what it waits for now. Entering a stage gives the commands of that
+stage; when all it waits for has come, the next one is entered. The stage, the nodes and the layouts
+are *durable*: they follow from the journalled facts alone. What was heard since (answers, reports,
+times) is in `JobWatch`, is never journalled, and may be forgotten at any time: commands are then
+told again, and answered as the first time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from plait.coordinator.spec import Policy
+from plait.coordinator.views import OVER, JobPhase, NodePhase
+from plait.node_messages import EVERYONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plait.coordinator.requests import Reply, Strategy
+    from plait.coordinator.spec import JobSpec
+    from plait.migration.machine import Migration
+    from plait.node_messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
+
+Aim = Literal["start", "join", "chunk", "leave", "stop", "drop", "over"]
+"""What a stage is a part of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """Waits for a look at the hosts, to place these ranks."""
+
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    """Waits for these nodes to be made."""
+
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Waits for an answer to each of these commands."""
+
+    aim: Aim
+    act: Literal["prepare", "begin", "promise", "commit", "lift", "drop", "end"]
+    commands: tuple[tuple[Rank, Command], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Waits for the loads of the bins of these nodes, to plan a rescale."""
+
+    ranks: tuple[Rank, ...]
+    draft: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passing:
+    """Waits until these nodes have passed an epoch; the leaving ones until they have left."""
+
+    aim: Aim
+    epoch: int
+    ranks: tuple[Rank, ...]
+    leaving: tuple[Rank, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pacing:
+    """A migration is between two chunks: waits for the next one to be due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """Waits for nothing."""
+
+
+Awaited = Placing | Starting | Telling | Measuring | Passing | Pacing | Quiet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What a job waits for now."""
+
+    id: int
+    """Ascending, never used twice in a job; also the id of the stage's commands."""
+    awaits: Awaited
+    since: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node of a job."""
+
+    rank: Rank
+    host: str
+    phase: NodePhase
+    capacity: float = 1.0
+    peer: Peer | None = None
+    pid: int = 0
+    reason: str = ""
+    """Of a lost one: why it counts as lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A rescale: nodes that join, bins that move, nodes that leave."""
+
+    number: int
+    request_id: str
+    strategy: Strategy
+    gap_epochs: int
+    throttle_bytes_per_s: float | None
+    balance: bool
+    dry_run: bool
+    joining: tuple[Rank, ...]
+    leaving: tuple[Rank, ...]
+    migration: Migration | None = None
+    """None until the loads are known."""
+    phase: Literal["preparing", "running", "done", "failed"] = "preparing"
+    """`preparing`: nodes are made and joined; `running`: bins move, then nodes leave."""
+    reason: str = ""
+    began_at: float = 0.0
+    ended_at: float | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.phase not in ("done", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A node's last report and the one before."""
+
+    report: NodeReport
+    at: float
+    before: NodeReport
+    before_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWatch:
+    """What was heard of a job's nodes. Not journalled."""
+
+    missing: frozenset[Rank] = frozenset()
+    """Whom the present stage still waits for."""
+    fence: int = 0
+    """Of a promise: the greatest fence so far."""
+    loads: tuple[BinLoad, ...] = ()
+    """While measuring: what has come so far."""
+    told_at: float = 0.0
+    """When the commands of the present stage were last sent."""
+    asked_at: float = float("-inf")
+    """When reports were last asked for."""
+    heard: Mapping[Rank, float] = field(default_factory=dict)
+    """When each node was last heard of, or made, or when we began to listen."""
+    seen: Mapping[Rank, Seen] = field(default_factory=dict)
+    ended: frozenset[Rank] = frozenset()
+    """Nodes that reported their end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """A job."""
+
+    spec: JobSpec
+    phase: JobPhase
+    stage: Stage
+    next_stage: int
+    next_rank: Rank
+    nodes: Mapping[Rank, NodeState] = field(default_factory=dict)
+    layouts: tuple[Layout, ...] = ()
+    """The layout all nodes have passed, then the ones agreed on that some have not."""
+    home: Rank = 0
+    change: Change | None = None
+    """The latest rescale, open or over."""
+    dropping: tuple[Rank, ...] = ()
+    """Lost nodes of which the others are still to be told."""
+    interrupted: Awaited | None = None
+    """What was waited for when a Drop came between."""
+    refusals: int = 0
+    """Rounds in a row that were refused."""
+    stop_asked: bool = False
+    tries: int = 0
+    """How often nodes were placed anew before the job began."""
+    end_as: Literal["", "ended", "failed", "cancelled"] = ""
+    """When it ends: how."""
+    error: str = ""
+    submitted_at: float = 0.0
+    began_at: float | None = None
+    ended_at: float | None = None
+    kept: bool = True
+    """Its nodes are kept for the outcome."""
+    watch: JobWatch = field(default_factory=JobWatch)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def over(self) -> bool:
+        return self.phase in OVER
+
+    @property
+    def layout(self) -> Layout:
+        """The newest layout agreed on."""
+        return self.layouts[-1]
+
+    @property
+    def members(self) -> tuple[Rank, ...]:
+        return self.layouts[-1].members if self.layouts else ()
+
+    @property
+    def live(self) -> tuple[Rank, ...]:
+        """Nodes that are made and take part, or will."""
+        return tuple(
+            rank
+            for rank, node in self.nodes.items()
+            if node.peer is not None and node.phase not in ("left", "lost")
+        )
+
+    @property
+    def changing(self) -> Change | None:
+        return self.change if self.change is not None and self.change.open else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The whole control plane."""
+
+    policy: Policy = field(default_factory=Policy)
+    jobs: Mapping[str, JobState] = field(default_factory=dict)
+    replies: Mapping[str, Reply] = field(default_factory=dict)
+    """The last replies by request, oldest first, for clients that ask again."""
+    used: Mapping[str, tuple[Rank, int]] = field(default_factory=dict)
+    """Of forgotten jobs: the next rank and stage, so that none is used twice under a name."""
+
+
+def with_job(state: State, job: JobState) -> State:
+    return replace(state, jobs={**state.jobs, job.name: job})
+
+
+def with_nodes(job: JobState, nodes: Iterable[NodeState]) -> JobState:
+    return replace(job, nodes={**job.nodes, **{node.rank: node for node in nodes}})
+
+
+def with_change(job: JobState, change: Change) -> JobState:
+    return replace(job, change=change)
+
+
+def reads(job: JobState, rank: Rank) -> bool:
+    """Whether some layout in force has this node read a source."""
+    return any(
+        rank in layout.readers or (EVERYONE in layout.readers and rank in layout.members)
+        for layout in job.layouts
+    )
+
+
+def owned(job: JobState, rank: Rank) -> int:
+    """How many bins the node owns or is about to own, in the layouts in force."""
+    return max((layout.owners.count(rank) for layout in job.layouts), default=0)
+
+
+def needed(job: JobState, rank: Rank) -> bool:
+    """Whether the job cannot go on without this node."""
+    home = rank == job.home and job.spec.order == "total"
+    return home or reads(job, rank) or owned(job, rank) > 0

@@ -1,0 +1,95 @@
+"""From the state to what a user sees of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from plait.coordinator.views import JobView, MigrationPhase, MigrationView, NodeView
+
+if TYPE_CHECKING:
+    from plait.coordinator.state import Change, JobState, NodeState
+
+
+def view_of(job: JobState, now: float) -> JobView:
+    """A job as it is known at this moment."""
+    bins = Counter(job.layout.owners) if job.layouts else Counter()
+    return JobView(
+        name=job.name,
+        phase=job.phase,
+        nodes=tuple(node_view(job, node, bins[rank], now) for rank, node in job.nodes.items()),
+        home=job.home,
+        order=job.spec.order,
+        bins=job.spec.bins,
+        layout_epoch=job.layout.epoch if job.layouts else 0,
+        migration=migration_view(job.change) if job.change is not None else None,
+        error=job.error,
+        submitted_at=job.submitted_at,
+        began_at=job.began_at,
+        ended_at=job.ended_at,
+        now=now,
+    )
+
+
+def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView:
+    seen = job.watch.seen.get(node.rank)
+    if seen is None:
+        return NodeView(
+            rank=node.rank,
+            host=node.host,
+            pid=node.pid,
+            phase=node.phase,
+            bins=bins,
+            error=node.reason,
+        )
+    report, before, time_s = seen.report, seen.before, seen.at - seen.before_at
+    return NodeView(
+        rank=node.rank,
+        host=node.host,
+        pid=node.pid,
+        phase=node.phase,
+        reported=report.phase,
+        age_s=max(now - seen.at, 0.0),
+        bins=bins,
+        epoch=report.epoch,
+        delivered_epoch=report.delivered_epoch,
+        read=report.read,
+        delivered=report.delivered,
+        read_per_s=(report.read - before.read) / time_s if time_s > 0 else 0.0,
+        delivered_per_s=(report.delivered - before.delivered) / time_s if time_s > 0 else 0.0,
+        state_bytes=report.state_bytes,
+        moved_bins=report.moved_bins,
+        moved_bytes=report.moved_bytes,
+        cpu_ratio=report.cpu_ratio,
+        process_cpu_s=report.process_cpu_s,
+        rss_bytes=report.rss_bytes,
+        p50_ms=report.p50_ms,
+        p99_ms=report.p99_ms,
+        max_ms=report.max_ms,
+        links_down=report.links_down,
+        error=report.error or node.reason,
+    )
+
+
+def migration_view(change: Change) -> MigrationView:
+    migration = change.migration
+    if migration is None:
+        return MigrationView(number=change.number, strategy=change.strategy, phase="preparing")
+    phase: MigrationPhase = change.phase
+    if phase == "running" and migration.phase in ("paused", "aborting"):
+        phase = migration.phase
+    return MigrationView(
+        number=change.number,
+        strategy=change.strategy,
+        phase=phase,
+        reason=change.reason or migration.reason,
+        bins=migration.plan.bins,
+        bins_moved=migration.moved_bins,
+        size_bytes=migration.plan.size_bytes,
+        moved_bytes=migration.moved_bytes,
+        steps=len(migration.plan.steps),
+        steps_done=migration.next_step,
+        began_at=change.began_at,
+        ended_at=change.ended_at,
+        throttle_bytes_per_s=migration.throttle_bytes_per_s,
+    )

@@ -1,0 +1,262 @@
+"""What observations amount to: who has answered, who is silent, what is due.
+
+Nothing here is journalled. When answers or reports complete a stage, or show that a node is lost or
+the job over, that becomes a fact. Losing all that is known here costs time, not truth: reports come
+again, and commands are told again and answered as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from plait.coordinator.commands import AskReport, Outgoing, StopNode
+from plait.coordinator.events import (
+    Answered,
+    ChunkDue,
+    Expired,
+    Fact,
+    JobOver,
+    LoadsKnown,
+    NodeFailed,
+    NodeLost,
+    NodeNotMade,
+    Observation,
+    Reported,
+    StageDone,
+    StageRefused,
+    Tick,
+)
+from plait.coordinator.stages import commands
+from plait.coordinator.state import (
+    JobState,
+    Measuring,
+    Pacing,
+    Passing,
+    Placing,
+    Quiet,
+    Seen,
+    Starting,
+    State,
+    Telling,
+    with_job,
+)
+from plait.node_messages import NodeReport, Refused
+
+if TYPE_CHECKING:
+    from plait.coordinator.spec import Policy
+
+RATE_S = 0.5
+"""Rates are taken over at least this long."""
+START_AGAIN = 10
+"""Making a node takes longer than an answer: it is asked for again after so many resend times."""
+
+Noticed = tuple[State, list[Fact], list[Outgoing]]
+
+
+def observe(state: State, event: Observation) -> Noticed:
+    """The state with what was seen, the facts that follow, and what to send at once."""
+    match event:
+        case Tick(at=at, job=name):
+            return tick(state, at, [name] if name else list(state.jobs))
+        case Answered() | Reported():
+            job = state.jobs.get(event.job)
+            node = job.nodes.get(event.rank) if job is not None else None
+            if job is None or node is None or node.phase == "lost":
+                # Fenced: what it says does not count, and it has to go.
+                return state, [], [StopNode(job=event.job, rank=event.rank, cause="fenced")]
+            if isinstance(event, Answered):
+                job, facts = answered(job, event)
+            else:
+                job, facts = reported(job, event)
+            return with_job(state, job), facts, []
+        case _:
+            assert_never(event)
+
+
+def answered(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
+    awaits, watch, rank = job.stage.awaits, job.watch, event.rank
+    if event.command_id != job.stage.id or not isinstance(awaits, Telling):
+        return job, []
+    if rank not in watch.missing:
+        return job, []
+    if isinstance(event.answer, Refused):
+        if awaits.act in ("prepare", "begin", "promise", "commit"):
+            refusal = StageRefused(
+                at=event.at,
+                cause=job.stage.cause,
+                job=job.name,
+                stage=job.stage.id,
+                rank=rank,
+                reason=event.answer.reason,
+            )
+            return job, [refusal]
+        fence = watch.fence
+    else:
+        fence = max(watch.fence, event.answer.epoch)
+    watch = replace(watch, missing=watch.missing - {rank}, fence=fence)
+    return replace(job, watch=watch), []
+
+
+def reported(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
+    rank, report, watch, at = event.rank, event.report, job.watch, event.at
+    before = watch.seen.get(rank)
+    if before is None:
+        seen = Seen(report=report, at=at, before=report, before_at=at)
+    elif at - before.before_at < RATE_S:
+        seen = replace(before, report=report, at=at)
+    else:
+        seen = Seen(report=report, at=at, before=before.report, before_at=before.at)
+    watch = replace(watch, seen={**watch.seen, rank: seen}, heard={**watch.heard, rank: at})
+    if report.phase == "ended" and rank not in watch.ended:
+        watch = replace(watch, ended=watch.ended | {rank})
+    awaits = job.stage.awaits
+    if rank in watch.missing:
+        if isinstance(awaits, Passing) and has_passed(awaits, rank, report):
+            watch = replace(watch, missing=watch.missing - {rank})
+        elif isinstance(awaits, Measuring) and event.loads:
+            watch = replace(watch, missing=watch.missing - {rank}, loads=watch.loads + report.loads)
+    job = replace(job, watch=watch)
+    return job, news(job, event)
+
+
+def has_passed(awaits: Passing, rank: int, report: NodeReport) -> bool:
+    if report.phase in ("left", "ended"):
+        return True
+    return rank not in awaits.leaving and report.delivered_epoch >= awaits.epoch
+
+
+def news(job: JobState, event: Reported) -> list[Fact]:
+    """What a single report says of the whole job."""
+    report, at, cause = event.report, event.at, f"report of node-{event.rank}"
+    if job.over or job.phase == "ending":
+        return []
+    if report.phase == "failed":
+        return [NodeFailed(at=at, cause=cause, job=job.name, rank=event.rank, error=report.error)]
+    if report.satisfied:
+        return [JobOver(at=at, cause=cause, job=job.name, satisfied=True)]
+    if report.phase == "ended" and job.watch.ended.issuperset(job.members):
+        return [JobOver(at=at, cause=cause, job=job.name)]
+    return []
+
+
+def ready(job: JobState, at: float) -> Fact | None:
+    """The fact that the present stage has all it waits for, if so."""
+    stage, watch = job.stage, job.watch
+    match stage.awaits:
+        case Telling() | Passing():
+            if watch.missing:
+                return None
+            return StageDone(
+                at=at, cause=stage.cause, job=job.name, stage=stage.id, epoch=watch.fence
+            )
+        case Measuring():
+            return None if watch.missing else loads_known(job, at)
+        case Pacing():
+            change = job.changing
+            if change is None or change.migration is None or change.migration.phase != "running":
+                return None
+            return ChunkDue(
+                at=at,
+                cause=stage.cause,
+                job=job.name,
+                stage=stage.id,
+                epochs_per_s=epochs_per_s(job),
+            )
+        case Placing() | Starting() | Quiet():
+            return None
+        case _:
+            assert_never(stage.awaits)
+
+
+def loads_known(job: JobState, at: float) -> LoadsKnown:
+    loads = tuple(sorted(job.watch.loads, key=lambda load: load.bin))
+    return LoadsKnown(at=at, cause=job.stage.cause, job=job.name, stage=job.stage.id, loads=loads)
+
+
+def epochs_per_s(job: JobState) -> float:
+    """The pace of the fastest node, from two reports of it."""
+    paces = [
+        (seen.report.epoch - seen.before.epoch) / (seen.at - seen.before_at)
+        for rank in job.members
+        if (seen := job.watch.seen.get(rank)) is not None and seen.at > seen.before_at
+    ]
+    return max(paces, default=0.0)
+
+
+def tick(state: State, at: float, names: list[str]) -> Noticed:
+    facts: list[Fact] = []
+    out: list[Outgoing] = []
+    for job in [state.jobs[name] for name in names if name in state.jobs]:
+        if job.over:
+            if job.kept and job.ended_at is not None and at - job.ended_at > state.policy.keep_s:
+                facts.append(Expired(at=at, cause="kept long enough", job=job.name))
+            continue
+        job, found, sent = job_tick(job, state.policy, at)
+        state = with_job(state, job)
+        facts += found
+        out += sent
+    return state, facts, out
+
+
+def job_tick(
+    job: JobState, policy: Policy, at: float
+) -> tuple[JobState, list[Fact], list[Outgoing]]:
+    out: list[Outgoing] = []
+    facts: list[Fact] = []
+    live = job.live
+    every = max(policy.report_s, len(live) / policy.calls_per_s)
+    watch = job.watch
+    if at - watch.asked_at >= every:
+        facts += silent(job, live, max(policy.silent_s, 4 * every), at)
+        loads = isinstance(job.stage.awaits, Measuring)
+        out += [AskReport(job=job.name, rank=r, loads=loads, cause="heartbeat") for r in live]
+        watch = replace(watch, asked_at=at)
+    again = policy.resend_s
+    match job.stage.awaits:
+        case Starting(ranks=ranks):
+            again *= START_AGAIN
+            if at - job.stage.since > policy.start_s:
+                facts += [
+                    NodeNotMade(
+                        at=at,
+                        cause=job.stage.cause,
+                        job=job.name,
+                        rank=rank,
+                        reason=f"it was not there within {policy.start_s:g} s",
+                    )
+                    for rank in ranks
+                    if job.nodes[rank].peer is None
+                ]
+        case Passing():
+            # Asked more often than for the heartbeat: the rescale waits for it.
+            again = max(policy.tick_s, len(watch.missing) / policy.calls_per_s)
+            if at - watch.told_at >= again:
+                out += [
+                    AskReport(job=job.name, rank=rank, loads=False, cause=job.stage.cause)
+                    for rank in sorted(watch.missing)
+                ]
+        case Measuring() if at - job.stage.since > policy.measure_s:
+            facts.append(loads_known(job, at))
+        case _:
+            pass
+    if at - watch.told_at >= again:
+        out += commands(job)
+        watch = replace(watch, told_at=at)
+    return replace(job, watch=watch), facts, out
+
+
+def silent(job: JobState, live: tuple[int, ...], limit_s: float, at: float) -> list[Fact]:
+    """Nodes that have not been heard of for too long."""
+    heard = job.watch.heard
+    return [
+        NodeLost(
+            at=at,
+            cause="heartbeat",
+            job=job.name,
+            rank=rank,
+            reason=f"it was silent for {at - heard.get(rank, at):.1f} s",
+        )
+        for rank in live
+        if at - heard.get(rank, at) > limit_s
+    ]
