@@ -13,11 +13,13 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_engine cimport (
     Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind, RowFailure,
-    counts_of, cuts_of, delivered_of, error_of, kept_of, latency_of, take_letters,
+    counts_of, cuts_of, delivered_of, error_of, kept_of, latency_buckets_of, latency_of, loads_of,
+    state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
@@ -215,10 +217,12 @@ cdef class NativeEngine:
     cdef list turn
     cdef readonly list raised
     cdef unsigned workers
+    cdef NativeCluster cluster
 
     def __cinit__(self, size_t nodes, size_t sources, unsigned workers, str scheduler,
                   double slice_ns, uint32_t batches, int64_t records, int64_t size_bytes,
-                  bint locked, bint ordered, int64_t epoch_records, int64_t limit):
+                  bint locked, bint ordered, int64_t epoch_records, int64_t limit,
+                  NativeCluster cluster=None):
         self.engine.reset(new Engine(nodes, sources, workers, scheduler.encode(), slice_ns))
         self.builder.reset(new Builder(self.engine.get()[0]))
         self.builder.get().limits.batches = batches
@@ -232,8 +236,13 @@ cdef class NativeEngine:
         self.turn = [0]
         self.raised = []
         self.workers = workers
+        self.cluster = cluster
+        if cluster is not None:
+            self.builder.get().join_cluster(cluster.cluster.get()[0])
 
     def __dealloc__(self):
+        if self.cluster is not None:
+            self.cluster.cluster.get().close()
         with nogil:
             self.engine.reset()
 
@@ -285,7 +294,10 @@ cdef class NativeEngine:
             spec.type = <Type><int>kind.code
             spec.nullable = nullable
             specs.push_back(spec)
-        cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits)
+        # On several nodes a bin has its own part of the table, so that it comes and goes as one.
+        cdef unsigned segment_bits = 6 if self.cluster is None else 12
+        cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits,
+                                             segment_bits)
         self.builder.get().keyed(node, make_shared[KeyedPlan](plan))
 
     def parallel_stage(self, str name, bint python):
@@ -294,15 +306,38 @@ cdef class NativeEngine:
     def keyed_stage(self, str name, uint32_t lanes, int queue):
         return self.builder.get().keyed_stage(name.encode(), lanes, queue, self.workers)
 
-    def state_stage(self, str name, state):
+    def state_stage(self, str name, state, bint keyless):
         return self.builder.get().state_stage(name.encode(), control_outside,
-                                              self.hold(None, state))
+                                              self.hold(None, state), keyless)
 
-    def union_stage(self, str name, uint32_t node, list carries):
+    def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
+                    unsigned bin_bits, uint32_t home, bint repeats):
+        """The sending side of an exchange: by "key" (`keys`: (column, Type)), to the node of the
+        one "bin" of operator `node`, or to the "home" node."""
+        cdef shared_ptr[KeyedPlan] plan
+        cdef vector[AggregateSpec] none
+        cdef vector[int] columns
+        cdef vector[Type] types
+        if by == "key":
+            for column, kind in keys:
+                columns.push_back(column)
+                types.push_back(<Type><int>kind.code)
+            plan = make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
+        return self.builder.get().route_stage(name.encode(), channel,
+                                              {"key": 0, "bin": 1, "home": 2}[by], node, plan,
+                                              home, repeats)
+
+    def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique):
+        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique)
+
+    def no_source(self, str name, uint32_t node, uint32_t source, schema):
+        return self.builder.get().no_source(name.encode(), node, source, types_of(schema))
+
+    def union_stage(self, str name, uint32_t node, list carries, int sub_bits=-1):
         cdef vector[vector[uint32_t]] sources
         for numbers in carries:
             sources.push_back(numbers)
-        return self.builder.get().union_stage(name.encode(), node, sources)
+        return self.builder.get().union_stage(name.encode(), node, sources, sub_bits)
 
     def sink_stage(self, str name, uint32_t node, write, bint keep, int64_t most):
         if write is None:
@@ -426,6 +461,22 @@ cdef class NativeEngine:
     def latency_ns(self, percents):
         """The percentiles asked for, then the maximum."""
         return latency_of(self.engine.get()[0], percents)
+
+    def latency_buckets(self):
+        """Of all latencies so far: [(upper edge in ns, count)], and the greatest."""
+        numbers = latency_buckets_of(self.engine.get()[0])
+        return list(zip(numbers[:-1:2], numbers[1::2], strict=True)), numbers[-1]
+
+    def loads(self):
+        """Rows sent to each bin, over all exchanges, from samples."""
+        return loads_of(self.engine.get()[0])
+
+    def state_bytes(self):
+        return state_bytes_of(self.engine.get()[0])
+
+    def sinks(self):
+        """How many ends the streams have on this node."""
+        return self.engine.get().sinks_total
 
     def kept(self, uint32_t stage):
         """The batches that a sink kept."""

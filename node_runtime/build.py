@@ -1,8 +1,8 @@
 """From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages
 together.
- Pure decisions are in `plait.plan`; this module turns them into calls of the native builder. What
-is outside the engine (readers, writers) comes in as functions, so that nothing here opens or
-closes anything.
+ Pure decisions are in `plait.plan` and, for a job on several nodes, in `exchange_plan`; this module
+turns them into calls of the native builder. What is outside the engine (readers, writers) comes in
+as functions, so that nothing here opens or closes anything.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from plait.graph import (
 from plait.model import Type
 from plait.node_runtime._engine import NativeEngine
 from plait.node_runtime._kernels import NativeProgram
+from plait.node_runtime.exchange_plan import ExchangePlan, plan_exchanges
 from plait.node_runtime.lower import lower
 from plait.plan import Plan, StagePlan, source_numbers
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from plait.graph import Node
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
+    from plait.node_runtime._cluster import NativeCluster
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
@@ -78,7 +80,22 @@ class SinkEnd:
     most: int = -1
 
 
-SourceEnd = TableEnd | RateEnd | ReaderEnd
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElsewhereEnd:
+    """A source that another node reads."""
+
+
+SourceEnd = TableEnd | RateEnd | ReaderEnd | ElsewhereEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """This node among the nodes of the job."""
+
+    cluster: NativeCluster
+    rank: int
+    home: int
+    """The node that has the sinks of a job in total order."""
 
 
 @dataclass(slots=True)
@@ -86,8 +103,14 @@ class Built:
     """An engine ready to start, and what is needed to read its results."""
 
     engine: NativeEngine
+    seat: Seat | None = None
+    exchanges: ExchangePlan = field(default_factory=ExchangePlan)
     sink_stages: dict[int, int] = field(default_factory=dict)
     """Sink node -> stage."""
+    heads: list[int] = field(default_factory=list)
+    """By stage of the plan: the engine's stage that takes its input, and ..."""
+    tails: list[int] = field(default_factory=list)
+    """... the one that gives its output; -1: on this node it has none."""
 
 
 def lane_bits_of(settings: Settings) -> int:
@@ -100,8 +123,10 @@ def build(
     settings: Settings,
     sources: Mapping[int, SourceEnd],
     sinks: Mapping[int, SinkEnd],
+    seat: Seat | None = None,
 ) -> Built:
-    """An engine for `plan`; `sources` and `sinks` are the ends by node."""
+    """An engine for `plan`; `sources` and `sinks` are the ends by node of the graph; `seat`: the
+    job runs on several nodes, and this is one of them."""
     graph = plan.graph
     engine = NativeEngine(
         len(graph.nodes),
@@ -113,49 +138,111 @@ def build(
         settings.queue_records,
         settings.queue_bytes,
         settings.reorder == "locked",
-        settings.order == "total",
+        settings.order != "none",
         settings.epoch_records,
         -1 if settings.limit is None else settings.limit,
+        seat.cluster if seat else None,
     )
-    built = Built(engine)
+    exchanges = plan_exchanges(plan, settings.order == "total") if seat else ExchangePlan()
+    built = Built(engine, seat, exchanges)
     for number, stage in enumerate(plan.stages):
-        add_stage(plan, stage, settings, built, sources, sinks)
-        engine.last_node(number, stage.last)
+        add_stage(plan, number, settings, built, sources, sinks)
         for position, before in enumerate(stage.inputs):
-            engine.connect(before, number, position)
+            engine.connect(built.tails[before], built.heads[number], position)
     return built
 
 
 def add_stage(
     plan: Plan,
-    stage: StagePlan,
+    number: int,
     settings: Settings,
     built: Built,
     sources: Mapping[int, SourceEnd],
     sinks: Mapping[int, SinkEnd],
 ) -> None:
+    stage = plan.stages[number]
     engine, node = built.engine, plan.graph.nodes[stage.nodes[0]]
     name = stage_name(plan, stage)
+    exchanged: Exchanged | None = None
+    tail = -1
     if isinstance(node, SourceNode):
-        add_source(engine, plan, stage, node, sources[stage.nodes[0]])
+        tail = add_source(engine, plan, stage, node, sources[stage.nodes[0]])
     elif isinstance(node, SinkNode):
-        end = sinks[stage.nodes[0]]
-        built.sink_stages[stage.nodes[0]] = engine.sink_stage(
-            name, stage.nodes[0], end.write, end.keep, end.most
-        )
+        exchanged = add_exchange(built, plan, number, settings, [])
+        if stage.nodes[0] in sinks:
+            end = sinks[stage.nodes[0]]
+            tail = engine.sink_stage(name, stage.nodes[0], end.write, end.keep, end.most)
+            built.sink_stages[stage.nodes[0]] = tail
     elif isinstance(node, UnionNode):
         carries = [list(plan.sources_of(before)) for before in stage.inputs]
-        engine.union_stage(name, stage.nodes[0], carries)
+        bits = built.exchanges.union_bits.get(number, -1)
+        tail = engine.union_stage(name, stage.nodes[0], carries, bits)
     elif isinstance(node, FoldNode | StatefulNode):
-        add_state(built, plan, stage, node, settings)
+        given = schema_in(plan, node)
+        keys = [(given.index(key), given[key].type) for key in node.keys]
+        exchanged = add_exchange(built, plan, number, settings, keys)
+        tail = add_state(built, plan, stage, node, settings)
     else:
-        for number in stage.nodes:
-            add_operator(engine, plan, number, settings)
+        for operator in stage.nodes:
+            add_operator(engine, plan, operator, settings)
         if stage.kind == "keyed":
-            lanes = keyed_lanes(plan, stage, settings)
-            engine.keyed_stage(name, lanes, QUEUES[settings.queue])
+            keyed = keyed_node(plan, stage)
+            given = schema_in(plan, keyed)
+            keys = [(i, given[key].type) for i, key in enumerate(keyed.keys)]
+            exchanged = add_exchange(built, plan, number, settings, keys)
+            lanes = 1 << (lane_bits_of(settings) if keyed.keys else 0)
+            tail = engine.keyed_stage(name, lanes, QUEUES[settings.queue])
         else:
-            engine.parallel_stage(name, stage.kind == "python")
+            tail = engine.parallel_stage(name, stage.kind == "python")
+    if exchanged is None:
+        built.heads.append(tail)
+    else:
+        built.heads.append(exchanged.route)
+        if exchanged.gather >= 0:
+            engine.connect(exchanged.gather, tail, 0)
+    built.tails.append(tail)
+    if tail >= 0:
+        engine.last_node(tail, stage.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The two sides of an exchange among the engine's stages; gather -1: no part comes here."""
+
+    route: int
+    gather: int
+
+
+def add_exchange(
+    built: Built, plan: Plan, number: int, settings: Settings, keys: list[tuple[int, Type]]
+) -> Exchanged | None:
+    """The exchange in front of a stage, if it has one; operators added so far run before it."""
+    exchange = built.exchanges.before.get(number)
+    if exchange is None or built.seat is None:
+        return None
+    stage, engine, seat = plan.stages[number], built.engine, built.seat
+    name = stage_name(plan, stage)
+    node = next((n for n in stage.nodes if is_state(plan.graph.nodes[n])), stage.nodes[0])
+    route = engine.route_stage(
+        f"to {name}",
+        exchange.channel,
+        exchange.by,
+        node,
+        keys,
+        settings.bin_bits,
+        seat.home,
+        exchange.repeats,
+    )
+    if exchange.by == "home" and seat.rank != seat.home:
+        return Exchanged(route, -1)
+    sources = list(plan.sources_of(number))
+    gather = engine.gather_stage(f"at {name}", exchange.channel, node, sources, exchange.unique)
+    engine.connect(route, gather, 0)
+    return Exchanged(route, gather)
+
+
+def is_state(node: Node) -> bool:
+    return isinstance(node, AggregateNode | FoldNode | StatefulNode)
 
 
 def stage_name(plan: Plan, stage: StagePlan) -> str:
@@ -164,15 +251,18 @@ def stage_name(plan: Plan, stage: StagePlan) -> str:
 
 def add_source(
     engine: NativeEngine, plan: Plan, stage: StagePlan, node: SourceNode, end: SourceEnd
-) -> None:
+) -> int:
     number = stage.nodes[0]
     source = source_numbers(plan.graph)[number]
-    if isinstance(end, TableEnd):
-        engine.table_source(
+    made: int
+    if isinstance(end, ElsewhereEnd):
+        made = engine.no_source(node.label, number, source, node.schema)
+    elif isinstance(end, TableEnd):
+        made = engine.table_source(
             node.label, number, source, list(end.chunks), node.schema, end.rate_per_s
         )
     elif isinstance(end, RateEnd):
-        engine.rate_source(
+        made = engine.rate_source(
             node.label,
             number,
             source,
@@ -184,7 +274,8 @@ def add_source(
             True,
         )
     else:
-        engine.reader_source(node.label, number, source, node.schema, end.poll, end.position)
+        made = engine.reader_source(node.label, number, source, node.schema, end.poll, end.position)
+    return made
 
 
 def schema_in(plan: Plan, node: Node) -> Schema:
@@ -217,9 +308,8 @@ def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:
     return lowered.passthrough if lowered.passthrough is not None else NativeProgram(lowered)
 
 
-def keyed_lanes(plan: Plan, stage: StagePlan, settings: Settings) -> int:
-    node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], AggregateNode))
-    return 1 << (lane_bits_of(settings) if node.keys else 0)
+def keyed_node(plan: Plan, stage: StagePlan) -> AggregateNode:
+    return next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], AggregateNode))
 
 
 def add_aggregate(
@@ -252,10 +342,11 @@ def add_state(
     stage: StagePlan,
     node: FoldNode | StatefulNode,
     settings: Settings,
-) -> None:
+) -> int:
     from plait.node_runtime.python_ops import KeyedPython
 
     number = stage.nodes[0]
     state = KeyedPython(node, schema_in(plan, node), bin_bits=settings.bin_bits, node_number=number)
     built.engine.call(number, ON_ERROR[node.on_error], state, node.schema, False)
-    built.engine.state_stage(stage_name(plan, stage), state)
+    made: int = built.engine.state_stage(stage_name(plan, stage), state, not node.keys)
+    return made

@@ -7,6 +7,7 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime._kernels cimport Program
 from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_cluster cimport Cluster
 from plait.node_runtime.native_keyed cimport KeyedPlan
 
 
@@ -98,6 +99,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         cbool schedule(shared_ptr[Control] control) except +
         cbool wait_control(Control& control, int64_t timeout_ns)
         int64_t read()
+        uint32_t sinks_total
 
     cdef cppclass Builder:
         Builder(Engine& engine)
@@ -117,9 +119,16 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
         uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
-                             void* context) except +
+                             void* context, cbool keyless) except +
         uint32_t union_stage(const string& name, uint32_t node,
-                             vector[vector[uint32_t]] carries) except +
+                             vector[vector[uint32_t]] carries, int sub_bits) except +
+        void join_cluster(Cluster& cluster) except +
+        uint32_t route_stage(const string& name, uint32_t channel, int kind, uint32_t node,
+                             shared_ptr[KeyedPlan] plan, uint32_t home, cbool repeats) except +
+        uint32_t gather_stage(const string& name, uint32_t channel, uint32_t node,
+                              vector[uint32_t] sources, cbool unique) except +
+        uint32_t no_source(const string& name, uint32_t node, uint32_t source,
+                           const vector[Type]& types) except +
         uint32_t sink_stage(const string& name, uint32_t node,
                             cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept,
                             void* context, cbool keep, int64_t most) except +
@@ -144,5 +153,8 @@ cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] cuts_of(const Engine&, size_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
     int64_t delivered_of(const Engine&)
+    vector[int64_t] latency_buckets_of(const Engine&) except +
+    vector[int64_t] loads_of(const Engine&) except +
+    int64_t state_bytes_of(const Engine&) except +
     vector[Letter] take_letters(Engine&) except +
     cbool error_of(Engine&, Letter&) except +

@@ -34,3 +34,8 @@ cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
         KeyedPlan make(vector[int] key_columns, vector[Type] key_types,
                        const vector[AggregateSpec]& aggregates, unsigned bin_bits,
                        unsigned lane_bits) except +ValueError
+
+        @staticmethod
+        KeyedPlan make(vector[int] key_columns, vector[Type] key_types,
+                       const vector[AggregateSpec]& aggregates, unsigned bin_bits,
+                       unsigned lane_bits, unsigned max_segment_bits) except +ValueError

@@ -11,7 +11,7 @@ from plait.errors import JobError
 Scheduler = Literal["ct", "et", "lp", "qst"]
 Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
-Order = Literal["total", "none"]
+Order = Literal["total", "key", "none"]
 
 MAX_WORKERS = 64
 
@@ -32,8 +32,9 @@ class Settings:
     published structures it was measured against."""
     reorder: Reorder = "nonblocking"
     order: Order = "total"
-    """total: as a sequential run. none: state is updated in order, outputs leave when they are
-    ready."""
+    """total: as a sequential run. key: on several nodes every node has its own sinks, with the
+    records of a key in order (on one node as total). none: state is updated in order, outputs leave
+    when they are ready; on one node only."""
     epoch_records: int = 4096
     """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when
     idle."""

@@ -2,77 +2,17 @@
 // its own.
 #pragma once
 
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "plait/call_operator.hpp"
+#include "plait/cluster.hpp"
 #include "plait/engine.hpp"
+#include "plait/rate_origin.hpp"
 
 namespace plait {
-
-// Rows numbered from 0 with a timestamp each, at a given rate.
-class RateOrigin final : public Origin {
- public:
-  RateOrigin(double rate_per_s, int64_t total, int64_t start_us, int64_t first, bool paced)
-      : rate_(rate_per_s),
-        total_(total),
-        start_us_(start_us),
-        next_(first),
-        first_(first),
-        paced_(paced) {}
-
-  void poll(int64_t max_rows, Polled& out) override {
-    int64_t n = max_rows;
-    if (total_ >= 0) n = std::min(n, total_ - next_);
-    if (n <= 0) return;  // End
-    if (paced_) {
-      const int64_t now = now_ns();
-      if (begin_ == 0) begin_ = now;
-      const int64_t due = int64_t(double(now - begin_) * 1e-9 * rate_) - (next_ - first_);
-      if (due <= 0) {
-        out.kind = Polled::Kind::Wait;
-        const int64_t at = begin_ + int64_t(double(next_ - first_ + 1) * 1e9 / rate_);
-        out.wait_ns = std::max<int64_t>(1000, at - now);
-        return;
-      }
-      n = std::min(n, due);
-      out.due_ns = begin_ + int64_t(double(next_ - first_ + 1) * 1e9 / rate_);
-    }
-    out.kind = Polled::Kind::Rows;
-    out.batch.length = n;
-    out.batch.columns.resize(2);
-    for (int c = 0; c < 2; ++c) {
-      Column& column = out.batch.columns[size_t(c)];
-      column.type = c == 0 ? Type::Int64 : Type::Timestamp;
-      column.length = n;
-      column.data_owner = BufferRef::make(8 * n);
-      auto* values = column.data_owner.as<int64_t>();
-      for (int64_t i = 0; i < n; ++i) {
-        values[i] = c == 0 ? next_ + i : start_us_ + offset_us(next_ + i);
-      }
-      column.data = column.data_owner.data();
-    }
-    next_ += n;
-  }
-
- private:
-  int64_t offset_us(int64_t i) const {
-    // Exact for whole rates: whole seconds first, so that nothing overflows or rounds.
-    if (rate_ == std::floor(rate_) && rate_ < double(int64_t(1) << 40)) {
-      const auto rate = int64_t(rate_);
-      return i / rate * 1'000'000 + i % rate * 1'000'000 / rate;
-    }
-    return int64_t(std::floor(double(i) * (1e6 / rate_)));
-  }
-
-  const double rate_;
-  const int64_t total_, start_us_;
-  int64_t next_, first_, begin_ = 0;
-  const bool paced_;
-};
 
 // A source outside the engine (Python): asked through a function.
 class OutsideOrigin final : public Origin {
@@ -132,26 +72,59 @@ class Builder {
     operators_ = Operators();
   }
 
+  // What was added so far runs before the rows go to their nodes. `sub_bits` and `repeats`: see
+  // Routing and MergeStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home.
+  uint32_t route_stage(const std::string& name, uint32_t channel, int kind, uint32_t node,
+                       std::shared_ptr<KeyedPlan> plan, uint32_t home, bool repeats) {
+    Routing routing{Routing::Kind(kind), std::move(plan), node, home, repeats};
+    auto& s = engine_.add(std::make_unique<RouteStage>(name, limits, channel, std::move(routing),
+                                                       std::move(before_), *cluster));
+    before_ = Operators();
+    cluster->add_outlet(channel, s);
+    if (kind == int(Routing::Kind::Home) && home != cluster->here()) {  // the end of the way here
+      ++engine_.sinks_total;
+      engine_.shared.sinks_open.fetch_add(1);
+    }
+    return s.index;
+  }
+  uint32_t gather_stage(const std::string& name, uint32_t channel, uint32_t node,
+                        std::vector<uint32_t> sources, bool unique) {
+    auto& s = engine_.add(std::make_unique<GatherStage>(
+        name, limits, channel, node, std::move(sources), unique, *cluster, engine_.shared));
+    cluster->add_inlet(channel, s);
+    return s.index;
+  }
+  // Several nodes: before anything is added.
+  void join_cluster(Cluster& joined) {
+    cluster = &joined;
+    joined.attach(engine_.epochs, engine_.shared);
+  }
+  Cluster* cluster = nullptr;
+
   uint32_t parallel_stage(const std::string& name, bool python) {
     auto& s = engine_.add(std::make_unique<ParallelStage>(name, limits, std::move(operators_)));
     s.python = python;
     return done(s);
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
-    return done(engine_.add(std::make_unique<KeyedStage>(
-        name, limits, keyed_node_, std::move(plan_), lanes, QueueKind(queue), workers,
-        std::move(before_), std::move(operators_))));
+    auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),
+                                                       lanes, QueueKind(queue), workers,
+                                                       std::move(before_), std::move(operators_)));
+    if (cluster) s.moves(*cluster);
+    return done(s);
   }
   uint32_t state_stage(const std::string& name, OutsideStateStage::ControlFunction control,
-                       void* context) {
+                       void* context, bool keyless) {
     auto& s = engine_.add(std::make_unique<OutsideStateStage>(
         name, limits, std::move(operators_.front()), control, context));
     s.python = true;
+    if (cluster) s.moves(*cluster, keyless);
     return done(s);
   }
   uint32_t union_stage(const std::string& name, uint32_t node,
-                       std::vector<std::vector<uint32_t>> carries) {
-    return done(engine_.add(std::make_unique<MergeStage>(name, limits, node, std::move(carries))));
+                       std::vector<std::vector<uint32_t>> carries, int sub_bits) {
+    return done(engine_.add(
+        std::make_unique<MergeStage>(name, limits, node, std::move(carries), sub_bits)));
   }
   // keep: rows stay in memory; write: rows go to the function; neither: rows are let go.
   uint32_t sink_stage(const std::string& name, uint32_t node, SinkStage::Write write, void* context,
@@ -180,6 +153,11 @@ class Builder {
     return add_source(name, node, source, types,
                       std::make_unique<OutsideOrigin>(poll, position, context));
   }
+  // Several nodes: another node reads this source.
+  uint32_t no_source(const std::string& name, uint32_t node, uint32_t source,
+                     const std::vector<Type>& types) {
+    return add_source(name, node, source, types, std::make_unique<NoOrigin>());
+  }
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
   }
@@ -188,9 +166,14 @@ class Builder {
  private:
   uint32_t add_source(const std::string& name, uint32_t node, uint32_t source,
                       const std::vector<Type>& types, std::unique_ptr<Origin> origin) {
-    return done(
+    auto& s =
         engine_.add(std::make_unique<SourceStage>(name, limits, node, source, engine_.epochs,
-                                                  std::move(origin), types, epoch_records, limit)));
+                                                  std::move(origin), types, epoch_records, limit));
+    if (cluster) {
+      s.layouts = &cluster->layouts();
+      s.rank = cluster->here();
+    }
+    return done(s);
   }
   uint32_t done(Stage& stage) {
     operators_ = Operators();

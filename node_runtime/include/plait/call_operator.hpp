@@ -75,6 +75,7 @@ class CallOperator final : public Operator {
     batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});
     batch.length = 0;
     batch.tags = nullptr;
+    batch.subs = nullptr;
     clear(batch);
   }
 
@@ -111,6 +112,7 @@ class CallOperator final : public Operator {
         }
       }
       batch.tags = nullptr;
+      batch.subs = nullptr;
       return;
     }
     if (batch.length != input.length) {
@@ -133,6 +135,7 @@ class CallOperator final : public Operator {
     }
     batch.tags = tags;
     batch.tags_owner = std::move(buffer);
+    if (origin) take_subs(batch, origin, batch.length);
   }
 
   Function function_;

@@ -15,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "plait/gather_stage.hpp"
 #include "plait/keyed_stage.hpp"
 #include "plait/merge_stage.hpp"
+#include "plait/route_stage.hpp"
 #include "plait/schedulers.hpp"
 #include "plait/sources.hpp"
 
@@ -134,6 +136,7 @@ class Engine {
  private:
   static constexpr int64_t kWindowNs = 10'000'000;
   static constexpr int kSpins = 64, kYields = 256;
+  static constexpr int64_t kPollNs = 20'000, kLingerNs = 2'000'000;
 
   // What stages do not catch themselves (memory ran out between batches) ends the run, not the
   // process.
@@ -141,6 +144,10 @@ class Engine {
     pthread_setname_np(pthread_self(), ("plait-w" + std::to_string(worker.id)).c_str());
     try {
       loop(worker);
+      // The other nodes may still need what this one has sent.
+      while (shared.network && worker.id == 0 && !shared.network->closed()) {
+        shared.network->poll(kLingerNs);
+      }
     } catch (const std::exception& error) {
       shared.fail(runtime_failure(0, error));
     }
@@ -149,7 +156,12 @@ class Engine {
   void loop(Worker& worker) {
     std::vector<StageView> views;
     int idle = 0;
+    int64_t polled = 0;
     while (!finished()) {
+      if (shared.network && (idle || now_ns() - polled > kPollNs)) {
+        if (shared.network->poll(0)) idle = 0;
+        polled = now_ns();
+      }
       const int picked = pick(views);
       int64_t n = picked >= 0 ? run_stage(*stages_[size_t(picked)], worker) : 0;
       if (n == 0) n = sweep(worker);
@@ -218,7 +230,7 @@ class Engine {
     int64_t n = 0;
     for (size_t i = stages_.size(); i-- > 0 && n == 0;) {
       Stage& stage = *stages_[i];
-      if (stage.releasable() && stage.outputs_have_room()) n += stage.try_release(worker);
+      if (stage.releasable() && stage.can_send()) n += stage.try_release(worker);
       if (n == 0 && stage.runnable()) n += run_stage(stage, worker);
     }
     return n;
@@ -246,6 +258,12 @@ class Engine {
       const int64_t due = next_due();
       const int64_t most =
           due == INT64_MAX ? 2'000'000 : std::clamp<int64_t>(due - now_ns(), 0, 50'000'000);
+      if (shared.network && !polling_.exchange(true, std::memory_order_acquire)) {
+        shared.network->poll(most);  // one worker waits for the links, the others for it
+        polling_.store(false, std::memory_order_release);  // pairs with the exchange
+        shared.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+        return;
+      }
       hold.lock();
       shared.sleep.wait_for(hold, std::chrono::nanoseconds(most),
                             [&] { return shared.signals != seen || finished(); });
@@ -262,6 +280,7 @@ class Engine {
   std::vector<std::thread> threads_;
   std::atomic<int64_t> window_start_{0};
   std::atomic<unsigned> running_{0};  // workers that have not left
+  std::atomic<bool> polling_{false};  // a worker waits for the links
 };
 
 }  // namespace plait

@@ -26,6 +26,39 @@ inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double
   out.push_back(int64_t(all.max()));
   return out;
 }
+// All latencies so far: upper edge in nanoseconds, count, edge, count, ...; then the greatest.
+inline std::vector<int64_t> latency_buckets_of(const Engine& e) {
+  Histogram all;
+  e.latency(all);
+  std::vector<int64_t> out;
+  all.each([&](uint64_t edge, uint64_t count) {
+    out.push_back(int64_t(edge));
+    out.push_back(int64_t(count));
+  });
+  out.push_back(int64_t(all.max()));
+  return out;
+}
+// Rows sent to each bin, over all exchanges by key (from samples).
+inline std::vector<int64_t> loads_of(const Engine& e) {
+  std::vector<int64_t> out;
+  for (const auto& stage : e.stages()) {
+    const auto* route = dynamic_cast<const RouteStage*>(stage.get());
+    if (!route) continue;
+    out.resize(std::max(out.size(), route->loads().size()), 0);
+    for (size_t i = 0; i < route->loads().size(); ++i) {
+      out[i] += route->loads()[i].load(std::memory_order_relaxed);
+    }
+  }
+  return out;
+}
+// Bytes of keyed state, as the lanes last said.
+inline int64_t state_bytes_of(const Engine& e) {
+  int64_t n = 0;
+  for (const auto& stage : e.stages()) {
+    if (const auto* keyed = dynamic_cast<const KeyedStage*>(stage.get())) n += keyed->state_bytes();
+  }
+  return n;
+}
 inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
 inline std::vector<Letter> take_letters(Engine& e) {
   std::lock_guard<std::mutex> hold(e.shared.end_lock);

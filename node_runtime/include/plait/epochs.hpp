@@ -3,13 +3,16 @@
 //
 // A source asks for its turn, emits what the turn says, and reports what became of it; a source
 // with nothing owes an empty batch while another one is ahead. A control item gets the first
-// boundary that no source has passed or may be passing. Any thread may call anything; all but
-// `owed` takes the mutex, a few times per batch, and never waits for a source.
+// boundary that no source has passed or may be passing. On several nodes the sources of all of them
+// are kept in step: each hears how far the others are, and control items come with an epoch that
+// all have agreed on (promise, commit). Any thread may call anything; all but `owed` takes the
+// mutex, a few times per batch, and never waits for a source.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -27,6 +30,13 @@ class Epochs {
     enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
+    bool later = false;  // Wait: only word from another node can change it
+  };
+  // How far the sources of this node are; `done`: they have no more rows.
+  struct Progress {
+    uint64_t next = 0;
+    bool done = false;
+    bool operator==(const Progress&) const = default;
   };
 
   explicit Epochs(size_t sources) : sources_(sources) {}
@@ -49,16 +59,26 @@ class Epochs {
       t.control = controls_[of.cursor++];
       t.control->positions[s] = position;
       note_owed();
+    } else if (of.next >= fence_) {
+      t.later = true;
     } else if (!of.done) {
       t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
       of.asked = t.kind == Turn::Kind::Data;
     } else if (of.next < furthest()) {
       t.kind = Turn::Kind::Empty;
       of.asked = true;
-    } else if (all_done()) {
+    } else if (fence_ == kNever && all_done() && (leaving_ || others_done())) {
       t.kind = Turn::Kind::End;
+      ended_ = true;
+    } else {
+      t.later = !peers_.empty();
     }
     return t;
+  }
+  // The source's rows of this epoch are not due yet, and no empty batch can stand for them.
+  void not_due(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    sources_[s].asked = false;
   }
   // The source has nothing now. True: an empty batch is owed, since another source or a control
   // item is ahead.
@@ -97,6 +117,68 @@ class Epochs {
     note_owed();
     return true;
   }
+
+  // Before the start: all sources begin with this epoch.
+  void start_at(uint64_t epoch) {
+    std::lock_guard<std::mutex> hold(lock_);
+    for (Of& of : sources_) of.next = epoch;
+  }
+  // The other nodes, from the last layout on; what is known of those that stay is kept.
+  void peers(const std::vector<uint32_t>& ranks) {
+    std::lock_guard<std::mutex> hold(lock_);
+    std::map<uint32_t, Progress> kept;
+    for (uint32_t rank : ranks) kept[rank] = peers_[rank];
+    peers_ = std::move(kept);
+    note_owed();
+  }
+  // Another node has emitted every epoch below `next`. True: this node's sources owe something now.
+  bool remote(uint32_t peer, uint64_t next, bool done) {
+    std::lock_guard<std::mutex> hold(lock_);
+    auto found = peers_.find(peer);
+    if (found != peers_.end()) {
+      found->second.next = std::max(found->second.next, next);
+      found->second.done |= done;
+    }
+    const bool news = next > remote_ || done;
+    remote_ = std::max(remote_, next);
+    if (news) note_owed();
+    return news;
+  }
+  Progress progress() {
+    std::lock_guard<std::mutex> hold(lock_);
+    Progress p;
+    for (const Of& of : sources_) p.next = std::max(p.next, of.next);
+    p.done = all_done();
+    return p;
+  }
+  // No source goes beyond the fence, so many epochs ahead, until commit or lift. 0: at the end.
+  uint64_t promise(uint64_t ahead) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (ended_) return 0;
+    if (fence_ == kNever) fence_ = next_boundary() + 1 + ahead;
+    return fence_;
+  }
+  void lift() {
+    std::lock_guard<std::mutex> hold(lock_);
+    fence_ = kNever;
+    note_owed();
+  }
+  // Control items at epochs agreed on by all nodes, ascending, none below the fence.
+  void commit(const std::vector<std::shared_ptr<Control>>& controls, uint64_t stop_at,
+              bool leaving) {
+    std::lock_guard<std::mutex> hold(lock_);
+    for (const auto& control : controls) {
+      control->positions.assign(sources_.size(), -1);
+      control->handles.assign(sources_.size(), -1);
+      controls_.push_back(control);
+    }
+    stop_at_ = std::min(stop_at_, stop_at);
+    leaving_ |= leaving;
+    fence_ = kNever;
+    note_owed();
+  }
+  static constexpr uint64_t kNever = UINT64_MAX;
+
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.
   bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
 
@@ -113,6 +195,9 @@ class Epochs {
   bool all_done() const {
     return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
   }
+  bool others_done() const {
+    return std::all_of(peers_.begin(), peers_.end(), [](const auto& p) { return p.second.done; });
+  }
   uint64_t slowest() const {
     uint64_t least = UINT64_MAX - kAhead;
     for (const Of& of : sources_) least = of.gone ? least : std::min(least, of.next);
@@ -128,6 +213,8 @@ class Epochs {
   }
   uint64_t furthest() const {
     uint64_t most = controls_.empty() ? 0 : controls_.back()->epoch;
+    // A node that leaves does not follow the others beyond its end.
+    most = std::max(most, leaving_ ? std::min(remote_, stop_at_) : remote_);
     if (stop_at_ != kNever) most = std::max(most, stop_at_);
     for (const Of& of : sources_) most = std::max(most, of.next);
     return most;
@@ -139,10 +226,13 @@ class Epochs {
     }
   }
 
-  static constexpr uint64_t kNever = UINT64_MAX;
-
   std::mutex lock_;
   uint64_t stop_at_ = kNever;  // no source has rows from this epoch on
+  uint64_t fence_ = kNever;    // no source emits this epoch before it hears more
+  uint64_t remote_ = 0;        // the furthest of the other nodes
+  bool leaving_ = false;       // this node goes at stop_at_, the others stay
+  bool ended_ = false;
+  std::map<uint32_t, Progress> peers_;
   std::vector<Of> sources_;
   std::vector<std::shared_ptr<Control>> controls_;
 };

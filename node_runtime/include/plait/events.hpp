@@ -16,6 +16,7 @@
 
 #include "plait/batch.hpp"
 #include "plait/cache_line.hpp"
+#include "plait/layout.hpp"
 
 namespace plait {
 
@@ -57,7 +58,7 @@ struct alignas(kCacheLine) Counts {
 // A control item. It passes every stage at the same epoch boundary; keyed stages run it lane by
 // lane, in lane order.
 struct Control {
-  enum class Kind : uint8_t { Snapshot, Take, Put };
+  enum class Kind : uint8_t { Snapshot, Take, Put, Layout };
   struct Bin {
     uint32_t node;
     uint32_t bin;
@@ -66,9 +67,10 @@ struct Control {
 
   uint64_t epoch = 0;  // runs before the records of this epoch
   Kind kind = Kind::Snapshot;
-  uint32_t node = 0;           // Take: of this operator
-  std::vector<uint32_t> bins;  // Take: these bins
-  std::vector<Bin> put;        // Put: this state
+  uint32_t node = 0;            // Take: of this operator
+  std::vector<uint32_t> bins;   // Take: these bins
+  std::vector<Bin> put;         // Put: this state
+  Layouts::Ref layout, before;  // Layout: what holds from here on, and what held so far
 
   void collect(Bin bin) {
     std::lock_guard<std::mutex> hold(lock);

@@ -68,6 +68,15 @@ class BasicHistogram {
     return max();
   }
 
+  // Calls visit(upper edge, count) for every bucket that has something, edges ascending.
+  template <class Visit>
+  void each(Visit visit) const {
+    for (std::size_t i = 0; i < kBuckets; ++i) {
+      const std::uint64_t count = counts_[i].load(std::memory_order_relaxed);
+      if (count != 0) visit(upper_edge(i), count);
+    }
+  }
+
   [[nodiscard]] std::uint64_t max() const { return max_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] double mean() const {

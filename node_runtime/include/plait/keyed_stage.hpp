@@ -10,6 +10,8 @@
 //   own lanes first shared       section 4.1: one queue, taking a part locks its lane
 // Control items are split like batches without rows: every lane meets them between the same two
 // batches. Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
+// On several nodes (Megaphone's S) a lane gives away the bins that a new layout takes from this
+// node when it meets the layout, and stays there until the bins it brings have come.
 #pragma once
 
 #include <memory>
@@ -21,6 +23,7 @@
 #include "plait/partitioned_queue.hpp"
 #include "plait/shared_queue.hpp"
 #include "plait/stages.hpp"
+#include "plait/state_moves.hpp"
 
 namespace plait {
 
@@ -105,12 +108,27 @@ class KeyedStage final : public Stage {
     for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
   }
   KeyedState& state(uint32_t lane) { return *lane_[lane].state; }
+  uint32_t lanes() const { return lanes_; }
+  uint32_t node() const { return node_; }
+  const KeyedPlan& plan() const { return *plan_; }
+  // As the lanes last said.
+  int64_t state_bytes() const {
+    int64_t n = 0;
+    for (uint32_t l = 0; l < lanes_; ++l) n += lane_[l].bytes.load(std::memory_order_relaxed);
+    return n;
+  }
+  // On several nodes: where bins go and come from. Before the start, and only with
+  // QueueKind::Lanes.
+  void moves(StateMoves& moves) { moves_ = &moves; }
 
  private:
   struct alignas(kCacheLine) Lane {
     std::atomic<bool> busy{false};
     std::atomic<uint64_t> next{0};  // the serial whose part runs next
     std::unique_ptr<KeyedState> state;
+    Control* moving = nullptr;  // the layout that is being passed
+    std::vector<uint32_t> missing;
+    std::atomic<int64_t> bytes{0};  // of its state, said now and then
   };
 
   uint64_t lane_low() const {
@@ -208,7 +226,12 @@ class KeyedStage final : public Stage {
     }
     Slot& s = slot(next);
     const int64_t records = s.records;
+    if (moves_ && !moved(s.batch, number)) {
+      lane.busy.store(false, std::memory_order_release);
+      return 0;
+    }
     run_lane(s, number);
+    if (moves_ && next % kSayEvery == 0) say_bytes(lane);
     lane.next.store(next + 1, std::memory_order_relaxed);
     lane.busy.store(false, std::memory_order_release);
     count_down(s, worker);
@@ -255,11 +278,101 @@ class KeyedStage final : public Stage {
     return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;
   }
 
+  void say_bytes(Lane& lane) const {
+    const uint64_t keys = lane.state->key_count();
+    lane.bytes.store(int64_t(keys * plan_->words * 8), std::memory_order_relaxed);
+  }
+  // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing.
+  bool moved(const Batch& batch, uint32_t number) {
+    Lane& lane = lane_[number];
+    const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
+    uint32_t bin = 0;
+    MovedBin copy;
+    if (moves_->take_copy(node_, number * bins, (number + 1) * bins, bin, copy)) {
+      put_copy(*lane.state, bin, copy);
+    }
+    if (!batch.control || batch.control->kind != Control::Kind::Layout) return true;
+    Control& c = *batch.control;
+    if (lane.moving != &c) {
+      lane.moving = &c;
+      lane.missing.clear();
+      give(c, number);
+    }
+    std::erase_if(lane.missing, [&](uint32_t b) { return install(c, *lane.state, b); });
+    if (!lane.missing.empty()) return false;
+    lane.moving = nullptr;
+    return true;
+  }
+  // Ships what goes, copies what will go soon, and notes what comes.
+  void give(const Control& c, uint32_t number) {
+    Lane& lane = lane_[number];
+    const auto& before = c.before->owners;
+    const auto& after = c.layout->owners;
+    const uint32_t here = moves_->here();
+    const bool keyless = plan_->key_types.empty();
+    const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
+    const uint32_t single = singleton_bin(node_, after.size());
+    for (uint32_t k = 0; k < (keyless ? 1 : bins); ++k) {
+      const uint32_t bin = keyless ? 0 : number * bins + k;
+      const uint32_t at = keyless ? single : bin;
+      if (before[at] == after[at]) continue;
+      if (before[at] == here) {
+        const bool copied = lane.state->tracked(bin);
+        Bytes bytes = copied ? lane.state->take_difference(bin) : lane.state->take_bin(bin);
+        ship(after[at], bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole,
+             std::move(bytes));
+      } else if (after[at] == here) {
+        lane.missing.push_back(bin);
+      }
+    }
+    if (keyless) return;
+    for (auto one : c.before->copies) {  // a copy that came to nothing
+      const auto& now = c.layout->copies;
+      if (!owns(number, one.first) || !lane.state->tracked(one.first)) continue;
+      if (std::find(now.begin(), now.end(), one) == now.end()) lane.state->untrack(one.first);
+    }
+    for (auto [bin, to] : c.layout->copies) {
+      if (!owns(number, bin) || after[bin] != here || to == here || lane.state->tracked(bin)) {
+        continue;  // not ours, or on its way since an earlier layout
+      }
+      lane.state->track(bin);
+      ship(to, bin, c.epoch, MoveKind::Copy, lane.state->copy_bin(bin));
+    }
+  }
+  void ship(uint32_t to, uint32_t bin, uint64_t epoch, MoveKind kind, Bytes bytes) {
+    const uint8_t* data = bytes.bytes.data();
+    moves_->ship(to, node_, bin, {epoch, kind, std::move(bytes.bytes), data, bytes.size});
+  }
+  bool install(Control& c, KeyedState& state, uint32_t bin) {
+    MovedBin m;
+    while (moves_->take(node_, bin, c.epoch, m)) {
+      if (m.kind == MoveKind::Copy) {
+        put_copy(state, bin, m);
+        continue;
+      }
+      if (m.kind == MoveKind::Whole) state.discard_bin(bin);  // a copy that came to nothing
+      std::string why = m.kind == MoveKind::Whole ? state.put_bin(m.data, size_t(m.size))
+                                                  : state.apply_difference(m.data, size_t(m.size));
+      if (!why.empty()) c.refuse("bin " + std::to_string(bin) + ": " + why);
+      moves_->installed(m.size);
+      return true;
+    }
+    return false;
+  }
+  void put_copy(KeyedState& state, uint32_t bin, const MovedBin& m) {
+    state.discard_bin(bin);                       // an older copy
+    (void)state.put_bin(m.data, size_t(m.size));  // if it is damaged, its difference is refused
+    moves_->moved_bytes.fetch_add(m.size, std::memory_order_relaxed);
+  }
+
   void control(Control& c, uint32_t lane) {
     KeyedState& state = *lane_[lane].state;
-    auto collect = [&](uint32_t bin, const std::vector<uint8_t>& bytes) {
-      c.collect({node_, bin, std::string(bytes.begin(), bytes.end())});
+    auto collect = [&](uint32_t bin, const Bytes& bytes) {
+      c.collect(
+          {node_, bin,
+           std::string(reinterpret_cast<const char*>(bytes.bytes.data()), size_t(bytes.size))});
     };
+    if (c.kind == Control::Kind::Layout) return;  // see moved
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
         if (bin.node != node_ || !owns(lane, bin.bin)) continue;
@@ -280,11 +393,13 @@ class KeyedStage final : public Stage {
     }
   }
 
+  static constexpr uint64_t kSayEvery = 256;
   const uint32_t node_;
   const std::shared_ptr<const KeyedPlan> plan_;
   const uint32_t lanes_;
   const uint64_t in_flight_;
   const Operators before_ops_, after_ops_;
+  StateMoves* moves_ = nullptr;
   std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
   std::unique_ptr<Lane[]> lane_;
   std::unique_ptr<ReorderBuffer<Slot>> splits_;

@@ -15,127 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include "plait/merge_parts.hpp"
 #include "plait/stages.hpp"
 
 namespace plait {
 
-// The columns of several batches one behind the other.
-inline Column concat_columns(const std::vector<const Column*>& parts, int64_t length) {
-  Column out;
-  out.type = parts[0]->type;
-  out.length = length;
-  bool nulls = false;
-  int64_t bytes = 0;
-  for (const Column* c : parts) {
-    nulls |= c->validity != nullptr;
-    if (is_varlen(c->type) && c->length) bytes += c->offsets[c->length] - c->offsets[0];
-  }
-  if (bytes > INT32_MAX) throw std::length_error("texts of one epoch take more than 2 GiB");
-  if (nulls) {
-    out.validity_owner = BufferRef::zeroed(bit_bytes(length));
-    int64_t at = 0;
-    for (const Column* c : parts) {
-      for (int64_t i = 0; i < c->length; ++i, ++at) {
-        if (c->valid(i)) set_bit(out.validity_owner.data(), at);
-      }
-    }
-    out.validity = out.validity_owner.data();
-  }
-  if (out.type == Type::Bool) {
-    out.data_owner = BufferRef::zeroed(bit_bytes(length));
-    int64_t at = 0;
-    for (const Column* c : parts) {
-      for (int64_t i = 0; i < c->length; ++i, ++at) {
-        if (c->boolean(i)) set_bit(out.data_owner.data(), at);
-      }
-    }
-  } else if (is_varlen(out.type)) {
-    out.data_owner = BufferRef::make(bytes);
-    out.offsets_owner = BufferRef::make(4 * (length + 1));
-    auto* offsets = out.offsets_owner.as<int32_t>();
-    int64_t at = 0;
-    int32_t end = 0;
-    offsets[0] = 0;
-    for (const Column* c : parts) {
-      if (c->length == 0) continue;
-      const int32_t n = c->offsets[c->length] - c->offsets[0];
-      std::memcpy(out.data_owner.data() + end, c->data + c->offsets[0], size_t(n));
-      for (int64_t i = 0; i < c->length; ++i) {
-        offsets[++at] = end + c->offsets[i + 1] - c->offsets[0];
-      }
-      end += n;
-    }
-    out.offsets = offsets;
-  } else {
-    out.data_owner = BufferRef::make(8 * length);
-    int64_t at = 0;
-    for (const Column* c : parts) {
-      std::memcpy(out.data_owner.data() + 8 * at, c->data, size_t(8 * c->length));
-      at += c->length;
-    }
-  }
-  out.data = out.data_owner.data();
-  return out;
-}
-
-// The first part that has rows.
-inline size_t filled_part(const std::vector<Batch>& parts) {
-  size_t i = 0;
-  while (parts[i].length == 0) ++i;
-  return i;
-}
-
-// Rows of all parts by (row number, part). At least one has rows.
-inline Batch merge_by_row(const std::vector<Batch>& parts) {
-  Batch out;
-  int64_t first = INT64_MAX;
-  std::vector<int64_t> base;
-  for (const auto& p : parts) {
-    base.push_back(out.length);
-    out.length += p.length;
-    if (p.length) first = std::min(first, p.row_number(0));
-  }
-  std::vector<uint32_t> order;
-  order.reserve(size_t(out.length));
-  BufferRef tags = BufferRef::make(4 * out.length);
-  std::vector<int64_t> at(parts.size(), 0);
-  while (int64_t(order.size()) < out.length) {
-    size_t best = parts.size();
-    int64_t row = 0;
-    for (size_t p = 0; p < parts.size(); ++p) {
-      if (at[p] == parts[p].length) continue;
-      const int64_t r = parts[p].row_number(at[p]);
-      if (best == parts.size() || r < row) {
-        best = p;
-        row = r;
-      }
-    }
-    tags.as<uint32_t>()[order.size()] = uint32_t(row - first);
-    order.push_back(uint32_t(base[best] + at[best]++));
-  }
-  const size_t width = parts[filled_part(parts)].columns.size();
-  for (size_t c = 0; c < width; ++c) {
-    std::vector<const Column*> columns;
-    for (const auto& p : parts) {
-      if (p.length) columns.push_back(&p.columns[c]);  // a part without rows may have no columns
-    }
-    const Column joined = concat_columns(columns, out.length);
-    out.columns.push_back(take(joined, order.data(), out.length));
-  }
-  out.first_row = out.length ? first : parts[0].first_row;
-  out.tags = tags.as<uint32_t>();
-  out.tags_owner = std::move(tags);
-  return out;
-}
-
 class MergeStage final : public Stage {
  public:
   // `carries[i]` are the sources that reach input i, ascending.
+  // `sub_bits`: how wide the inputs' subs are at most; -1: this is the only node.
   MergeStage(std::string name, const StageLimits& limits, uint32_t node,
-             std::vector<std::vector<uint32_t>> carries)
+             std::vector<std::vector<uint32_t>> carries, int sub_bits = -1)
       : Stage(std::move(name), limits),
         node_(node),
         carries_(std::move(carries)),
+        sub_bits_(sub_bits),
         inputs_(carries_.size()) {
     for (const auto& sources : carries_) {
       sources_.insert(sources_.end(), sources.begin(), sources.end());
@@ -226,17 +120,19 @@ class MergeStage final : public Stage {
     for (size_t i = 0; failure && i < parts.size(); ++i) {
       cut(parts[i], failure->letter.row + (i <= failed_at));
     }
-    size_t filled = 0, only = failed_at;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i].length == 0) continue;
-      ++filled;
-      only = i;
-    }
+    std::vector<Batch> filled;
     const uint64_t epoch = parts[0].epoch;
     const uint32_t source = parts[0].source;
     int64_t ingest_ns = parts[0].ingest_ns;
     for (const auto& p : parts) ingest_ns = std::min(ingest_ns, p.ingest_ns);
-    Batch out = filled > 1 ? merge_by_row(parts) : std::move(parts[only]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].length == 0) continue;
+      if (sub_bits_ >= 0) mark(parts[i], i);
+      filled.push_back(std::move(parts[i]));
+    }
+    Batch out = filled.size() > 1    ? merge_parts(filled, false)
+                : filled.size() == 1 ? std::move(filled[0])
+                                     : std::move(parts[failed_at]);
     out.epoch = epoch;
     out.source = source;
     out.ingest_ns = ingest_ns;
@@ -249,6 +145,16 @@ class MergeStage final : public Stage {
     hand_on(std::move(out), worker);
     return records;
   }
+  // On several nodes: equal rows of two inputs may be on two nodes, so they carry their input.
+  void mark(Batch& batch, size_t input) const {
+    BufferRef subs = BufferRef::make(8 * batch.length);
+    const uint64_t above = uint64_t(input) << sub_bits_;
+    for (int64_t i = 0; i < batch.length; ++i) {
+      subs.as<uint64_t>()[i] = above | (batch.subs ? batch.subs[i] : 0);
+    }
+    batch.subs = subs.as<uint64_t>();
+    batch.subs_owner = std::move(subs);
+  }
   // Keeps the rows before `row`: what comes behind a failed record is not delivered.
   static void cut(Batch& batch, int64_t row) {
     int64_t n = 0;
@@ -258,6 +164,7 @@ class MergeStage final : public Stage {
 
   const uint32_t node_;
   const std::vector<std::vector<uint32_t>> carries_;
+  const int sub_bits_;
   std::vector<uint32_t> sources_;
   size_t at_ = 0;
   bool failed_ = false;  // under busy_

@@ -128,6 +128,14 @@ inline Column take(const Column& c, const uint32_t* rows, int64_t n) {
   return out;
 }
 
+inline void take_subs(Batch& batch, const uint32_t* rows, int64_t n) {
+  if (!batch.subs) return;
+  BufferRef subs = BufferRef::make(n * 8);
+  for (int64_t i = 0; i < n; ++i) subs.as<uint64_t>()[i] = batch.subs[rows[i]];
+  batch.subs = subs.as<uint64_t>();
+  batch.subs_owner = std::move(subs);
+}
+
 // Replaces the batch's rows by the given ones, in that order, tags included.
 inline void take_rows(Batch& batch, const uint32_t* rows, int64_t n) {
   for (Column& c : batch.columns) c = take(c, rows, n);
@@ -139,6 +147,7 @@ inline void take_rows(Batch& batch, const uint32_t* rows, int64_t n) {
   }
   batch.tags = tags.as<uint32_t>();
   batch.tags_owner = std::move(tags);
+  take_subs(batch, rows, n);
   batch.length = n;
 }
 

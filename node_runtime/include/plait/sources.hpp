@@ -2,8 +2,10 @@
 //
 // Every source emits exactly one batch for every epoch, empty if it has nothing while another
 // source is ahead. Control items and the end are emitted by all sources at the same epoch boundary,
-// so every path of the graph meets them at the same place. Any worker may run a source; one at a
-// time holds its flag.
+// so every path of the graph meets them at the same place. On several nodes a source that can be
+// read anywhere is cut into slices: an epoch has the same rows whatever the number of nodes, each
+// node reads its part of them; any other source is read by one node, and the others emit empty
+// batches for it. Any worker may run a source; one at a time holds its flag.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +17,8 @@
 #include <vector>
 
 #include "plait/epochs.hpp"
+#include "plait/layout.hpp"
+#include "plait/merge_parts.hpp"
 #include "plait/stages.hpp"
 
 namespace plait {
@@ -37,6 +41,17 @@ class Origin {
   // The number under which the outside keeps the present position; -1: the row number is the
   // position.
   virtual int64_t position() { return -1; }
+  // How many rows there are for slice() to read anywhere; kNoSlices: it reads only on; kEndless.
+  static constexpr int64_t kNoSlices = -2, kEndless = -1;
+  virtual int64_t rows() const { return kNoSlices; }
+  // The rows [first, first + count), all of them there; or Wait.
+  virtual void slice(int64_t /*first*/, int64_t /*count*/, Polled& /*out*/) {}
+};
+
+// What a node has in place of a source that another node reads.
+class NoOrigin final : public Origin {
+ public:
+  void poll(int64_t, Polled&) override {}  // End
 };
 
 class SourceStage final : public Stage {
@@ -84,6 +99,9 @@ class SourceStage final : public Stage {
   std::vector<int64_t>
       cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
   const std::atomic<bool>* stopping = nullptr;  // the engine's
+  // On several nodes: who reads what. Null: this is the only node.
+  const Layouts* layouts = nullptr;
+  uint32_t rank = 0;
 
  private:
   // Emits one batch, or says with -1 that there is nothing to emit now.
@@ -92,6 +110,8 @@ class SourceStage final : public Stage {
     Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stopped());
     switch (turn.kind) {
       case Kind::Wait:
+        // Word from another node wakes it (owed); looking again now and then is enough.
+        if (turn.later) due_.store(now_ns() + kLookNs, std::memory_order_relaxed);
         return -1;
       case Kind::Control: {
         Batch marker;
@@ -110,7 +130,33 @@ class SourceStage final : public Stage {
       case Kind::Data:
         break;
     }
-    return ask(turn.epoch, worker);
+    return layouts && origin_->rows() != Origin::kNoSlices ? ask_slice(turn.epoch, worker)
+                                                           : ask(turn.epoch, worker);
+  }
+
+  // This node's part of the epoch's rows.
+  int64_t ask_slice(uint64_t epoch, Worker& worker) {
+    const Layouts::Ref layout = layouts->at(epoch);
+    int64_t all = origin_->rows();
+    if (limit_ >= 0) all = all < 0 ? limit_ : std::min(all, limit_);
+    const int64_t start = layout->row_of(epoch);
+    if (all >= 0 && start >= all) {
+      epochs_.finished(source_);
+      return 0;
+    }
+    auto [from, count] = layout->slice(rank);
+    from += start;
+    if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
+    if (count == 0) return data(empty_, epoch, 0, worker);
+    Polled polled;
+    origin_->slice(from, count, polled);
+    if (polled.kind == Polled::Kind::Rows) {
+      first_row_ = from;
+      return data(polled.batch, epoch, polled.due_ns, worker);
+    }
+    due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
+    epochs_.not_due(source_);
+    return -1;
   }
 
   int64_t ask(uint64_t epoch, Worker& worker) {
@@ -161,9 +207,10 @@ class SourceStage final : public Stage {
     Batch batch;
     batch.columns = rows.columns;
     batch.length = rows.length;
-    batch.first_row = rows_.load(std::memory_order_relaxed);
+    const int64_t read = rows_.load(std::memory_order_relaxed);
+    batch.first_row = first_row_ < 0 ? read : first_row_;
     batch.ingest_ns = due_ns ? due_ns : now_ns();
-    rows_.store(batch.first_row + batch.length, std::memory_order_relaxed);
+    rows_.store(read + batch.length, std::memory_order_relaxed);
     Counts& c = worker.shared.counts[node_];
     Counts::add(c.in, batch.length);
     Counts::add(c.out, batch.length);
@@ -186,17 +233,67 @@ class SourceStage final : public Stage {
   const uint32_t node_, source_;
   Epochs& epochs_;
   std::unique_ptr<Origin> origin_;
+  static constexpr int64_t kLookNs = 1'000'000;
   const int64_t epoch_records_, limit_;
+  int64_t first_row_ = -1;  // of the last slice
   Batch empty_;
   std::atomic<int64_t> rows_{0}, due_{0};
   std::atomic<bool> over_{false}, busy_{false};
 };
 
+// Whether the rows of a slice are due at this rate; `start`: when row 0 was, found at the first
+// call (a node that begins later takes the rows before its own as having been on time).
+inline bool slice_due(double rate, int64_t first, int64_t count, int64_t& start, Polled& out) {
+  const int64_t now = now_ns();
+  if (start == 0) start = now - int64_t(double(first) * 1e9 / rate);
+  const int64_t at = start + int64_t(double(first + count) * 1e9 / rate);
+  if (at > now) {
+    out.kind = Polled::Kind::Wait;
+    out.wait_ns = at - now;
+    return false;
+  }
+  out.due_ns = start + int64_t(double(first + 1) * 1e9 / rate);
+  return true;
+}
+
 // A table in memory, sliced without copying; optionally at a given rate, from its due times.
 class TableOrigin final : public Origin {
  public:
   TableOrigin(std::vector<Batch> chunks, double rate_per_s)
-      : chunks_(std::move(chunks)), rate_(rate_per_s) {}
+      : chunks_(std::move(chunks)), rate_(rate_per_s) {
+    int64_t n = 0;
+    for (const Batch& chunk : chunks_) {
+      starts_.push_back(n);
+      n += chunk.length;
+    }
+    all_ = n;
+  }
+
+  int64_t rows() const override { return all_; }
+  void slice(int64_t first, int64_t count, Polled& out) override {
+    if (rate_ > 0 && !slice_due(rate_, first, count, start_, out)) return;
+    out.kind = Polled::Kind::Rows;
+    auto c = size_t(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+    std::vector<Batch> parts;
+    for (int64_t left = count; left > 0; ++c) {
+      const Batch& from = chunks_[c];
+      const int64_t at = first + (count - left) - starts_[c];
+      const int64_t n = std::min(left, from.length - at);
+      if (n <= 0) continue;
+      Batch part;
+      part.length = n;
+      for (const auto& column : from.columns) part.columns.push_back(column.slice(at, n));
+      parts.push_back(std::move(part));
+      left -= n;
+    }
+    out.batch.length = count;
+    for (size_t i = 0; i < parts[0].columns.size(); ++i) {
+      std::vector<const Column*> columns;
+      for (const Batch& part : parts) columns.push_back(&part.columns[i]);
+      out.batch.columns.push_back(columns.size() == 1 ? *columns[0]
+                                                      : concat_columns(columns, count));
+    }
+  }
 
   void poll(int64_t max_rows, Polled& out) override {
     if (rate_ > 0 && !due(max_rows, out)) return;
@@ -233,6 +330,8 @@ class TableOrigin final : public Origin {
   }
 
   std::vector<Batch> chunks_;
+  std::vector<int64_t> starts_;  // the row number of each chunk's first row
+  int64_t all_ = 0;
   const double rate_;
   size_t chunk_ = 0;
   int64_t at_ = 0, sent_ = 0, start_ = 0;

@@ -108,6 +108,8 @@ class Stage {
     }
     return true;
   }
+  // Whether what is ready can leave now.
+  virtual bool can_send() const { return outputs_have_room(); }
   const std::vector<Stage*>& before() const { return before_; }
 
   const std::string name;
@@ -135,6 +137,8 @@ class Stage {
   void finish(Slot& slot, Worker& worker);
   // Gives a batch to every output; the caller has checked the room.
   void hand_on(Batch&& batch, Worker& worker);
+  // Gives a finished slot's batch on, in serial order, under the release flag.
+  virtual void pass(Slot& slot, Batch&& batch, Worker& worker);
   // The end of a batch's way through a stage without outputs.
   virtual void arrive(Batch& batch, Worker& worker);
 

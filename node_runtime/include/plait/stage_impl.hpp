@@ -75,7 +75,7 @@ inline bool Stage::try_release(Worker& worker) {
 }
 
 inline bool Stage::send(Slot* s, Worker& worker) {
-  if (!outputs_have_room()) return false;
+  if (!can_send()) return false;
   Batch batch = std::move(s->batch);
   s->batch = Batch();
   stats.waiting_records.fetch_sub(s->records, std::memory_order_relaxed);
@@ -83,12 +83,16 @@ inline bool Stage::send(Slot* s, Worker& worker) {
   stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
   if (failed_.load(std::memory_order_relaxed)) return true;  // relaxed: under the release flag
   if (batch.failure) failed_.store(true, std::memory_order_relaxed);
+  pass(*s, std::move(batch), worker);
+  return true;
+}
+
+inline void Stage::pass(Slot& /*slot*/, Batch&& batch, Worker& worker) {
   if (outputs_.empty()) {
     arrive(batch, worker);
   } else {
     hand_on(std::move(batch), worker);
   }
-  return true;
 }
 
 inline void Stage::arrive(Batch& batch, Worker& worker) {

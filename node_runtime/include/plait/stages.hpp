@@ -8,6 +8,7 @@
 
 #include "plait/operators.hpp"
 #include "plait/stage_impl.hpp"
+#include "plait/state_moves.hpp"
 
 namespace plait {
 
@@ -97,6 +98,9 @@ class SerialStage : public Stage {
     if (busy_.exchange(true, std::memory_order_acquire)) return 0;
     int64_t done = 0;
     while (done < records) {
+      // Only the holder of the flag claims, so the next slot cannot be claimed by another
+      // meanwhile.
+      if (claimed() < pushed() && !ready(slot(claimed()).batch)) break;
       Slot* s = try_claim(limits_.batches);
       if (!s) break;
       done += s->records + 1;
@@ -110,6 +114,8 @@ class SerialStage : public Stage {
 
  protected:
   virtual void process(Batch& batch, Worker& worker) = 0;
+  // Whether the next batch can be processed now; asked in order.
+  virtual bool ready(Batch& /*batch*/) { return true; }
 
  private:
   std::atomic<bool> busy_{false};
@@ -129,17 +135,84 @@ class OutsideStateStage final : public SerialStage {
 
   void control_now(Control& control) override { control_(context_, control); }
 
+  // On several nodes: where bins go and come from. `keyless`: the state is one bin.
+  void moves(StateMoves& moves, bool keyless) {
+    moves_ = &moves;
+    keyless_ = keyless;
+  }
+
  protected:
+  // A new layout is passed when the bins it brings are here.
+  bool ready(Batch& batch) override {
+    if (!batch.control || batch.control->kind != Control::Kind::Layout) return true;
+    Control& c = *batch.control;
+    if (moving_ != &c) {
+      moving_ = &c;
+      give(c);
+    }
+    std::erase_if(missing_, [&](uint32_t bin) { return install(c, bin); });
+    return missing_.empty();
+  }
   void process(Batch& batch, Worker& worker) override {
+    if (batch.control && batch.control->kind == Control::Kind::Layout) {
+      moving_ = nullptr;
+      return;
+    }
     if (batch.control) return control_(context_, *batch.control);
     if (batch.end || broken(batch)) return;
     guarded(batch, op_->node(), [&] { op_->run(batch, worker); });
   }
 
  private:
+  // Ships the bins that go, and notes those that come. Python state goes whole: no copy is made
+  // ahead.
+  void give(const Control& c) {
+    missing_.clear();
+    Control take;
+    take.kind = Control::Kind::Take;
+    take.node = op_->node();
+    const auto& before = c.before->owners;
+    const auto& after = c.layout->owners;
+    const uint32_t here = moves_->here();
+    for (uint32_t i = 0; i < after.size(); ++i) {
+      if (before[i] == after[i] || (keyless_ && i != singleton_bin(take.node, after.size()))) {
+        continue;
+      }
+      if (before[i] == here) take.bins.push_back(keyless_ ? 0 : i);
+      if (after[i] == here) missing_.push_back(keyless_ ? 0 : i);
+    }
+    if (take.bins.empty()) return;
+    control_(context_, take);
+    for (auto& bin : take.collected) {
+      BufferRef bytes = BufferRef::make(int64_t(bin.bytes.size()));
+      std::memcpy(bytes.data(), bin.bytes.data(), bin.bytes.size());
+      const uint32_t at = keyless_ ? singleton_bin(take.node, after.size()) : bin.bin;
+      const uint8_t* data = bytes.data();
+      moves_->ship(after[at], bin.node, bin.bin,
+                   {c.epoch, MoveKind::Whole, std::move(bytes), data, int64_t(bin.bytes.size())});
+    }
+    for (auto& why : take.errors) moving_->refuse(why);
+  }
+  bool install(Control& c, uint32_t bin) {
+    MovedBin moved;
+    if (!moves_->take(op_->node(), bin, c.epoch, moved)) return false;
+    Control put;
+    put.kind = Control::Kind::Put;
+    put.put.push_back({op_->node(), bin,
+                       std::string(reinterpret_cast<const char*>(moved.data), size_t(moved.size))});
+    control_(context_, put);
+    moves_->installed(moved.size);
+    for (auto& why : put.errors) c.refuse(why);
+    return true;
+  }
+
   std::unique_ptr<Operator> op_;
   ControlFunction control_;
   void* context_;
+  StateMoves* moves_ = nullptr;
+  bool keyless_ = false;
+  Control* moving_ = nullptr;  // the layout that is being passed; under the stage's flag
+  std::vector<uint32_t> missing_;
 };
 
 // The end of a stream. What it gets is delivered; latency is taken here.

@@ -14,6 +14,7 @@
 
 #include "plait/events.hpp"
 #include "plait/histogram.hpp"
+#include "plait/network.hpp"
 #include "plait/program.hpp"
 
 namespace plait {
@@ -35,6 +36,7 @@ struct Shared {
   std::atomic<bool> python_busy{false};
   std::atomic<bool> aborting{false};  // leave at once; what is in flight is dropped
   std::atomic<bool> stopping{false};  // sources end at the next epoch; what was read is delivered
+  Network* network = nullptr;         // set before the start; null: this is the only node
   std::atomic<uint32_t> sinks_open{0};
   std::atomic<int64_t> delivered{0};
 
@@ -45,6 +47,7 @@ struct Shared {
       std::lock_guard<std::mutex> hold(sleep_lock);
       ++signals;
       sleep.notify_one();
+      if (network) network->wake();
     }
   }
   void wake_all() {
@@ -52,6 +55,7 @@ struct Shared {
     ++signals;
     sleep.notify_all();
     finished.notify_all();
+    if (network) network->wake();
   }
 
   // A failure came to a sink in its order. The sources stop; sinks that do not depend on it get
@@ -63,7 +67,8 @@ struct Shared {
     if (!error || place < std::make_tuple(error->epoch, error->source, error->row, error->node)) {
       error = std::make_unique<Letter>(l);
     }
-    stopping.store(true, std::memory_order_release);  // pairs with the sources' acquire
+    // On several nodes all stop at an epoch that they agree on.
+    if (!network) stopping.store(true, std::memory_order_release);  // pairs with the sources'
   }
   // A failure outside the order (a sink cannot be written): everything ends now.
   void fail(const Failure& failure) {

@@ -1,0 +1,8 @@
+from libcpp.memory cimport unique_ptr
+
+from plait.node_runtime.native_cluster cimport Cluster
+
+
+cdef class NativeCluster:
+    cdef unique_ptr[Cluster] cluster
+    cdef object engine  # keeps what the links hand frames to

@@ -1,0 +1,113 @@
+"""A node's links to the other nodes of its job, and the layouts it keeps, as a Python object.
+
+This module binds; the protocol is in the headers (cluster.hpp, links.hpp, layout.hpp). The links
+have no threads of their own: the workers of the engine that was made with this object serve them.
+"""
+
+from libc.stdint cimport UINT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.pair cimport pair
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from plait.node_runtime.native_cluster cimport Cluster, Layout, LinkOptions, LinkTraffic
+
+
+cdef Layout layout_of(given):
+    cdef Layout layout
+    cdef pair[uint32_t, uint32_t] copy
+    layout.epoch = given.epoch
+    layout.members = given.members
+    layout.owners = given.owners
+    layout.readers = given.readers
+    layout.epoch_records = given.epoch_records
+    for bin, rank in given.copies:
+        copy.first = bin
+        copy.second = rank
+        layout.copies.push_back(copy)
+    return layout
+
+
+cdef class NativeCluster:
+    """This node among the nodes of a job."""
+
+    def __cinit__(self, uint32_t rank, str job, str token):
+        cdef LinkOptions options
+        self.cluster.reset(new Cluster(rank, job.encode(), token.encode(), options))
+        self.engine = None
+
+    def hold(self, engine):
+        """Keeps the engine alive as long as frames can come in."""
+        self.engine = engine
+
+    def listen(self, str host, uint16_t port=0):
+        """Starts to listen; the port."""
+        return self.cluster.get().links.listen(host.encode(), port)
+
+    def add_peer(self, uint32_t rank, str host, uint16_t port):
+        cdef string name = host.encode()
+        with nogil:
+            self.cluster.get().links.add_peer(rank, name, port)
+
+    def begin(self, layout, bint joins):
+        """Lets the sources start with this layout's epoch (plait.node_messages.Layout)."""
+        cdef Layout first = layout_of(layout)
+        with nogil:
+            self.cluster.get().begin(first, joins)
+
+    def commit(self, layouts, stop_at=None):
+        """New layouts at agreed epochs, ascending; and the common end, if there is one."""
+        cdef vector[Layout] all
+        cdef uint64_t stop = UINT64_MAX if stop_at is None else stop_at
+        for layout in layouts:
+            all.push_back(layout_of(layout))
+        with nogil:
+            self.cluster.get().commit(all, stop)
+
+    def promise(self, uint64_t ahead):
+        """The epoch that the sources will not pass before commit or lift; 0: they are at their
+        end."""
+        return self.cluster.get().promise(ahead)
+
+    def lift(self):
+        self.cluster.get().lift()
+
+    def drop(self, uint32_t peer):
+        with nogil:
+            self.cluster.get().drop(peer)
+
+    def passed(self, uint32_t sinks):
+        """The last layout that has passed every stage of this node."""
+        return self.cluster.get().passed(sinks)
+
+    def next_epoch(self):
+        return self.cluster.get().next_epoch()
+
+    def moved(self):
+        """(bins, bytes) that came to this node."""
+        return self.cluster.get().bins_in(), self.cluster.get().bytes_in()
+
+    def refused(self):
+        return self.cluster.get().refused().decode("utf-8", "replace")
+
+    def down_peers(self):
+        return list(self.cluster.get().links.down_peers())
+
+    def reconnect(self, uint32_t rank):
+        """Breaks the connections to a peer; they come back."""
+        self.cluster.get().links.reconnect(rank)
+
+    def traffic(self, uint32_t rank):
+        """Counts of the links to a peer."""
+        cdef LinkTraffic t = self.cluster.get().links.traffic(rank)
+        return {
+            "frames_sent": t.frames_sent, "bytes_sent": t.bytes_sent,
+            "frames_received": t.frames_received, "bytes_received": t.bytes_received,
+            "duplicates": t.duplicates, "connected": t.connected,
+            "unsent_bytes": t.unsent_bytes, "up": t.up,
+            "why_down": t.why_down.decode("utf-8", "replace"),
+        }
+
+    def close(self):
+        """Nobody needs this node's answers any more: the workers may leave."""
+        self.cluster.get().close()

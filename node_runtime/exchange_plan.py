@@ -1,0 +1,99 @@
+"""Where the records of a job change nodes, and what keeps them in order on the way.
+
+Pure: a plan of stages in, its exchanges out. In front of every keyed or stateful stage the records
+go to the owner of their bin; in front of the sinks of a job in total order they go to the home
+node. A record's place is its tag, and where several records have the same tag (a flat_map, a union)
+and may come to different nodes, their order among each other rides along in `sub` bits, of which
+there are 64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from plait.errors import JobError
+from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode
+
+if TYPE_CHECKING:
+    from plait.plan import Plan, StagePlan
+
+REPEAT_BITS = 16
+"""A record may become so many (2 ** 16) between two exchanges."""
+
+By = Literal["key", "bin", "home"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An exchange in front of a stage."""
+
+    channel: int
+    by: By
+    repeats: bool
+    """Rows of one tag are numbered before they part."""
+    unique: bool
+    """No two rows that arrive have the same tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangePlan:
+    """The exchanges of a job, by the stage behind each; and the width of subs at each union."""
+
+    before: dict[int, Exchange] = field(default_factory=dict)
+    union_bits: dict[int, int] = field(default_factory=dict)
+    """Of a union whose inputs may hold the same record: how wide their subs are."""
+
+
+def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
+    """The exchanges of `plan`; `total`: its sinks are on one node."""
+    made = ExchangePlan()
+    repeats: list[bool] = []
+    bits: list[int] = []
+    for number, stage in enumerate(plan.stages):
+        repeated = any(repeats[i] for i in stage.inputs)
+        width = max((bits[i] for i in stage.inputs), default=0)
+        if stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
+            by = by_of(plan, stage)
+            made.before[number] = Exchange(
+                channel=len(made.before),
+                by=by,
+                repeats=repeated and by == "key",
+                unique=not repeated and width == 0,
+            )
+            if repeated and by == "key":
+                repeated, width = False, width + REPEAT_BITS
+        elif stage.kind == "union" and share_sources(plan, stage):
+            made.union_bits[number] = width
+            width += (len(stage.inputs) - 1).bit_length()
+        elif stage.kind == "python":
+            repeated = repeated or any(multiplies(plan, node) for node in stage.nodes)
+        if width > 64:
+            raise JobError(
+                f"{plan.graph.nodes[stage.nodes[0]]}: too many flat_maps and unions one behind the "
+                "other to keep the order over several nodes; run it with plait.run, or put fewer "
+                "of them between keyed operators"
+            )
+        repeats.append(repeated)
+        bits.append(width)
+    return made
+
+
+def by_of(plan: Plan, stage: StagePlan) -> By:
+    if stage.kind == "sink":
+        return "home"
+    keyed = (AggregateNode, FoldNode, StatefulNode)
+    node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
+    return "key" if node.keys else "bin"
+
+
+def multiplies(plan: Plan, number: int) -> bool:
+    """Whether one record may become several."""
+    node = plan.graph.nodes[number]
+    return isinstance(node, CallNode) and node.mode in ("flat_map", "batches")
+
+
+def share_sources(plan: Plan, stage: StagePlan) -> bool:
+    """Whether a record can reach the union by two inputs."""
+    carried = [set(plan.sources_of(i)) for i in stage.inputs]
+    return sum(len(sources) for sources in carried) > len(set().union(*carried))

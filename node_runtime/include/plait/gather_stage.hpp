@@ -1,0 +1,230 @@
+// GatherStage: the receiving side of an exchange: one batch for each unit (epoch, source), its rows
+// from all nodes in order.
+//
+// Parts of a node come in the order of units; a unit is complete when every member of the layout of
+// its epoch has sent its part. A control item or the end is complete when all members have it next.
+// What waits here is bounded by the senders' credit. Any thread may bring parts (a mutex); one
+// worker at a time merges and hands on.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plait/exchange.hpp"
+#include "plait/merge_parts.hpp"
+#include "plait/stages.hpp"
+
+namespace plait {
+
+class GatherStage final : public Stage, public Inlet {
+ public:
+  // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
+  GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
+              std::vector<uint32_t> sources, bool unique, Wire& wire, Shared& shared)
+      : Stage(std::move(name), limits),
+        channel_(channel),
+        node_(node),
+        sources_(std::move(sources)),
+        unique_(unique),
+        wire_(wire),
+        shared_(shared) {}
+
+  uint32_t max_workers() const override { return 1; }
+  // The own route stage waits when this node itself does not keep up.
+  bool room(uint32_t) const override {
+    return own_waiting_.load(std::memory_order_relaxed) < int64_t(kWindow);
+  }
+  bool releasable() const override { return false; }
+  bool runnable() const override {
+    return waiting_.load(std::memory_order_acquire) > 0 && outputs_have_room() && complete();
+  }
+  void push(Batch&& batch, uint32_t /*input*/) override {
+    take_part(wire_.here(), std::move(batch));
+  }
+  void take_part(uint32_t from, Batch&& part) override {
+    stats.waiting_records.fetch_add(part.length, std::memory_order_relaxed);
+    {
+      std::lock_guard<std::mutex> hold(lock_);
+      inputs_[from].parts.push_back(std::move(part));
+      if (from == wire_.here()) own_waiting_.fetch_add(1, std::memory_order_relaxed);
+      waiting_.fetch_add(1, std::memory_order_release);  // pairs with runnable
+    }
+    shared_.wake();
+  }
+  void start_at(uint64_t epoch) override {
+    std::lock_guard<std::mutex> hold(lock_);
+    epoch_ = epoch;
+  }
+
+  int64_t run(Worker& worker, int64_t records) override {
+    if (!runnable() || busy_.exchange(true, std::memory_order_acquire)) return 0;
+    int64_t done = 0;
+    std::vector<Batch> parts;
+    try {
+      while (done < records && outputs_have_room() && next_unit(parts)) {
+        done += 1 + emit(parts, worker);
+        parts.clear();
+      }
+    } catch (const std::exception& error) {
+      worker.shared.fail(runtime_failure(node_, error));
+    }
+    busy_.store(false, std::memory_order_release);  // pairs with the exchange above
+    if (done) {
+      for (Stage* b : before_) b->try_release(worker);
+    }
+    return done;
+  }
+
+ private:
+  struct Input {
+    std::deque<Batch> parts;
+    uint64_t consumed = 0, credited = 0;
+  };
+
+  // The nodes whose parts the next unit has; under the lock. A node that is no member any more
+  // finishes alone.
+  const std::vector<uint32_t>& expected() const {
+    const uint64_t version = wire_.layouts().version();
+    if (!layout_ || version != version_ || epoch_ != looked_at_) {
+      layout_ = wire_.layouts().at(epoch_);
+      version_ = version;
+      looked_at_ = epoch_;
+    }
+    return layout_->member(wire_.here()) ? layout_->members : alone_;
+  }
+  bool complete() const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return complete_locked();
+  }
+  bool complete_locked() const {
+    if (!wire_.layouts().any()) return false;
+    for (uint32_t rank : expected()) {
+      auto found = inputs_.find(rank);
+      if (found == inputs_.end() || found->second.parts.empty()) return false;
+    }
+    return true;
+  }
+
+  bool next_unit(std::vector<Batch>& parts) {
+    std::vector<std::pair<uint32_t, uint64_t>> credits;
+    {
+      std::lock_guard<std::mutex> hold(lock_);
+      if (!complete_locked()) return false;
+      for (uint32_t rank : expected()) {
+        Input& input = inputs_[rank];
+        parts.push_back(std::move(input.parts.front()));
+        input.parts.pop_front();
+        waiting_.fetch_sub(1, std::memory_order_relaxed);
+        ++input.consumed;
+        if (rank == wire_.here()) {
+          own_ = parts.size() - 1;
+          own_waiting_.fetch_sub(1, std::memory_order_relaxed);
+        } else if (input.consumed - input.credited >= kCreditEvery) {
+          input.credited = input.consumed;
+          credits.emplace_back(rank, input.consumed);
+        }
+      }
+      if (!is_marker(parts[own_])) {
+        if (++at_ == sources_.size()) {
+          at_ = 0;
+          ++epoch_;
+        }
+      }
+    }
+    for (auto [rank, consumed] : credits) wire_.send_credit(rank, channel_, consumed);
+    return true;
+  }
+  static bool is_marker(const Batch& b) { return b.control || b.end; }
+
+  int64_t emit(std::vector<Batch>& parts, Worker& worker) {
+    int64_t records = 0;
+    for (const Batch& p : parts) {
+      records += p.length;
+      if (is_marker(p) != is_marker(parts[own_]) || p.epoch != parts[own_].epoch ||
+          (!is_marker(p) && p.source != parts[own_].source)) {
+        throw std::logic_error("the nodes are not in step at epoch " + std::to_string(p.epoch) +
+                               ", here " + std::to_string(parts[own_].epoch));
+      }
+    }
+    stats.waiting_records.fetch_sub(records, std::memory_order_relaxed);
+    stats.records_in.fetch_add(records, std::memory_order_relaxed);
+    if (failed_) return records;
+    if (is_marker(parts[own_])) {
+      hand_on(std::move(parts[own_]), worker);
+      return 0;
+    }
+    Batch out = merged(parts);
+    failed_ = out.failure != nullptr;
+    stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
+    hand_on(std::move(out), worker);
+    return records;
+  }
+
+  Batch merged(std::vector<Batch>& parts) {
+    std::shared_ptr<Failure> failure;
+    std::shared_ptr<std::vector<Letter>> letters;
+    for (const Batch& p : parts) {
+      if (p.failure && (!failure || p.failure->letter.row < failure->letter.row)) {
+        failure = p.failure;
+      }
+      if (!p.letters) continue;
+      if (!letters) letters = std::make_shared<std::vector<Letter>>();
+      letters->insert(letters->end(), p.letters->begin(), p.letters->end());
+    }
+    if (failure) {
+      for (Batch& p : parts) cut(p, failure->letter);
+    }
+    const Batch& own = parts[own_];
+    const uint64_t epoch = own.epoch;
+    const uint32_t source = own.source;
+    int64_t ingest_ns = own.ingest_ns;
+    std::vector<Batch> filled;
+    for (Batch& p : parts) {
+      if (p.length == 0) continue;
+      ingest_ns = filled.empty() ? p.ingest_ns : std::min(ingest_ns, p.ingest_ns);
+      filled.push_back(std::move(p));
+    }
+    Batch out = filled.empty()       ? std::move(parts[own_])
+                : filled.size() == 1 ? std::move(filled[0])
+                                     : merge_parts(filled, unique_);
+    out.epoch = epoch;
+    out.source = source;
+    out.ingest_ns = ingest_ns;
+    out.letters = letters;
+    out.failure = failure;
+    return out;
+  }
+  // What comes behind a failed record is not delivered; of the failed record itself, what its own
+  // node put before it (rows of one tag that were made before the failure).
+  static void cut(Batch& batch, const Letter& failed) {
+    const bool own = batch.failure && batch.failure->letter.row == failed.row;
+    int64_t n = 0;
+    while (n < batch.length && batch.row_number(n) < failed.row + own) ++n;
+    truncate(batch, n);
+  }
+
+  const uint32_t channel_, node_;
+  const std::vector<uint32_t> sources_;
+  const bool unique_;
+  Wire& wire_;
+  Shared& shared_;
+  const std::vector<uint32_t> alone_{wire_.here()};
+  bool failed_ = false;  // under busy_
+  size_t own_ = 0;       // this node's place among the parts; under busy_
+
+  mutable std::mutex lock_;
+  std::map<uint32_t, Input> inputs_;
+  uint64_t epoch_ = 0;  // of the next unit, and its source
+  size_t at_ = 0;
+  mutable Layouts::Ref layout_;
+  mutable uint64_t version_ = 0, looked_at_ = 0;
+  std::atomic<int64_t> waiting_{0}, own_waiting_{0};
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace plait

@@ -1,0 +1,123 @@
+// Layout: who does what from an epoch on; Layouts: all that are known, found by epoch.
+//
+// A layout is added before any node of the job can reach its epoch (plait/node_messages.py has the
+// agreement on epochs), so what `at` gives for an epoch never changes once a batch of that epoch is
+// here. Any thread may call anything; a short mutex, a few times per batch.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace plait {
+
+struct Layout {
+  static constexpr int32_t kEveryone = -1;
+
+  uint64_t epoch = 0;
+  std::vector<uint32_t> members;  // ascending
+  std::vector<uint32_t> owners;   // of each bin
+  std::vector<int32_t> readers;   // of each source: a node, or kEveryone: each reads its slice
+  std::vector<std::pair<uint32_t, uint32_t>> copies;  // bin -> node that will get it soon
+  int64_t epoch_records = 0;
+  int64_t first_row = 0;         // of `epoch`, in sources that everyone reads
+  std::vector<uint16_t> places;  // of each bin: its owner's place among the members
+
+  bool member(uint32_t rank) const {
+    return std::binary_search(members.begin(), members.end(), rank);
+  }
+  uint16_t place_of(uint32_t rank) const {
+    return uint16_t(std::lower_bound(members.begin(), members.end(), rank) - members.begin());
+  }
+  // The rows of an epoch of a source that everyone reads.
+  int64_t row_of(uint64_t e) const { return first_row + int64_t(e - epoch) * epoch_records; }
+  // The part of those rows that a member reads: [from, from + count) within the epoch.
+  std::pair<int64_t, int64_t> slice(uint32_t rank) const {
+    const auto n = int64_t(members.size());
+    const int64_t at = place_of(rank);
+    const int64_t from = epoch_records * at / n, to = epoch_records * (at + 1) / n;
+    return {from, to - from};
+  }
+};
+
+class Layouts {
+ public:
+  using Ref = std::shared_ptr<const Layout>;
+
+  // In the order of their epochs.
+  void add(Layout layout) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (!all_.empty()) {
+      const Layout& last = *all_.back();
+      if (layout.epoch_records == 0) layout.epoch_records = last.epoch_records;
+      layout.first_row = last.row_of(layout.epoch);
+    }
+    leave_out(layout.members);
+    for (uint32_t owner : layout.owners) layout.places.push_back(layout.place_of(owner));
+    all_.push_back(std::make_shared<Layout>(std::move(layout)));
+    version_.fetch_add(1, std::memory_order_release);  // pairs with version
+  }
+  // The layout in force in an epoch.
+  Ref at(uint64_t epoch) const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return all_[place(epoch)];
+  }
+  // The one before it, for the state that has to move; the same if it is the first.
+  Ref before(uint64_t epoch) const {
+    std::lock_guard<std::mutex> hold(lock_);
+    const size_t i = place(epoch);
+    return all_[i == 0 ? 0 : i - 1];
+  }
+  Ref last() const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return all_.back();
+  }
+  bool any() const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return !all_.empty();
+  }
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+  // A node that owned and read nothing is gone: nobody waits for its parts.
+  void drop(uint32_t rank) {
+    std::lock_guard<std::mutex> hold(lock_);
+    dropped_.push_back(rank);
+    for (Ref& ref : all_) {
+      Layout changed = *ref;
+      leave_out(changed.members);
+      for (size_t i = 0; i < changed.owners.size(); ++i) {
+        changed.places[i] = changed.place_of(changed.owners[i]);
+      }
+      ref = std::make_shared<Layout>(std::move(changed));
+    }
+    version_.fetch_add(1, std::memory_order_release);  // pairs with version
+  }
+  // Forgets what is not needed below an epoch.
+  void retire(uint64_t below) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (all_.empty()) return;
+    const size_t keep = place(below);
+    if (keep > 1) all_.erase(all_.begin(), all_.begin() + int64_t(keep) - 1);
+  }
+
+ private:
+  size_t place(uint64_t epoch) const {
+    size_t i = all_.size() - 1;
+    while (i > 0 && all_[i]->epoch > epoch) --i;
+    return i;
+  }
+  void leave_out(std::vector<uint32_t>& members) const {
+    for (uint32_t rank : dropped_) std::erase(members, rank);
+  }
+
+  mutable std::mutex lock_;
+  std::vector<Ref> all_;
+  std::vector<uint32_t> dropped_;
+  std::atomic<uint64_t> version_{0};
+};
+
+}  // namespace plait

@@ -1,0 +1,221 @@
+// Several batches of one epoch and source as one: rows by their place in the order.
+//
+// Parts come from the inputs of a union or from the nodes of a job. Where they follow each other
+// (each node read its own slice) they are put one behind the other; where they interleave without
+// gaps every row's place is its tag; otherwise they are merged row by row. Pure functions: any
+// thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "plait/batch.hpp"
+#include "plait/select.hpp"
+
+namespace plait {
+
+// The columns of several batches one behind the other.
+inline Column concat_columns(const std::vector<const Column*>& parts, int64_t length) {
+  Column out;
+  out.type = parts[0]->type;
+  out.length = length;
+  bool nulls = false;
+  int64_t bytes = 0;
+  for (const Column* c : parts) {
+    nulls |= c->validity != nullptr;
+    if (is_varlen(c->type) && c->length) bytes += c->offsets[c->length] - c->offsets[0];
+  }
+  if (bytes > INT32_MAX) throw std::length_error("texts of one epoch take more than 2 GiB");
+  if (nulls) {
+    out.validity_owner = BufferRef::zeroed(bit_bytes(length));
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      for (int64_t i = 0; i < c->length; ++i, ++at) {
+        if (c->valid(i)) set_bit(out.validity_owner.data(), at);
+      }
+    }
+    out.validity = out.validity_owner.data();
+  }
+  if (out.type == Type::Bool) {
+    out.data_owner = BufferRef::zeroed(bit_bytes(length));
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      for (int64_t i = 0; i < c->length; ++i, ++at) {
+        if (c->boolean(i)) set_bit(out.data_owner.data(), at);
+      }
+    }
+  } else if (is_varlen(out.type)) {
+    out.data_owner = BufferRef::make(bytes);
+    out.offsets_owner = BufferRef::make(4 * (length + 1));
+    auto* offsets = out.offsets_owner.as<int32_t>();
+    int64_t at = 0;
+    int32_t end = 0;
+    offsets[0] = 0;
+    for (const Column* c : parts) {
+      if (c->length == 0) continue;
+      const int32_t n = c->offsets[c->length] - c->offsets[0];
+      std::memcpy(out.data_owner.data() + end, c->data + c->offsets[0], size_t(n));
+      for (int64_t i = 0; i < c->length; ++i) {
+        offsets[++at] = end + c->offsets[i + 1] - c->offsets[0];
+      }
+      end += n;
+    }
+    out.offsets = offsets;
+  } else {
+    out.data_owner = BufferRef::make(8 * length);
+    int64_t at = 0;
+    for (const Column* c : parts) {
+      std::memcpy(out.data_owner.data() + 8 * at, c->data, size_t(8 * c->length));
+      at += c->length;
+    }
+  }
+  out.data = out.data_owner.data();
+  return out;
+}
+
+// One behind the other.
+inline Batch concat_parts(const std::vector<Batch>& parts) {
+  Batch out;
+  out.first_row = parts[0].first_row;
+  bool dense = true, subs = false;
+  for (const Batch& p : parts) {
+    dense = dense && !p.tags && p.first_row == out.first_row + out.length;
+    subs = subs || p.subs;
+    out.length += p.length;
+  }
+  for (size_t c = 0; c < parts[0].columns.size(); ++c) {
+    std::vector<const Column*> columns;
+    for (const Batch& p : parts) columns.push_back(&p.columns[c]);
+    out.columns.push_back(concat_columns(columns, out.length));
+  }
+  if (!dense) {
+    out.tags_owner = BufferRef::make(4 * out.length);
+    auto* to = out.tags_owner.as<uint32_t>();
+    for (const Batch& p : parts) {
+      const auto shift = uint32_t(p.first_row - out.first_row);
+      for (int64_t i = 0; i < p.length; ++i) *to++ = shift + (p.tags ? p.tags[i] : uint32_t(i));
+    }
+    out.tags = out.tags_owner.as<uint32_t>();
+  }
+  if (subs) {
+    out.subs_owner = BufferRef::make(8 * out.length);
+    auto* to = out.subs_owner.as<uint64_t>();
+    for (const Batch& p : parts) {
+      for (int64_t i = 0; i < p.length; ++i) *to++ = p.subs ? p.subs[i] : 0;
+    }
+    out.subs = out.subs_owner.as<uint64_t>();
+  }
+  return out;
+}
+
+// Puts 64-bit values at their places.
+inline void scatter64(const Batch& p, const Column& c, int64_t first, uint64_t* to) {
+  const auto* from = reinterpret_cast<const uint64_t*>(c.data);
+  const int64_t shift = p.first_row - first;
+  if (!p.tags) {
+    std::memcpy(to + shift, from, size_t(8 * p.length));
+    return;
+  }
+  for (int64_t i = 0; i < p.length; ++i) to[shift + int64_t(p.tags[i])] = from[i];
+}
+
+// Rows whose tags are all different and leave no gap: a row's place is its tag.
+inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64_t length) {
+  Batch out;
+  out.length = length;
+  out.first_row = first;
+  BufferRef order;  // place -> row of the parts put one behind the other; where it is needed
+  for (size_t c = 0; c < parts[0].columns.size(); ++c) {
+    bool plain = is_fixed64(parts[0].columns[c].type);
+    for (const Batch& p : parts) plain = plain && !p.columns[c].validity;
+    if (plain) {
+      Column column;
+      column.type = parts[0].columns[c].type;
+      column.length = length;
+      column.data_owner = BufferRef::make(8 * length);
+      for (const Batch& p : parts) {
+        scatter64(p, p.columns[c], first, column.data_owner.as<uint64_t>());
+      }
+      column.data = column.data_owner.data();
+      out.columns.push_back(std::move(column));
+      continue;
+    }
+    if (!order) {
+      order = BufferRef::make(4 * length);
+      uint32_t at = 0;
+      for (const Batch& p : parts) {
+        for (int64_t i = 0; i < p.length; ++i) {
+          order.as<uint32_t>()[p.row_number(i) - first] = at++;
+        }
+      }
+    }
+    std::vector<const Column*> columns;
+    for (const Batch& p : parts) columns.push_back(&p.columns[c]);
+    out.columns.push_back(take(concat_columns(columns, length), order.as<uint32_t>(), length));
+  }
+  return out;
+}
+
+// Rows of all parts by (row number, sub), then part.
+inline Batch interleave_parts(const std::vector<Batch>& parts) {
+  Batch joined = concat_parts(parts);
+  std::vector<uint32_t> base, at(parts.size(), 0), order;
+  uint32_t n = 0;
+  int64_t first = INT64_MAX;
+  for (const Batch& p : parts) {
+    base.push_back(n);
+    n += uint32_t(p.length);
+    first = std::min(first, p.row_number(0));
+  }
+  order.reserve(n);
+  BufferRef tags = BufferRef::make(4 * int64_t(n));
+  while (order.size() < n) {
+    size_t best = parts.size();
+    int64_t row = 0;
+    uint64_t sub = 0;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (at[p] == parts[p].length) continue;
+      const int64_t r = parts[p].row_number(at[p]);
+      const uint64_t s = parts[p].subs ? parts[p].subs[at[p]] : 0;
+      if (best == parts.size() || r < row || (r == row && s < sub)) {
+        best = p;
+        row = r;
+        sub = s;
+      }
+    }
+    tags.as<uint32_t>()[order.size()] = uint32_t(row - first);
+    order.push_back(base[best] + at[best]++);
+  }
+  for (Column& c : joined.columns) c = take(c, order.data(), n);
+  if (joined.subs) {
+    BufferRef subs = BufferRef::make(8 * int64_t(n));
+    for (size_t i = 0; i < n; ++i) subs.as<uint64_t>()[i] = joined.subs[order[i]];
+    joined.subs = subs.as<uint64_t>();
+    joined.subs_owner = std::move(subs);
+  }
+  joined.first_row = first;
+  joined.tags = tags.as<uint32_t>();
+  joined.tags_owner = std::move(tags);
+  return joined;
+}
+
+// Parts that each have rows, as one batch. `unique`: no two rows have the same row number.
+inline Batch merge_parts(const std::vector<Batch>& parts, bool unique) {
+  bool follow = true;
+  int64_t length = 0, first = INT64_MAX, last = INT64_MIN;
+  for (const Batch& p : parts) {
+    follow = follow && p.row_number(0) > last;
+    length += p.length;
+    first = std::min(first, p.row_number(0));
+    last = std::max(last, p.row_number(p.length - 1));
+  }
+  if (follow) return concat_parts(parts);
+  if (unique && last - first + 1 == length) return scatter_parts(parts, first, length);
+  return interleave_parts(parts);
+}
+
+}  // namespace plait

@@ -1,0 +1,274 @@
+// RouteStage: the sending side of an exchange (Megaphone's F).
+//
+// Workers claim batches, run the operators before the exchange, find the node of every row by the
+// layout of the batch's epoch, and encode each node's part, all in parallel; the parts leave in
+// serial order, even empty ones, when every receiver has given credit. Control items, failures and
+// the end go to everybody. Threads and progress as in Stage; `credit` and `forget` may be called by
+// any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plait/exchange.hpp"
+#include "plait/split.hpp"
+#include "plait/stages.hpp"
+#include "plait/state_moves.hpp"
+
+namespace plait {
+
+struct Routing {
+  enum class Kind : uint8_t { Key, Bin, Home } kind = Kind::Key;
+  std::shared_ptr<const KeyedPlan> plan;  // Key: which columns, how many bins
+  uint32_t node = 0;                      // the operator behind; Bin: its state is one bin
+  uint32_t home = 0;                      // Home
+  bool repeats = false;  // several rows may have the same tag: they are numbered here
+};
+
+class RouteStage final : public Stage, public Outlet {
+ public:
+  RouteStage(std::string name, const StageLimits& limits, uint32_t channel, Routing routing,
+             Operators operators, Wire& wire)
+      : Stage(std::move(name), limits),
+        channel_(channel),
+        routing_(std::move(routing)),
+        operators_(std::move(operators)),
+        wire_(wire),
+        outgoing_(limits.batches) {
+    if (routing_.kind == Routing::Kind::Key) {
+      loads_ = std::vector<std::atomic<int64_t>>(size_t(1) << routing_.plan->bin_bits);
+    }
+  }
+
+  int64_t run(Worker& worker, int64_t records) override {
+    int64_t done = 0;
+    while (done < records) {
+      Slot* s = try_claim(limits_.batches);
+      if (!s) break;
+      done += s->records + 1;
+      stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
+      const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
+      if (!s->batch.control && !s->batch.end && !dropped) {
+        run_all(operators_, s->batch, worker);
+        prepare(*s);
+      }
+      finish(*s, worker);
+    }
+    return done;
+  }
+
+  bool can_send() const override {
+    if (!outputs_have_room()) return false;
+    std::lock_guard<std::mutex> hold(lock_);
+    return std::all_of(windows_.begin(), windows_.end(),
+                       [](const auto& w) { return w.second.sent - w.second.consumed < kWindow; });
+  }
+  void credit(uint32_t from, uint64_t consumed) override {
+    std::lock_guard<std::mutex> hold(lock_);
+    auto found = windows_.find(from);
+    if (found != windows_.end()) found->second.consumed = consumed;
+  }
+  void forget(uint32_t peer) override {
+    std::lock_guard<std::mutex> hold(lock_);
+    windows_.erase(peer);
+    gone_.push_back(peer);
+  }
+  // Rows sent to each bin, from samples.
+  const std::vector<std::atomic<int64_t>>& loads() const { return loads_; }
+  bool ends_here() const { return outputs_.empty(); }
+
+ protected:
+  void pass(Slot& slot, Batch&& batch, Worker& worker) override {
+    if (batch.control || batch.end) {
+      const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
+      if (layout->member(wire_.here())) {
+        const Encoded frame = batch.end ? end_frame(batch) : encode_control(channel_, batch.epoch);
+        each_receiver(*layout, [&](uint32_t to) { send(to, frame); });
+      }
+    } else {
+      for (auto& [to, frame] : outgoing_[place(slot)]) send(to, std::move(frame));
+      outgoing_[place(slot)].clear();
+    }
+    if (!outputs_.empty()) {
+      hand_on(std::move(batch), worker);
+    } else {
+      batch.letters.reset();  // they went with the rows
+      arrive(batch, worker);
+    }
+  }
+
+ private:
+  struct Window {
+    uint64_t sent = 0, consumed = 0;
+  };
+  using Frames = std::vector<std::pair<uint32_t, Encoded>>;
+
+  size_t place(const Slot& slot) const { return size_t(slot.serial & (limits_.batches - 1)); }
+  Frame head() const {
+    Frame f;
+    f.channel = channel_;
+    return f;
+  }
+  Encoded end_frame(const Batch& batch) const { return encode_data(head(), batch, nullptr, 0); }
+
+  template <class Visit>
+  void each_receiver(const Layout& layout, Visit visit) const {
+    if (routing_.kind == Routing::Kind::Home) {
+      if (routing_.home != wire_.here()) visit(routing_.home);
+      return;
+    }
+    for (uint32_t rank : layout.members) {
+      if (rank != wire_.here()) visit(rank);
+    }
+  }
+
+  void send(uint32_t to, Encoded frame) {
+    {
+      std::lock_guard<std::mutex> hold(lock_);
+      if (std::find(gone_.begin(), gone_.end(), to) != gone_.end()) return;
+      ++windows_[to].sent;
+    }
+    wire_.send(to, std::move(frame));
+  }
+
+  // Encodes the parts of all receivers and leaves this node's own in the slot.
+  void prepare(Slot& slot) {
+    Batch& batch = slot.batch;
+    Frames& frames = outgoing_[place(slot)];
+    frames.clear();
+    const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
+    guarded(batch, routing_.node, [&] {
+      if (routing_.repeats && batch.length) number_repeats(batch);
+      if (routing_.kind == Routing::Kind::Home) {
+        to_one(batch, routing_.home, *layout, frames);
+      } else if (routing_.kind == Routing::Kind::Bin) {
+        to_one(batch, layout->owners[singleton_bin(routing_.node, layout->owners.size())], *layout,
+               frames);
+      } else {
+        by_key(batch, *layout, frames);
+      }
+    });
+    if (broken(batch)) {  // everybody hears of it
+      frames.clear();
+      each_receiver(*layout, [&](uint32_t to) {
+        frames.emplace_back(to, encode_data(head(), batch, nullptr, 0));
+      });
+    }
+  }
+
+  // All rows to one node; the others get an empty part.
+  void to_one(Batch& batch, uint32_t owner, const Layout& layout, Frames& frames) {
+    const bool home = routing_.kind == Routing::Kind::Home;
+    each_receiver(layout, [&](uint32_t to) {
+      Batch part = batch;
+      if (!home) part.letters.reset();
+      frames.emplace_back(to, encode_data(head(), part, nullptr, to == owner ? part.length : 0));
+    });
+    if (owner != wire_.here()) truncate(batch, 0);
+  }
+
+  void by_key(Batch& batch, const Layout& layout, Frames& frames) {
+    const int64_t n = batch.length;
+    const size_t members = layout.members.size();
+    if (members == 1 || n == 0) return empty_parts(batch, layout, frames);
+    const BufferRef hashes = BufferRef::make(8 * n);
+    SplitBatch scratch;
+    split_detail::hash_rows(*routing_.plan, batch, scratch, hashes.as<uint64_t>());
+    const uint64_t* h = hashes.as<uint64_t>();
+    const unsigned bits = routing_.plan->bin_bits;
+    if (bits == 0) return to_one(batch, layout.owners[0], layout, frames);
+    sample(h, n, bits);
+    const BufferRef rows = BufferRef::make(4 * (n + 1) * int64_t(members == 2 ? 2 : 1));
+    std::vector<int64_t> starts(members + 1, 0);
+    split_rows(h, n, 64 - bits, layout, rows.as<uint32_t>(), starts);
+    const size_t mine = layout.place_of(wire_.here());
+    for (size_t m = 0; m < members; ++m) {
+      if (m == mine) continue;
+      Batch part = batch;
+      part.letters.reset();
+      const int64_t count = members == 2 ? counts2_of(starts, m) : starts[m + 1] - starts[m];
+      const uint32_t* from =
+          rows.as<uint32_t>() + (members == 2 ? int64_t(m) * (n + 1) : starts[m]);
+      frames.emplace_back(layout.members[m], encode_data(head(), part, from, count));
+    }
+    const int64_t count = members == 2 ? counts2_of(starts, mine) : starts[mine + 1] - starts[mine];
+    const uint32_t* from =
+        rows.as<uint32_t>() + (members == 2 ? int64_t(mine) * (n + 1) : starts[mine]);
+    if (count < n) take_rows(batch, from, count);
+  }
+  static int64_t counts2_of(const std::vector<int64_t>& starts, size_t m) { return starts[m]; }
+
+  // Each member's rows, ascending. Two members: two lists of n + 1 each, their lengths in starts[0]
+  // and starts[1]; more: one list, in which starts[m] is the first of member m.
+  static void split_rows(const uint64_t* h, int64_t n, unsigned shift, const Layout& layout,
+                         uint32_t* rows, std::vector<int64_t>& starts) {
+    const uint16_t* places = layout.places.data();
+    if (layout.members.size() == 2) {  // no branch: both are written, one of them counts
+      uint32_t *zero = rows, *one = rows + n + 1;
+      for (int64_t i = 0; i < n; ++i) {
+        const uint32_t place = places[h[i] >> shift];
+        *zero = uint32_t(i);
+        *one = uint32_t(i);
+        zero += 1 - place;
+        one += place;
+      }
+      starts[0] = zero - rows;
+      starts[1] = one - (rows + n + 1);
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i) ++starts[size_t(places[h[i] >> shift]) + 1];
+    for (size_t m = 1; m < starts.size(); ++m) starts[m] += starts[m - 1];
+    std::vector<int64_t> at = starts;
+    for (int64_t i = 0; i < n; ++i) rows[at[places[h[i] >> shift]]++] = uint32_t(i);
+  }
+
+  void empty_parts(Batch& batch, const Layout& layout, Frames& frames) {
+    if (layout.members.size() == 1) return;
+    Batch part = batch;
+    part.letters.reset();
+    const Encoded frame = encode_data(head(), part, nullptr, 0);
+    each_receiver(layout, [&](uint32_t to) { frames.emplace_back(to, frame); });
+  }
+
+  void sample(const uint64_t* h, int64_t n, unsigned bits) {
+    constexpr int64_t kEvery = 16;
+    for (int64_t i = 0; i < n; i += kEvery) {
+      loads_[h[i] >> (64 - bits)].fetch_add(kEvery, std::memory_order_relaxed);
+    }
+  }
+
+  // Rows of one tag go to different nodes: their order among each other goes along.
+  static void number_repeats(Batch& batch) {
+    constexpr uint64_t kMost = 1 << 16;
+    BufferRef subs = BufferRef::make(8 * batch.length);
+    uint64_t k = 0;
+    for (int64_t i = 0; i < batch.length; ++i) {
+      const uint64_t sub = batch.subs ? batch.subs[i] : 0;
+      const bool again = i > 0 && batch.row_number(i) == batch.row_number(i - 1) &&
+                         sub == (batch.subs ? batch.subs[i - 1] : 0);
+      k = again ? k + 1 : 0;
+      if (k == kMost) throw std::length_error("one record became more than 65,536 records");
+      subs.as<uint64_t>()[i] = sub << 16 | k;
+    }
+    batch.subs = subs.as<uint64_t>();
+    batch.subs_owner = std::move(subs);
+  }
+
+  const uint32_t channel_;
+  const Routing routing_;
+  const Operators operators_;
+  Wire& wire_;
+  std::vector<Frames> outgoing_;  // by slot: encoded, not sent yet
+  std::vector<std::atomic<int64_t>> loads_;
+  mutable std::mutex lock_;
+  std::map<uint32_t, Window> windows_;
+  std::vector<uint32_t> gone_;
+};
+
+}  // namespace plait

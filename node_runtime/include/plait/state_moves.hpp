@@ -1,0 +1,93 @@
+// StateMoves: bins on their way between the nodes of a job.
+//
+// A stage that has state ships a bin to its new owner and asks for the bins that come to it; a bin
+// is known by operator, number and the epoch from which the new owner has it. A copy sent ahead is
+// followed by the difference at that epoch; both come in the order they were sent. Any thread may
+// call anything; a short mutex per bin.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "plait/buffer.hpp"
+#include "plait/layout.hpp"
+
+namespace plait {
+
+enum class MoveKind : uint8_t { Whole, Copy, Difference };
+
+struct MovedBin {
+  uint64_t epoch = 0;
+  MoveKind kind = MoveKind::Whole;
+  BufferRef owner;
+  const uint8_t* data = nullptr;
+  int64_t size = 0;
+};
+
+class StateMoves {
+ public:
+  virtual ~StateMoves() = default;
+  virtual void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin bytes) = 0;
+  virtual uint32_t here() const = 0;
+
+  void arrived(uint32_t node, uint32_t bin, MovedBin bytes) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (bytes.kind == MoveKind::Copy) copies_.fetch_add(1, std::memory_order_relaxed);
+    inbox_[{node, bin}].push_back(std::move(bytes));
+  }
+  // A bin's state of this epoch, whole or as a difference; a copy of it that is still here comes
+  // first.
+  bool take(uint32_t node, uint32_t bin, uint64_t epoch, MovedBin& out) {
+    std::lock_guard<std::mutex> hold(lock_);
+    auto found = inbox_.find({node, bin});
+    if (found == inbox_.end()) return false;
+    auto& queue = found->second;
+    bool there = false;
+    for (const MovedBin& b : queue) there |= b.kind != MoveKind::Copy && b.epoch == epoch;
+    return there && pop(found, out);
+  }
+  // A copy that came ahead, of a bin in [from, to).
+  bool take_copy(uint32_t node, uint32_t from, uint32_t to, uint32_t& bin, MovedBin& out) {
+    if (copies_.load(std::memory_order_relaxed) == 0) return false;  // looked at again soon
+    std::lock_guard<std::mutex> hold(lock_);
+    for (auto it = inbox_.lower_bound({node, from}); it != inbox_.end(); ++it) {
+      if (it->first.first != node || it->first.second >= to) return false;
+      if (it->second.front().kind != MoveKind::Copy) continue;
+      bin = it->first.second;
+      return pop(it, out);
+    }
+    return false;
+  }
+  void installed(int64_t bytes) {
+    moved_bins.fetch_add(1, std::memory_order_relaxed);
+    moved_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t> moved_bins{0}, moved_bytes{0};  // statistics of bins that came in
+
+ private:
+  using Inbox = std::map<std::pair<uint32_t, uint32_t>, std::deque<MovedBin>>;
+
+  bool pop(Inbox::iterator at, MovedBin& out) {
+    out = std::move(at->second.front());
+    at->second.pop_front();
+    if (out.kind == MoveKind::Copy) copies_.fetch_sub(1, std::memory_order_relaxed);
+    if (at->second.empty()) inbox_.erase(at);
+    return true;
+  }
+
+  std::mutex lock_;
+  Inbox inbox_;
+  std::atomic<int64_t> copies_{0};  // a hint: written under the lock
+};
+
+// The bin of the layout at which an operator without keys counts.
+inline uint32_t singleton_bin(uint32_t node, size_t bins) {
+  return uint32_t(node * 2654435761u) % uint32_t(bins);
+}
+
+}  // namespace plait

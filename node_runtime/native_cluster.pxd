@@ -1,0 +1,58 @@
+# A node's place among the nodes of a job, as the binding sees it.
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.pair cimport pair
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+
+cdef extern from "plait/layout.hpp" namespace "plait" nogil:
+    cdef cppclass Layout:
+        Layout() except +
+        uint64_t epoch
+        vector[uint32_t] members
+        vector[uint32_t] owners
+        vector[int32_t] readers
+        vector[pair[uint32_t, uint32_t]] copies
+        int64_t epoch_records
+
+
+cdef extern from "plait/links.hpp" namespace "plait" nogil:
+    cdef cppclass LinkTraffic:
+        int64_t frames_sent
+        int64_t bytes_sent
+        int64_t frames_received
+        int64_t bytes_received
+        int64_t duplicates
+        int64_t connected
+        int64_t unsent_bytes
+        cbool up
+        string why_down
+
+    cdef cppclass LinkOptions:
+        LinkOptions() except +
+
+    cdef cppclass Links:
+        uint16_t listen(const string& host, uint16_t port) except +
+        void add_peer(uint32_t rank, const string& host, uint16_t port) except +
+        void reconnect(uint32_t rank) except +
+        vector[uint32_t] down_peers() except +
+        LinkTraffic traffic(uint32_t rank) except +
+        pair[int64_t, string] refusals() except +
+
+
+cdef extern from "plait/cluster.hpp" namespace "plait" nogil:
+    cdef cppclass Cluster:
+        Cluster(uint32_t rank, string job, string token, LinkOptions options) except +
+        Links links
+        void begin(Layout layout, cbool joins) except +
+        void commit(vector[Layout] layouts, uint64_t stop_at) except +
+        void drop(uint32_t peer) except +
+        uint64_t promise(uint64_t ahead) except +
+        void lift() except +
+        uint64_t passed(uint32_t sinks) except +
+        uint64_t next_epoch() except +
+        int64_t bins_in() except +
+        int64_t bytes_in() except +
+        string refused() except +
+        void close()

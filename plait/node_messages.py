@@ -1,0 +1,188 @@
+"""What the coordinator tells the nodes of a job, and what they answer.
+
+A job runs on *nodes*, numbered by *rank* from 0; a rank is never used twice. Every node runs the
+whole pipeline on its share of the records. Who does what is a `Layout`, valid from an epoch on: the
+members, the owner of every bin, the readers of the sources. A change of anything is a new layout.
+
+An epoch is agreed on in a *round* of two steps. `Promise`: every member says up to which epoch it
+will go without hearing more (its fence), and keeps to that. `Commit`: the new layouts, the first of
+them at the greatest of those fences, go to all members; the fences are lifted. So every
+node knows a layout before any node reaches its epoch, and nobody has to stop for it. Every
+message may be sent again: a node answers a repeated one as it did the first time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Rank = int
+
+EVERYONE = -1
+"""As the reader of a source: every member reads its own slice of each epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Who does what, from `epoch` on."""
+
+    epoch: int
+    members: tuple[Rank, ...]
+    """Ascending. Every member sends its part of every epoch to every other one, even an empty
+    one."""
+    owners: tuple[Rank, ...]
+    """The node that has the state of each bin, of every operator. Only members own bins."""
+    readers: tuple[Rank, ...]
+    """For each source: the node that reads it, or EVERYONE."""
+    copies: tuple[tuple[int, Rank], ...] = ()
+    """Bins whose state the owner copies to another node in the background from this epoch on: when
+    a later layout gives that node the bin, only what changed since is sent."""
+    epoch_records: int = 0
+    """Records of each source in an epoch from here on; 0: as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Where a node listens."""
+
+    rank: Rank
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Build the engine for this job and connect to the peers; do not start yet.
+
+    The job itself (graph, settings, token) was given to the node when it was made.
+    """
+
+    rank: Rank
+    layout: Layout
+    """The layout in force when the node begins; its epoch is not known yet for a node that
+    joins."""
+    peers: tuple[Peer, ...]
+    """All members, this node left out."""
+    home: Rank
+    """The node that has the sinks of a job in total order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """A new node: connect to it."""
+
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Start, with the records of this layout's epoch."""
+
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Say up to which epoch you will go; do not pass it before Commit or Lift of this round."""
+
+    round: int
+    margin_s: float
+    """The fence is to be so far ahead, at the present pace, that nobody has to wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """New layouts, in the order of their epochs; or the common end of all sources."""
+
+    round: int
+    layouts: tuple[Layout, ...] = ()
+    stop_at: int | None = None
+    """All sources end before this epoch; what was read is delivered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lift:
+    """The round will not happen: the promise is over."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """These nodes are gone. They owned nothing and read nothing: do not wait for their parts."""
+
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End at once; what is in flight is dropped. `good`: the job is over, close the ends well."""
+
+    good: bool
+
+
+Command = Prepare | Connect | Begin | Promise | Commit | Lift | Drop | End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The command was carried out."""
+
+    epoch: int = 0
+    """Of a Promise: the fence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The command was not carried out, and changed nothing."""
+
+    reason: str
+
+
+Answer = Done | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinLoad:
+    """What a bin weighs on its owner, over all operators."""
+
+    bin: int
+    records: int
+    """Records routed to it (an estimate from samples), since the start."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """How a node is. Taken at any time; never waits."""
+
+    rank: Rank
+    phase: Literal["made", "prepared", "running", "left", "ended", "failed"]
+    """`left`: it passed the layout that it is no member of, and has handed everything on; `ended`:
+    all its sources and sinks are at their end; `failed`: see `error`."""
+    epoch: int = 0
+    """The epoch its sources emit next."""
+    delivered_epoch: int = 0
+    """All layouts with an epoch up to this one have passed the state of this node: the bins they
+    give away are gone, the bins they bring are in."""
+    read: int = 0
+    delivered: int = 0
+    state_bytes: int = 0
+    moved_bins: int = 0
+    """Bins this node has taken over since it began, and their bytes."""
+    moved_bytes: int = 0
+    loads: tuple[BinLoad, ...] = field(default=())
+    """Of the bins it owns; empty when not asked for."""
+    cpu_ratio: float = 0.0
+    """CPU use of the whole machine, all processes, 0..1."""
+    process_cpu_s: float = 0.0
+    rss_bytes: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    links_down: tuple[Rank, ...] = ()
+    """Peers to which there is no connection now."""
+    error: str = ""
+    """In one line, why it failed."""
+    satisfied: bool = False
+    """A sink has all it wanted: the job may end."""
