@@ -1,8 +1,9 @@
-"""One bin of Python states as bytes: a header that can be checked, then a pickle.
+"""One bin of Python states as bytes, or what changed in it: a header that can be checked, a pickle.
 
 The header says what the bytes are (magic, version), whose they are (fingerprint of the operator's
-kind and key types, bits of the bin number) and whether they are whole (length, CRC-32). Nothing is
-unpickled before all of it is found right, because loading a pickle runs code.
+kind and key types, bits of the bin number), of which copy a difference is (base) and whether they
+are whole (length, CRC-32). `read_head` finds all of that right before anything is unpickled,
+because loading a pickle runs code.
 """
 
 from __future__ import annotations
@@ -10,55 +11,111 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from plait.errors import StateError
 
-MAGIC = b"PLP1"
-VERSION = 1
-HEADER = struct.Struct("<4sHHQQQQI")
-"""magic, version, bin bits, fingerprint, bin, number of keys, length and CRC-32 of the payload."""
+VERSION = 2
+HEADER = struct.Struct("<4sHHQQQQQI")
+"""magic, version, bin bits, fingerprint, bin, base, number of keys, length and CRC-32 of what
+follows."""
 
-States = dict[tuple[Any, ...], Any]
+Kind = Literal["whole", "difference"]
+MAGIC: dict[Kind, bytes] = {"whole": b"PLP1", "difference": b"PLD1"}
+
+Key = tuple[Any, ...]
+States = dict[Key, Any]
 
 
-def pack_bin(states: States, *, bin: int, bin_bits: int, fingerprint: int) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The operator that bytes belong to."""
+
+    bin_bits: int
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What is known of the bytes before they are loaded."""
+
+    bin: int
+    base: int
+    """The number of the copy that a difference belongs to; 0: the bin is complete."""
+    count: int
+    payload: memoryview
+
+
+def pack_bin(states: States, owner: Owner, *, bin: int, base: int = 0) -> bytes:
     """The states of a bin as bytes."""
+    return packed("whole", states, len(states), owner, bin, base)
+
+
+def pack_difference(
+    changed: States, gone: list[Key], owner: Owner, *, bin: int, base: int
+) -> bytes:
+    """What changed in a bin since its copy `base`: new states, and keys that are gone."""
+    return packed("difference", (changed, gone), len(changed) + len(gone), owner, bin, base)
+
+
+def packed(kind: Kind, what: Any, count: int, owner: Owner, bin: int, base: int) -> bytes:
     try:
-        payload = pickle.dumps(states, protocol=5)
+        payload = pickle.dumps(what, protocol=5)
     except Exception as error:  # a state's own code may raise anything
         raise StateError(f"bin {bin}: a state cannot be pickled: {error}") from error
-    fixed = (MAGIC, VERSION, bin_bits, fingerprint, bin, len(states), len(payload))
-    start = HEADER.pack(*fixed, 0)[:-4]
+    whose = (owner.bin_bits, owner.fingerprint, bin, base)
+    start = HEADER.pack(MAGIC[kind], VERSION, *whose, count, len(payload), 0)[:-4]
     return start + struct.pack("<I", zlib.crc32(payload, zlib.crc32(start))) + payload
 
 
-def unpack_bin(data: bytes, *, bin_bits: int, fingerprint: int) -> tuple[int, States]:
-    """The bin's number and states, or a StateError that says why the bytes are refused."""
+def read_head(data: bytes, kind: Kind, owner: Owner) -> Head:
+    """The head of bytes that are whole and belong to the operator, or a StateError says why not."""
     if len(data) < HEADER.size:
         raise StateError(
             f"state of {len(data)} bytes is cut off: the header alone has {HEADER.size}"
         )
-    magic, version, bits, print_, bin, count, length, checksum = HEADER.unpack_from(data)
+    magic, version, bits, print_, bin, base, count, length, crc = HEADER.unpack_from(data)
     payload = memoryview(data)[HEADER.size :]
-    if magic != MAGIC:
+    if magic not in MAGIC.values():
         raise StateError(
             f"these bytes are no state of a Python operator: they start with {magic!r}"
         )
+    if magic != MAGIC[kind]:
+        raise StateError(f"these bytes are not the {kind} state of a bin")
     if version != VERSION:
         raise StateError(f"state has version {version}; this plait reads version {VERSION}")
     if len(payload) != length:
         raise StateError(f"state is cut off: {len(payload)} bytes of {length}")
-    if zlib.crc32(payload, zlib.crc32(data[: HEADER.size - 4])) != checksum:
+    if zlib.crc32(payload, zlib.crc32(data[: HEADER.size - 4])) != crc:
         raise StateError("state is damaged: its checksum is wrong")
-    if print_ != fingerprint:
+    if print_ != owner.fingerprint:
         raise StateError("state is of another operator, or of one with other keys")
-    if bits != bin_bits:
-        raise StateError(f"state has 2 ** {bits} bins; this operator has 2 ** {bin_bits}")
+    if bits != owner.bin_bits:
+        raise StateError(f"state has 2 ** {bits} bins; this operator has 2 ** {owner.bin_bits}")
+    return Head(bin=bin, base=base, count=count, payload=payload)
+
+
+def load_states(head: Head) -> States:
+    """The states of a whole bin."""
+    states: States = unpickled(head)
+    if len(states) != head.count:
+        raise StateError(f"bin {head.bin}: {len(states)} keys of {head.count}")
+    return states
+
+
+def load_difference(head: Head) -> tuple[States, list[Key]]:
+    """The states that changed, and the keys that are gone."""
+    changed: States
+    gone: list[Key]
+    changed, gone = unpickled(head)
+    if len(changed) + len(gone) != head.count:
+        raise StateError(f"bin {head.bin}: {len(changed) + len(gone)} keys of {head.count}")
+    return changed, gone
+
+
+def unpickled(head: Head) -> Any:
     try:
-        states: States = pickle.loads(payload)
+        return pickle.loads(head.payload)
     except Exception as error:  # a class that is gone, or its own code
-        raise StateError(f"bin {bin}: its states cannot be loaded: {error}") from error
-    if len(states) != count:
-        raise StateError(f"bin {bin}: {len(states)} keys of {count}")
-    return bin, states
+        raise StateError(f"bin {head.bin}: its states cannot be loaded: {error}") from error

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from plait.errors import JobError, StateError
+from plait.errors import JobError
 from plait.graph import CallNode, FoldNode, StatefulNode
 from plait.model import Schema, Type
 from plait.node_runtime._batch import NativeBatch
@@ -34,7 +34,8 @@ from plait.node_runtime._calls import (
 )
 from plait.node_runtime._records import Shape, columns_of, place
 from plait.node_runtime.key_hash import bin_of, xxh64
-from plait.node_runtime.python_bins import pack_bin, unpack_bin
+from plait.node_runtime.python_bins import Key, Owner
+from plait.node_runtime.python_states import PythonStates
 from plait.records import Misfit
 
 Failures = list[tuple[int, BaseException]]
@@ -212,10 +213,7 @@ def fitting(given: Any, schema: Schema) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-Key = tuple[Any, ...]
-
-
-class KeyedPython:
+class KeyedPython(PythonStates):
     """A fold or a state machine in Python: one state for each key, kept by bin.
 
     The state changes only when the step returned and its result fits the output. A step that
@@ -243,10 +241,7 @@ class KeyedPython:
         self.has_float = Type.FLOAT64 in self.types
         self.out = Shape(node.schema)
         words = (type(node).__name__, *(kind.value for kind in self.types))
-        self.fingerprint = xxh64("|".join(words).encode())
-        self.states: dict[int, dict[Key, Any]] = {}
-        self.home: dict[Key, dict[Key, Any]] = {}
-        """The bin's part of `states` in which each key is: a key is hashed once only."""
+        super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64("|".join(words).encode())))
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """Takes a batch, or the given rows of it (ascending)."""
@@ -338,6 +333,8 @@ class KeyedPython:
         return tuple(v + 0.0 if isinstance(v, float) else v for v in key), record
 
     def state_of(self, key: Key) -> Any:
+        if self.numbers:
+            self.touched.add(key)
         part = self.home.get(key)
         if part is not None:
             return part[key]
@@ -350,35 +347,3 @@ class KeyedPython:
             bin = bin_of(key, self.types, self.bin_bits)
             part = self.home[key] = self.states.setdefault(bin, {})
         part[key] = state
-
-    def key_count(self) -> int:
-        return len(self.home)
-
-    def bins(self) -> list[int]:
-        """The bins that have state."""
-        return sorted(bin for bin, states in self.states.items() if states)
-
-    def copy_bin(self, bin: int) -> bytes:
-        """The states of a bin as bytes; the bin stays."""
-        states = self.states.get(bin, {})
-        return pack_bin(states, bin=bin, bin_bits=self.bin_bits, fingerprint=self.fingerprint)
-
-    def take_bin(self, bin: int) -> bytes:
-        """The states of a bin as bytes; the bin is empty afterwards."""
-        data = self.copy_bin(bin)
-        for key in self.states.pop(bin, {}):
-            del self.home[key]
-        return data
-
-    def put_bin(self, data: bytes) -> int:
-        """Takes over the states of a bin and returns its number; StateError changes nothing.
-
-        The bytes hold a pickle, which is read only after all checks: take them only from where you
-        would take code.
-        """
-        bin, states = unpack_bin(data, bin_bits=self.bin_bits, fingerprint=self.fingerprint)
-        if self.states.get(bin):
-            raise StateError(f"bin {bin} has state here already; take it away first")
-        self.states[bin] = states
-        self.home.update(dict.fromkeys(states, states))
-        return bin

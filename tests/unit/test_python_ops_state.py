@@ -16,7 +16,7 @@ from plait.graph import FoldNode, StatefulNode
 from plait.model import Location, Schema
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime.key_hash import bin_of
-from plait.node_runtime.python_bins import HEADER
+from plait.node_runtime.python_bins import HEADER, pack_difference
 from plait.node_runtime.python_ops import CallResult, KeyedPython
 from plait.records import error_text
 
@@ -233,7 +233,7 @@ def test_bytes_that_are_not_this_bin_are_refused_and_nothing_changes() -> None:
         (data[:-1], "cut off: .* bytes of"),
         (b"PLB1" + data[4:], "no state of a Python operator"),
         (data[:4] + b"\x09\x00" + data[6:], "version 9"),
-        (data[:20] + b"\xff" + data[21:], "damaged"),
+        (data[:20] + bytes([data[20] ^ 1]) + data[21:], "damaged"),
         (data[:-1] + bytes([data[-1] ^ 1]), "damaged"),
     ]:
         with pytest.raises(StateError, match=message):
@@ -266,3 +266,136 @@ def test_a_state_that_cannot_be_pickled_stays() -> None:
     with pytest.raises(StateError, match="cannot be pickled"):
         operator.take_bin(bin)
     assert operator.key_count() == 1
+
+
+def append(seen: list[int], sale: Any) -> list[int]:
+    seen.append(sale.n)
+    if sale.n < 0:
+        raise ValueError("negative")
+    return seen
+
+
+def lists() -> KeyedPython:
+    return fold(step=append, init=list, value=object, bin_bits=0)
+
+
+def test_a_bin_moves_by_its_copy_and_a_difference() -> None:
+    here, there = lists(), lists()
+    here(batch([(name, 0.0, 1) for name in "abcdefgh"]))
+    here.track(0)
+    copied = here.copy_bin(0)
+    # A step that fails has changed the state in place, and "y" never came to be.
+    here(batch([("a", 0.0, 2), ("b", 0.0, -1), ("x", 0.0, 3), ("y", 0.0, -1)]))
+    right = copy.deepcopy(here.states)
+    there.put_bin(copied)
+    assert there.waits_for_difference(0)
+    difference = here.take_difference(0)
+    assert len(difference) < len(copied)
+    assert here.key_count() == here.bin_keys(0) == 0
+    assert there.apply_difference(difference) == 0
+    assert not there.waits_for_difference(0)
+    assert there.states == right
+    assert right[0][("b",)] == [1, -1]
+    there(batch([("x", 0.0, 4)]))
+    assert there.states[0][("x",)] == [3, 4]
+
+
+def test_keys_that_are_gone_go() -> None:
+    here = lists()
+    here(batch([("a", 0.0, 1), ("b", 0.0, 1)]))
+    here.track(0)
+    there = lists()
+    there.put_bin(here.copy_bin(0))
+    gone: list[Any] = [("a",), ("never",)]
+    there.apply_difference(pack_difference({}, gone, here.owner, bin=0, base=here.numbers[0]))
+    assert there.states == {0: {("b",): [1]}}
+    assert there.key_count() == 1
+
+
+def test_differences_are_refused_without_their_copy() -> None:
+    here, there = lists(), lists()
+    here(batch([("a", 0.0, 1)]))
+    with pytest.raises(StateError, match="is not tracked"):
+        here.take_difference(0)
+    before = here.copy_bin(0)
+    here.track(0)
+    empty = lists()
+    empty.track(0)
+    with pytest.raises(StateError, match="is tracked here"):
+        empty.put_bin(before)
+    first = here.copy_bin(0)
+    here.untrack(0)
+    here.track(0)
+    second = here.copy_bin(0)
+    difference = here.copy_difference(0)
+    assert here.key_count() == 1
+    with pytest.raises(StateError, match="its copy is not here"):
+        there.apply_difference(difference)
+    for other, reason in ((before, "its copy is not here"), (first, "of another copy")):
+        there.put_bin(other)
+        with pytest.raises(StateError, match=reason):
+            there.apply_difference(difference)
+        there.discard_bin(0)
+        assert there.key_count() == 0
+    there.put_bin(second)
+    kept = copy.deepcopy(there.states)
+    for wrong, reason in (
+        (second, "not the difference state"),
+        (difference[:-1], "cut off"),
+        (difference[:-1] + bytes([difference[-1] ^ 1]), "damaged"),
+    ):
+        with pytest.raises(StateError, match=reason):
+            there.apply_difference(wrong)
+    assert there.states == kept
+    there.apply_difference(difference)
+    with pytest.raises(StateError, match="not the whole state"):
+        lists().put_bin(difference)
+
+
+def test_the_weight_of_a_bin_is_guessed_from_the_last() -> None:
+    operator = lists()
+    assert operator.bin_bytes(0) == HEADER.size
+    operator(batch([("a", 0.0, 1), ("b", 0.0, 1)]))
+    assert operator.bin_bytes(0) == HEADER.size + 128
+    data = operator.copy_bin(0)
+    assert operator.bin_bytes(0) == len(data)
+
+
+moves = st.sampled_from(["copy", "difference", "whole", "forget"])
+steps = st.tuples(
+    st.lists(st.tuples(st.sampled_from("abcdefg"), st.just(0.0), st.integers(-1, 3)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 3), moves), max_size=3),
+)
+
+
+@given(st.lists(steps, max_size=8))
+def test_bins_move_while_rows_come(steps: list[Any]) -> None:
+    def operator() -> KeyedPython:
+        return fold(step=append, init=list, value=object, bin_bits=2)
+
+    sides, alone = (operator(), operator()), operator()
+    owner, copied = [0] * 4, [False] * 4
+    for sales, ways in steps:
+        alone(batch(sales))
+        bins = [bin_of((sale[0],), alone.types, 2) for sale in sales]
+        for side in (0, 1):
+            mine = [row for row, bin in enumerate(bins) if owner[bin] == side]
+            sides[side](batch(sales), mine)
+        for bin, way in ways:
+            here, there = sides[owner[bin]], sides[1 - owner[bin]]
+            if way == "difference" and copied[bin]:
+                there.apply_difference(here.take_difference(bin))
+            else:
+                here.untrack(bin)
+                there.discard_bin(bin)
+                copied[bin] = False
+                if way == "copy":
+                    here.track(bin)
+                    there.put_bin(here.copy_bin(bin))
+                    copied[bin] = True
+                elif way == "whole":
+                    there.put_bin(here.take_bin(bin))
+            if way == "whole" or (way == "difference" and copied[bin]):
+                owner[bin], copied[bin] = 1 - owner[bin], False
+        found = {b: dict(sides[owner[b]].states.get(b, {})) for b in range(4)}
+        assert found == {b: alone.states.get(b, {}) for b in range(4)}
