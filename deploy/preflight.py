@@ -90,7 +90,12 @@ def check(
     found = [*missing(len(nodes) + len(silent), needs), *unanswered(silent)]
     found += versions(hosts)
     for one in nodes:
-        found += installed(one) + security(one, needs) + size(one, needs) + clock(one, needs)
+        found += (
+            installed(one, wheel(hosts))
+            + security(one, needs)
+            + size(one, needs)
+            + clock(one, needs)
+        )
     found += connections(nodes)
     return tuple(sorted(found, key=lambda finding: finding.severity != "error"))
 
@@ -128,7 +133,11 @@ def versions(hosts: Sequence[HostFacts]) -> list[Finding]:
             lambda one: one.ray_version,
             'pip install "ray[default]=={}" on each, then restart',
         ),
-        ("plait", lambda one: one.plait_version, "pip install plait=={} on each"),
+        (
+            "plait",
+            lambda one: one.plait_version,
+            "pip install --force-reinstall plait-{}-*.whl on each",
+        ),
     )
     for name, version, advice in kinds:
         groups: dict[str, list[str]] = {}
@@ -143,14 +152,21 @@ def versions(hosts: Sequence[HostFacts]) -> list[Finding]:
     return found
 
 
-def installed(one: HostFacts) -> list[Finding]:
+def wheel(hosts: Sequence[HostFacts]) -> str:
+    """The file to install: of the version that the submitting machine has, or most have."""
+    here = [one.plait_version for one in hosts if one.submits and one.plait_version]
+    known = here or sorted(one.plait_version for one in hosts if one.plait_version)
+    return f"plait-{max(known, key=known.count)}-*.whl" if known else "plait-*.whl"
+
+
+def installed(one: HostFacts, wheel: str) -> list[Finding]:
     if one.plait_error:
-        advice = "pip install --force-reinstall plait[cluster] there, with the same version"
+        advice = f"run there, in the environment of Ray: pip install --force-reinstall {wheel}"
         return [error(one.host, f"import plait fails: {one.plait_error}", advice)]
     if not one.plait_version:
         advice = (
-            "run there, in the environment of Ray: pip install plait[cluster]; or put the wheel "
-            "into setup_commands of the cluster file and run ray up again"
+            f"run there, in the environment of Ray: pip install {wheel}; or put the wheel into the "
+            "folder wheels beside the cluster file and run ray up again"
         )
         return [error(one.host, "plait is not installed", advice)]
     if one.native_error:

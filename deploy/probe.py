@@ -23,7 +23,6 @@ from typing import TypedDict
 
 HELLO = b"plait preflight\n"
 AT_ONCE = 32
-NATIVE = ("_batch", "_records", "_state", "_kernels", "_calls", "_engine")
 
 
 class Told(TypedDict):
@@ -139,12 +138,19 @@ def plait_here() -> tuple[str, str, str]:
         version = str(importlib.import_module("plait").__version__)
     except Exception as error:
         return "", f"{type(error).__name__}: {error}", ""
-    for name in NATIVE:
-        try:
+    name = "node_runtime"
+    try:
+        for name in native_modules():
             importlib.import_module(f"plait.node_runtime.{name}")
-        except Exception as error:
-            return version, "", f"{name}: {type(error).__name__}: {error}"
+    except Exception as error:
+        return version, "", f"{name}: {type(error).__name__}: {error}"
     return version, "", ""
+
+
+def native_modules() -> list[str]:
+    """The compiled modules there should be: each has its types in a file beside it."""
+    folders = importlib.import_module("plait.node_runtime").__path__
+    return sorted({path.stem for folder in folders for path in Path(folder).glob("_*.pyi")})
 
 
 def usable_cores() -> int:

@@ -77,11 +77,11 @@ def gather(address: str, nodes: int, ports: tuple[int, int], wait_s: float) -> G
     """Uses the connection to Ray that this process has, or makes one for the time."""
     with connected(address) as dashboard_port:
         found = alive_nodes(nodes, wait_s)
-        register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+        register_pickle_by_value(probe)
         try:
             return ask_all(found, dashboard_port, ports)
         finally:
-            unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+            unregister_pickle_by_value(probe)
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def alive_nodes(wanted: int, wait_s: float) -> tuple[RayNode, ...]:
     """The nodes that are alive, once there are as many as wanted or the time is over."""
     until = time.monotonic() + wait_s
     while True:
-        listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        listed: list[dict[str, Any]] = ray.nodes()
         alive = [one for one in listed if one["Alive"]]
         if len(alive) >= wanted or time.monotonic() >= until:
             return named(

@@ -1,0 +1,138 @@
+"""The cluster files: Ray accepts them, and they keep the promises of the README beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+import plait
+from plait.deploy import ray_preflight
+from plait.deploy.preflight import Needs, numbers
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+FILES = ("cluster.yaml", "cluster-aws.yaml")
+COMMANDS = ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands")
+
+
+@pytest.fixture(params=FILES)
+def text(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def cluster(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def commands(cluster: dict[str, Any]) -> list[str]:
+    return [command for name in COMMANDS for command in cluster[name]]
+
+
+def option(command: str, name: str) -> str:
+    found = re.search(rf"{re.escape(name)}[= ](\S+)", command)
+    assert found, f"{name} is not in: {command}"
+    return found[1]
+
+
+def only(found: list[str]) -> str:
+    assert len(found) == 1
+    return found[0]
+
+
+def test_ray_accepts_the_file(cluster: dict[str, Any]) -> None:
+    """By the check that `ray up` itself makes, with Ray's defaults filled in."""
+    whole = prepare_config(cluster)
+    validate_config(whole)
+    # Defaults of Ray must not bring back what the file leaves out.
+    assert "0.0.0.0" not in json.dumps(whole)
+
+
+def test_nothing_listens_everywhere(text: str) -> None:
+    assert "0.0.0.0" not in text
+    assert "::" not in text
+
+
+def test_the_dashboard_is_on_loopback(cluster: dict[str, Any]) -> None:
+    head = only([c for c in cluster["head_start_ray_commands"] if "ray start" in c])
+    assert option(head, "--dashboard-host") == "127.0.0.1"
+
+
+def test_every_command_that_needs_ray_has_the_token(cluster: dict[str, Any]) -> None:
+    started = cluster["head_start_ray_commands"] + cluster["worker_start_ray_commands"]
+    assert all(command.startswith(". ~/.plait/env.sh && ") for command in started)
+    assert "~/.plait/env.sh" in cluster["file_mounts"]
+    assert "~/.plait/token" in cluster["file_mounts"]
+    assert "chmod 600 ~/.plait/token" in cluster["setup_commands"][0]
+
+
+def test_versions_are_pinned_to_what_is_tested(cluster: dict[str, Any]) -> None:
+    installs = [command for command in commands(cluster) if "pip install" in command]
+    ray = only([command for command in installs if "ray[" in command])
+    pinned = re.search(r"ray\[default\]==([\d.]+)", ray)
+    assert pinned
+    assert numbers(pinned[1]) >= Needs().oldest_ray
+    wheels = [command for command in installs if ".whl" in command]
+    assert wheels
+    assert all(f"/plait-{plait.__version__}-*.whl" in command for command in wheels)
+
+
+def test_the_last_step_of_the_head_is_the_preflight(cluster: dict[str, Any]) -> None:
+    """It must ask for as many nodes as the file starts."""
+    last = cluster["head_start_ray_commands"][-1]
+    assert f"python -m {ray_preflight.__name__} " in last
+    local = cluster["provider"]["type"] == "local"
+    workers = (
+        len(cluster["provider"]["worker_ips"])
+        if local
+        else sum(kind.get("min_workers", 0) for kind in cluster["available_node_types"].values())
+    )
+    assert int(option(last, "--nodes")) == 1 + workers
+    assert ray_preflight.seconds(option(last, "--wait")) == 600
+
+
+def test_workers_find_the_head(cluster: dict[str, Any]) -> None:
+    head = only([c for c in cluster["head_start_ray_commands"] if "ray start" in c])
+    worker = only([c for c in cluster["worker_start_ray_commands"] if "ray start" in c])
+    assert option(worker, "--address") == f"$RAY_HEAD_IP:{option(head, '--port')}"
+
+
+def test_addresses_are_examples() -> None:
+    """Of the block that is set aside for documentation: nobody's machine."""
+    provider = yaml.safe_load((DEPLOY / "cluster.yaml").read_text(encoding="utf-8"))["provider"]
+    for address in (provider["head_ip"], *provider["worker_ips"]):
+        assert address.startswith("192.0.2.")
+
+
+def test_all_commands_are_shell(cluster: dict[str, Any]) -> None:
+    for command in commands(cluster):
+        assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
+
+
+def test_the_environment(tmp_path: Path) -> None:
+    """What a shell has after it has read env.sh: tokens on, quick health checks."""
+    done = subprocess.run(
+        ["bash", "-c", f". {DEPLOY}/env.sh && env -0"],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    assert found["RAY_AUTH_MODE"] == "token"
+    assert found["RAY_AUTH_TOKEN_PATH"] == f"{tmp_path}/.plait/token"
+    assert found["PATH"].startswith(f"{tmp_path}/.plait/venv/bin:")
+    period, timeout, misses = (
+        int(found[f"RAY_health_check_{name}"])
+        for name in ("period_ms", "timeout_ms", "failure_threshold")
+    )
+    assert (period + timeout) * misses <= 5000
