@@ -13,7 +13,14 @@ from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph import Graph, SinkNode, SourceNode
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._records import Shape
-from plait.node_runtime.build import RateEnd, ReaderEnd, SinkEnd, SourceEnd, TableEnd
+from plait.node_runtime.build import (
+    ElsewhereEnd,
+    RateEnd,
+    ReaderEnd,
+    SinkEnd,
+    SourceEnd,
+    TableEnd,
+)
 from plait.sinks.memory import Collect, Discard
 from plait.sources.base import Reader, Wait
 from plait.sources.columns import canonical, to_batch
@@ -21,7 +28,7 @@ from plait.sources.memory import ItemsReader, Table
 from plait.sources.rate import Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from plait.model import Schema
     from plait.node_runtime.build import Built
@@ -50,7 +57,7 @@ class Ends:
         for reader in self.readers:
             attempt(reader.close, errors)
         for number, node in enumerate(self.graph.nodes):
-            if isinstance(node, SinkNode):
+            if isinstance(node, SinkNode) and number in self.sinks:
                 closing = partial(told, self.closing(number, node, good, built), node)
                 outputs[node.label] = attempt(closing, errors)
         if errors and good:
@@ -101,14 +108,20 @@ def kept_table(built: Built, number: int, schema: Schema) -> Any:
     return pa.Table.from_batches(batches, schema.to_arrow())
 
 
-def open_ends(graph: Graph, positions: Mapping[str, Any]) -> Ends:
-    """Opens all ends, sources at their positions."""
+def open_ends(
+    graph: Graph, positions: Mapping[str, Any], here: Collection[int] | None = None
+) -> Ends:
+    """Opens all ends, sources at their positions. `here`: the ends of this node, if there are
+    others."""
     ends = Ends(graph)
     try:
         for number, node in enumerate(graph.nodes):
-            if isinstance(node, SourceNode):
+            open_here = here is None or number in here
+            if isinstance(node, SourceNode) and not open_here:
+                ends.sources[number] = ElsewhereEnd()
+            elif isinstance(node, SourceNode):
                 ends.sources[number] = open_source(ends, node, positions.get(node.label))
-            elif isinstance(node, SinkNode):
+            elif isinstance(node, SinkNode) and open_here:
                 ends.sinks[number] = open_sink(ends, number, node)
     except BaseException:
         ends.abort()

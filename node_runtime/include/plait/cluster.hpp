@@ -32,7 +32,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     epochs_ = &epochs;
     shared_ = &shared;
     shared.network = this;
-    epochs.promise(0);  // no source starts before `begin`
+    epochs.hold();  // until `begin`
   }
   void add_inlet(uint32_t channel, Inlet& inlet) { place(inlets_, channel) = &inlet; }
   void add_outlet(uint32_t channel, Outlet& outlet) { place(outlets_, channel) = &outlet; }

@@ -118,6 +118,11 @@ class Epochs {
     return true;
   }
 
+  // No source starts before lift or commit.
+  void hold() {
+    std::lock_guard<std::mutex> hold(lock_);
+    fence_ = 0;
+  }
   // Before the start: all sources begin with this epoch.
   void start_at(uint64_t epoch) {
     std::lock_guard<std::mutex> hold(lock_);

@@ -1,0 +1,344 @@
+"""NodeAgent: one node of a job: its engine, its links, and what the coordinator asks of it.
+
+`apply` carries out a command and answers, the same again when a command is repeated; `report` says
+how the node is and never waits; `outcome` is its part of the job's result once it was told to end.
+Nothing here knows Ray. Any thread may call anything: commands run one at a time under a lock,
+reports do not wait for it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from typing import TYPE_CHECKING, Any, assert_never
+
+import psutil
+
+from plait.ends import Ends, open_ends
+from plait.errors import PlaitError, StateError
+from plait.graph import Graph, SourceNode
+from plait.letters import Letters, error_of, place_of
+from plait.node_messages import (
+    EVERYONE,
+    Answer,
+    Begin,
+    BinLoad,
+    Command,
+    Commit,
+    Connect,
+    Done,
+    Drop,
+    End,
+    Layout,
+    Lift,
+    NodeReport,
+    Peer,
+    Prepare,
+    Promise,
+    Refused,
+)
+from plait.node_runtime._cluster import NativeCluster
+from plait.node_runtime.build import Built, Seat, build
+from plait.outcomes import Cuts, NodeOutcome, counted
+from plait.plan import make_plan
+
+if TYPE_CHECKING:
+    from plait.config import Settings
+    from plait.node_runtime._engine import NativeEngine
+
+TICK_S = 0.1
+GRACE_S = 10.0
+"""How long a Python function of the job may hold a worker up when the node ends."""
+
+
+class NodeAgent:
+    """A node of a job."""
+
+    def __init__(
+        self,
+        rank: int,
+        payload: bytes,
+        token: str,
+        listen_host: str = "127.0.0.1",
+        advertise_host: str | None = None,
+    ) -> None:
+        """`payload`: the pickled (graph, settings), from who submitted the job."""
+        self.rank = rank
+        self.graph: Graph
+        self.settings: Settings
+        self.graph, self.settings = pickle.loads(payload)
+        self.cluster = NativeCluster(rank, self.graph.name, token)
+        port = self.cluster.listen(listen_host)
+        self.address = Peer(rank=rank, host=advertise_host or listen_host, port=port)
+        self.lock = threading.RLock()
+        self.built: Built | None = None
+        self.ends: Ends | None = None
+        self.letters: Letters | None = None
+        self.first_epoch = 0
+        self.leaving = False
+        self.begun = False
+        self.began = 0.0
+        self.rounds: dict[int, Answer] = {}
+        """Answers to the promises of the last rounds."""
+        self.committed = -1
+        """The last round that was committed or lifted."""
+        self.done: NodeOutcome | None = None
+        self.pace = Pace()
+        self.process = psutil.Process()
+
+    def peer(self) -> Peer:
+        """Where this node listens."""
+        return self.address
+
+    def apply(self, command: Command) -> Answer:
+        """Carries out a command."""
+        with self.lock:
+            try:
+                return self.carried_out(command)
+            except (PlaitError, OSError, RuntimeError, ValueError) as error:
+                return Refused(reason=f"{type(error).__name__}: {error}")
+
+    def carried_out(self, command: Command) -> Answer:
+        match command:
+            case Prepare():
+                return self.prepare(command)
+            case Connect(peers=peers):
+                return self.connect(peers)
+            case Begin(layout=layout):
+                return self.begin(layout)
+            case Promise():
+                return self.promise(command)
+            case Commit():
+                return self.commit(command)
+            case Lift(round=number):
+                if number > self.committed:
+                    self.committed = number
+                    self.cluster.lift()
+                return Done()
+            case Drop(ranks=ranks):
+                for rank in ranks:
+                    self.cluster.drop(rank)
+                return Done()
+            case End(good=good):
+                self.end(good)
+                return Done()
+            case _:
+                assert_never(command)
+
+    def prepare(self, command: Prepare) -> Answer:
+        if self.built is None:
+            here = {
+                node
+                for number, node in enumerate(self.graph.sources)
+                if command.layout.readers[number] in (EVERYONE, self.rank)
+            }
+            if self.settings.order == "key" or self.rank == command.home:
+                here.update(self.graph.sinks)
+            self.ends = open_ends(self.graph, {}, here)
+            try:
+                if here.intersection(self.graph.sinks):
+                    self.letters = Letters(self.graph)
+                seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
+                plan = make_plan(self.graph)
+                self.built = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
+                self.cluster.hold(self.built.engine)
+                self.built.engine.start()
+            except BaseException:
+                self.ends.abort()
+                raise
+        return self.connect(command.peers)
+
+    def connect(self, peers: tuple[Peer, ...]) -> Answer:
+        for peer in peers:
+            self.cluster.add_peer(peer.rank, peer.host, peer.port)
+        return Done()
+
+    def begin(self, layout: Layout) -> Answer:
+        if self.built is None:
+            return Refused(reason="the node is not prepared")
+        if not self.begun:
+            self.begun = True
+            self.first_epoch = layout.epoch
+            self.began = time.perf_counter()
+            self.cluster.begin(layout, layout.epoch > 0)
+        return Done()
+
+    def promise(self, command: Promise) -> Answer:
+        if command.round not in self.rounds:
+            if command.round <= self.committed:
+                return Refused(reason=f"round {command.round} is over")
+            if not self.begun:
+                return Refused(reason="the node has not begun")
+            rate = self.pace.epochs_per_s(self.cluster.next_epoch())
+            fence = self.cluster.promise(int(rate * command.margin_s))
+            if fence == 0:
+                return Refused(reason="the node is at the end of its sources")
+            self.rounds[command.round] = Done(epoch=fence)
+            for old in sorted(self.rounds)[:-8]:
+                del self.rounds[old]
+        return self.rounds[command.round]
+
+    def commit(self, command: Commit) -> Answer:
+        if command.round > self.committed:
+            self.committed = command.round
+            last = command.layouts[-1] if command.layouts else None
+            self.leaving = self.leaving or (last is not None and self.rank not in last.members)
+            self.cluster.commit(command.layouts, command.stop_at)
+        return Done()
+
+    @property
+    def engine(self) -> NativeEngine:
+        if self.built is None:
+            raise StateError("the node is not prepared")
+        return self.built.engine
+
+    def report(self, loads: bool = False) -> NodeReport:
+        """How the node is."""
+        cpu_ratio = psutil.cpu_percent(interval=None) / 100.0
+        used = self.process.cpu_times()
+        own = {
+            "rank": self.rank,
+            "cpu_ratio": cpu_ratio,
+            "process_cpu_s": used.user + used.system,
+            "rss_bytes": self.process.memory_info().rss,
+        }
+        built = self.built
+        if built is None or not self.begun:
+            return NodeReport(phase="made" if built is None else "prepared", **own)
+        engine = built.engine
+        over = self.done is not None or engine.wait(0.0)
+        error = self.error_text(engine)
+        passed = self.cluster.passed(engine.sinks())
+        refused = self.cluster.refused()
+        epoch = self.cluster.next_epoch()
+        self.pace.note(epoch)
+        bins, size_bytes = self.cluster.moved()
+        p50, p99, most = (ns / 1e6 for ns in engine.latency_ns([50.0, 99.0]))
+        stops_early = self.ends is not None and self.ends.stops_early
+        return NodeReport(
+            phase=self.phase(over, error or refused),
+            epoch=epoch,
+            delivered_epoch=passed,
+            read=engine.read(),
+            delivered=engine.delivered(),
+            state_bytes=engine.state_bytes(),
+            moved_bins=bins,
+            moved_bytes=size_bytes,
+            loads=self.loads(engine) if loads else (),
+            p50_ms=p50,
+            p99_ms=p99,
+            max_ms=most,
+            links_down=tuple(self.cluster.down_peers()),
+            error=error or refused,
+            satisfied=over and not error and stops_early,
+            **own,
+        )
+
+    def phase(self, over: bool, error: str) -> Any:
+        if error:
+            return "failed"
+        if not over:
+            return "running"
+        return "left" if self.leaving else "ended"
+
+    def error_text(self, engine: NativeEngine) -> str:
+        failure = engine.error()
+        if failure is None:
+            return ""
+        return str(error_of(failure, self.graph, engine.raised)).split("\n")[0]
+
+    def loads(self, engine: NativeEngine) -> tuple[BinLoad, ...]:
+        """Of the bins this node has sent records to: all members together see every record."""
+        counts = engine.loads()
+        each = engine.state_bytes() // max(1, len(counts))
+        return tuple(
+            BinLoad(bin=bin, records=records, size_bytes=each) for bin, records in enumerate(counts)
+        )
+
+    def end(self, good: bool) -> None:
+        """Ends the engine and closes the ends; `good`: what sinks wrote is to stay."""
+        if self.done is not None or self.built is None:
+            return
+        engine = self.built.engine
+        seconds = time.perf_counter() - self.began if self.begun else 0.0
+        natural = engine.wait(0.0)
+        engine.abort()
+        self.cluster.close()
+        if not natural:
+            engine.interrupt_python()
+        patience = time.monotonic() + GRACE_S
+        while not engine.join(TICK_S):
+            if time.monotonic() >= patience:
+                engine.abandon()
+                break
+            engine.interrupt_python()
+        self.done = self.outcome_of(engine, good and natural, seconds)
+
+    def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:
+        assert self.ends is not None
+        assert self.built is not None
+        failure = engine.error()
+        error: BaseException | None = None
+        if failure is not None:
+            error = error_of(failure, self.graph, engine.raised)
+        outputs: dict[str, Any] = {}
+        try:
+            if self.letters is not None:
+                self.letters.add(engine.letters())
+            outputs = self.ends.close(good and error is None, self.built)
+        except Exception as closing:
+            error = error or closing
+        finally:
+            if self.letters is not None:
+                self.letters.close(good and error is None)
+        counts = [engine.counts(i) for i in range(len(self.graph.nodes))]
+        account, operators = counted(self.graph, counts)
+        buckets, most = engine.latency_buckets()
+        labels = [n.label for n in self.graph.nodes if isinstance(n, SourceNode)]
+        return NodeOutcome(
+            rank=self.rank,
+            seconds=seconds,
+            account=account,
+            operators=operators,
+            letters=tuple(self.letters.found) if self.letters is not None else (),
+            latency=tuple(buckets),
+            latency_max_ns=most,
+            outputs=outputs,
+            cuts={
+                label: Cuts(first_epoch=self.first_epoch, rows=tuple(engine.cuts(i)))
+                for i, label in enumerate(labels)
+            },
+            error=error,
+            failed_at=None if failure is None or failure[3] < 0 else place_of(failure),
+            stops_early=self.ends.stops_early,
+        )
+
+    def outcome(self) -> NodeOutcome | None:
+        """This node's part of the result; None before it was told to end."""
+        return self.done
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        with self.lock:
+            self.end(False)
+            self.cluster.close()
+
+
+class Pace:
+    """How many epochs a second the sources emit, over the last reports."""
+
+    def __init__(self) -> None:
+        self.at = time.monotonic()
+        self.epoch = 0
+        self.rate = 0.0
+
+    def note(self, epoch: int) -> None:
+        now = time.monotonic()
+        if now - self.at >= 0.05:
+            self.rate = (epoch - self.epoch) / (now - self.at)
+            self.at, self.epoch = now, epoch
+
+    def epochs_per_s(self, epoch: int) -> float:
+        self.note(epoch)
+        return self.rate
