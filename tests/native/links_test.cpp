@@ -118,6 +118,7 @@ void three_nodes(uint64_t frames, uint64_t breaks, uint64_t seed) {
   for (uint32_t i = 0; i < 3; ++i) {
     for (const uint32_t peer : {(i + 1) % 3, (i + 2) % 3}) {
       until([&] { return nodes[i]->links.traffic(peer).connected == expected[i][peer]; });
+      until([&] { return nodes[i]->links.held_frames(peer) == 0; });
     }
   }
   for (auto& node : nodes) node->stop();

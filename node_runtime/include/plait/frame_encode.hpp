@@ -60,6 +60,14 @@ inline int64_t text_bytes(const Column& c, const uint32_t* rows, int64_t n) {
   return total;
 }
 
+struct LoopAscending {
+  PLAIT_INLINE static bool run(const uint32_t* tags, int64_t n) {
+    uint32_t back = 0;
+    for (int64_t i = 1; i < n; ++i) back |= uint32_t(tags[i - 1] >= tags[i]);
+    return back == 0;
+  }
+};
+
 inline void shape_tags(Shape& s) {
   const Batch& b = *s.batch;
   if (!b.tags && !s.rows) return;
@@ -71,8 +79,7 @@ inline void shape_tags(Shape& s) {
   }
   s.form = TagForm::List;
   if (s.n > 0) {
-    bool ascending = true;
-    for (int64_t i = 1; i < s.n; ++i) ascending &= s.tags[i - 1] < s.tags[i];
+    const bool ascending = dispatch<LoopAscending>(s.tags, s.n);
     const int64_t words = (int64_t(s.tags[s.n - 1]) - s.tags[0]) / 64 + 1;
     if (ascending && words * 8 < padded8(s.n * 4)) {
       s.form = TagForm::Bitmap;
@@ -194,10 +201,19 @@ class BodyWriter {
     if (s.form == TagForm::Bitmap) {
       auto* to = reinterpret_cast<uint64_t*>(next(8 * s.tag_words));
       std::memset(to, 0, size_t(8 * s.tag_words));
+      // Tags rise, so a word is done when the next begins: one store for each, not one for a row.
+      uint64_t word = 0;
+      uint32_t at = 0;
       for (int64_t i = 0; i < s.n; ++i) {
         const uint32_t bit = s.tags[i] - s.first_tag;
-        to[bit >> 6] |= uint64_t(1) << (bit & 63);
+        if (bit >> 6 != at) {
+          to[at] = word;
+          at = bit >> 6;
+          word = 0;
+        }
+        word |= uint64_t(1) << (bit & 63);
       }
+      to[at] = word;
     }
     if (b.subs) words(b.subs, s.rows, s.n);
     for (size_t i = 0; i < s.parts.size(); ++i) {

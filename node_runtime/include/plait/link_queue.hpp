@@ -6,9 +6,9 @@
 // behind. When a connection comes up, the peer names the last frame it has, and writing goes on
 // behind that one: nothing is lost, and nothing is there twice.
 //
-// Threads: push, flush, unsent_bytes: any. open, close, acknowledge, writable: the thread that
-// polls. Progress: push takes a short lock and one non-blocking write; close waits for at most one
-// such write of another thread.
+// Threads: push, flush, forget, held, unsent_bytes, ready: any. open, close, acknowledge, writable:
+// the thread that polls. Progress: push takes a short lock and one non-blocking write; close waits
+// for at most one such write of another thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -112,6 +112,11 @@ class SendQueue {
     trim();
   }
 
+  // Frames that the peer has not acknowledged.
+  int64_t held() const {
+    std::unique_lock<std::mutex> hold(lock_);
+    return int64_t(entries_.size());
+  }
   int64_t unsent_bytes() const { return unsent_.load(std::memory_order_relaxed); }
   // Whether flush could write something now.
   bool ready() const {

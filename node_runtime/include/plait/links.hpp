@@ -130,6 +130,11 @@ class Links {
     const auto peer = find(to);
     return peer ? peer->bulk.queue.unsent_bytes() : 0;
   }
+  // Frames of either connection that the peer has not acknowledged; 0: it has handled them all.
+  int64_t held_frames(uint32_t to) const {
+    const auto peer = find(to);
+    return peer ? peer->data.queue.held() + peer->bulk.queue.held() : 0;
+  }
   // Peers without a data or bulk connection now, ascending.
   std::vector<uint32_t> down_peers() const {
     std::lock_guard<std::mutex> hold(lock_);
