@@ -28,7 +28,7 @@ class KeyedBins {
   KeyedBins(const KeyedPlan& plan, unsigned lane)
       : plan_(plan),
         lane_(lane),
-        table_(plan.words, plan.bin_bits, plan.lane_bits, plan.segment_bits),
+        table_(plan.words, plan.lane_bits, plan.segment_bits, plan.bin_bits),
         null_slot_(plan.words, 0),
         tracker_(plan.bin_bits, plan.lane_bits),
         entry_bytes_(plan.used_words * 8 + (plan.wide ? 16 : 0) + 16 * plan.text_words.size()) {}

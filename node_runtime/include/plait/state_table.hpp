@@ -32,7 +32,10 @@ class StateTable {
   };
   static_assert(sizeof(Segment) == 32, "found by a shift in the hot loop");
 
-  StateTable(unsigned words, unsigned bin_bits, unsigned lane_bits, unsigned segment_bits)
+  // A bin is a segment or a part of one.
+  StateTable(unsigned words, unsigned lane_bits, unsigned segment_bits)
+      : StateTable(words, lane_bits, segment_bits, lane_bits + segment_bits) {}
+  StateTable(unsigned words, unsigned lane_bits, unsigned segment_bits, unsigned bin_bits)
       : words_(words),
         above_bits_(lane_bits + segment_bits),
         segment_shift_(63 - above_bits_),

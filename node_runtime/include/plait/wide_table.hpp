@@ -28,8 +28,8 @@ class WideTable {
     }
   };
 
-  WideTable(unsigned words, unsigned bin_bits, unsigned lane_bits, unsigned segment_bits)
-      : table_(words, bin_bits, lane_bits, segment_bits), arenas_(size_t(1) << segment_bits) {}
+  WideTable(unsigned words, unsigned lane_bits, unsigned segment_bits, unsigned bin_bits)
+      : table_(words, lane_bits, segment_bits, bin_bits), arenas_(size_t(1) << segment_bits) {}
 
   BinTable& table() { return table_; }
   const BinTable& table() const { return table_; }
