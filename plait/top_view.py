@@ -1,0 +1,310 @@
+"""Jobs and their nodes as a screen of text, for `plait top`.
+
+Pure: rows of facts in, text out; who measures and when is not known here. Columns are aligned, and
+the least important ones are left out until a line fits. The rule: no line is wider than the width
+given, and there are never more lines than the height.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from plait.sinks.text import shortened, width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+GAP = "  "
+BLOCKS = "▁▂▃▄▅▆▇█"
+FULL, EMPTY = "█", "░"
+BAR = 20
+NAME = 24
+"""The widest a name may be."""
+SHOWN_LINKS = 3
+STYLES = {"head": "1", "good": "32", "busy": "33", "bad": "31"}
+BAD_STATES = ("failed", "lost", "cancelled")
+QUIET_STATES = ("running", "member", "ended", "left")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationRow:
+    """A migration that is under way."""
+
+    strategy: str
+    phase: str = "running"
+    bins: int = 0
+    bins_moved: int = 0
+    size_bytes: int = 0
+    moved_bytes: int = 0
+    eta_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node of a job."""
+
+    name: str
+    host: str = ""
+    state: str = ""
+    bins: int = 0
+    epoch: int = 0
+    in_per_s: float = 0.0
+    out_per_s: float = 0.0
+    p99_ms: float = 0.0
+    cpu_ratio: float = 0.0
+    rss_bytes: int = 0
+    links_down: tuple[str, ...] = ()
+    """Names of nodes to which there is no connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job, with what its nodes do taken together."""
+
+    name: str
+    state: str
+    nodes: tuple[NodeRow, ...] = ()
+    epoch: int = 0
+    in_per_s: float = 0.0
+    out_per_s: float = 0.0
+    delivered: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    state_bytes: int = 0
+    bins: int = 0
+    rates: tuple[float, ...] = ()
+    """Records in a second, over the last looks; the newest last."""
+    migration: MigrationRow | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that one screen shows."""
+
+    jobs: tuple[JobRow, ...]
+
+
+Row = TypeVar("Row", JobRow, NodeRow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column(Generic[Row]):
+    """A column of a table: what it shows, and how soon it goes if there is no room."""
+
+    title: str
+    text: Callable[[Row], str]
+    keep: int
+    """The column with the lowest number is left out first."""
+    right: bool = True
+
+
+JOB_COLUMNS: tuple[Column[JobRow], ...] = (
+    Column(title="job", text=lambda job: name_text(job.name), keep=99, right=False),
+    Column(title="state", text=lambda job: clean(job.state), keep=98, right=False),
+    Column(title="nodes", text=lambda job: str(len(job.nodes)), keep=7),
+    Column(title="epoch", text=lambda job: amount(job.epoch), keep=3),
+    Column(title="in/s", text=lambda job: amount(job.in_per_s), keep=10),
+    Column(title="out/s", text=lambda job: amount(job.out_per_s), keep=8),
+    Column(title="delivered", text=lambda job: amount(job.delivered), keep=6),
+    Column(title="p50 ms", text=lambda job: millis(job.p50_ms), keep=4),
+    Column(title="p99 ms", text=lambda job: millis(job.p99_ms), keep=9),
+    Column(title="max ms", text=lambda job: millis(job.max_ms), keep=5),
+    Column(title="state size", text=lambda job: size(job.state_bytes), keep=2),
+    Column(title="bins", text=lambda job: amount(job.bins), keep=1),
+)
+NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
+    Column(title="node", text=lambda node: name_text(node.name), keep=99, right=False),
+    Column(title="host", text=lambda node: name_text(node.host), keep=4, right=False),
+    Column(title="state", text=lambda node: clean(node.state), keep=98, right=False),
+    Column(title="bins", text=lambda node: amount(node.bins), keep=7),
+    Column(title="epoch", text=lambda node: amount(node.epoch), keep=1),
+    Column(title="in/s", text=lambda node: amount(node.in_per_s), keep=9),
+    Column(title="out/s", text=lambda node: amount(node.out_per_s), keep=6),
+    Column(title="p99 ms", text=lambda node: millis(node.p99_ms), keep=3),
+    Column(title="cpu", text=lambda node: f"{100 * node.cpu_ratio:.0f}%", keep=8),
+    Column(title="memory", text=lambda node: size(node.rss_bytes), keep=5),
+    Column(title="links", text=lambda node: links_text(node.links_down), keep=10, right=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the screen and its style, "" for none."""
+
+    text: str
+    style: str = ""
+
+
+def render(view: View, width: int = 100, height: int = 40, *, color: bool = False) -> str:
+    """The screen: jobs in one table; under each its rate, its migration and its nodes."""
+    if not view.jobs:
+        return cut([Line(text="no jobs")], width, height, color)
+    table = fit(JOB_COLUMNS, view.jobs, width)
+    lines = [Line(text=table[0], style="head")]
+    for job, text in zip(view.jobs, table[1:], strict=True):
+        lines.append(Line(text=text, style=style_of(job.state)))
+        lines += details(job, width)
+    return cut(lines, width, height, color)
+
+
+def details(job: JobRow, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if job.error:
+        lines.append(Line(text=f"{GAP}error: {clean(job.error)}", style="bad"))
+    if len(job.rates) > 1:
+        peak = f"{GAP}in/s, at most {amount(max(job.rates))}"
+        room = max(width - len(GAP) - len(peak), 1)
+        lines.append(Line(text=f"{GAP}{sparkline(job.rates, room)}{peak}"))
+    if job.migration is not None:
+        style = "bad" if job.migration.phase == "failed" else "busy"
+        lines.append(Line(text=f"{GAP}{migration_text(job.migration)}", style=style))
+    if job.nodes:
+        cut_off = any(node.links_down for node in job.nodes)
+        columns = [one for one in NODE_COLUMNS if cut_off or one.title != "links"]
+        table = fit(columns, job.nodes, width - len(GAP))
+        styles = ["head", *map(node_style, job.nodes)]
+        lines += [
+            Line(text=f"{GAP}{text}", style=style)
+            for text, style in zip(table, styles, strict=True)
+        ]
+    return lines
+
+
+def fit(columns: Sequence[Column[Row]], rows: Sequence[Row], most: int) -> list[str]:
+    """A table with its head, without the columns there is no room for."""
+    cells: dict[str, list[str]] = {}
+    for column in columns:
+        cells[column.title] = [column.title] + [column.text(row) for row in rows]
+    widths = {title: max(map(width, texts)) for title, texts in cells.items()}
+    kept = list(columns)
+    while len(kept) > 2 and len(GAP) * (len(kept) - 1) + sum(widths[c.title] for c in kept) > most:
+        kept.remove(min(kept, key=lambda column: column.keep))
+    return [
+        GAP.join(
+            padded(cells[one.title][i], widths[one.title], right=one.right) for one in kept
+        ).rstrip()
+        for i in range(len(rows) + 1)
+    ]
+
+
+def padded(text: str, wide: int, *, right: bool) -> str:
+    space = " " * (wide - width(text))
+    return space + text if right else text + space
+
+
+def cut(lines: Sequence[Line], width: int, height: int, color: bool) -> str:
+    """Makes lines fit, and says how many there was no room for."""
+    shown = list(lines)
+    if len(lines) > max(height, 1):
+        shown = list(lines[: max(height - 1, 0)])
+        shown.append(Line(text=f"... {len(lines) - len(shown):,} more lines"))
+    texts = [(shortened(line.text, width), line.style) for line in shown]
+    return "\n".join(styled(text, style) if color else text for text, style in texts)
+
+
+def styled(text: str, style: str) -> str:
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style else text
+
+
+def style_of(state: str) -> str:
+    if state in BAD_STATES:
+        return "bad"
+    return "good" if state in QUIET_STATES else "busy"
+
+
+def node_style(node: NodeRow) -> str:
+    if node.links_down or node.state in BAD_STATES:
+        return "bad"
+    return "" if node.state in QUIET_STATES else "busy"
+
+
+def migration_text(one: MigrationRow) -> str:
+    ratio = one.bins_moved / one.bins if one.bins else 0.0
+    parts = [
+        f"{one.strategy} {one.phase}",
+        f"{bar(ratio, BAR)} {100 * ratio:.0f}%",
+        f"{one.bins_moved:,} of {one.bins:,} bins",
+        f"{size(one.moved_bytes)} of {size(one.size_bytes)}",
+    ]
+    if one.eta_s is not None:
+        parts.append(f"{duration(one.eta_s)} to go")
+    return GAP.join(parts)
+
+
+def bar(ratio: float, wide: int) -> str:
+    full = round(min(max(ratio, 0.0), 1.0) * wide)
+    return FULL * full + EMPTY * (wide - full)
+
+
+def sparkline(values: Sequence[float], most: int) -> str:
+    """The newest values as blocks, from nothing to the greatest of them."""
+    shown = values[-most:]
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return BLOCKS[0] * len(shown)
+    last = len(BLOCKS) - 1
+    return "".join(BLOCKS[min(round(max(one, 0.0) / top * last), last)] for one in shown)
+
+
+def name_text(text: str) -> str:
+    return shortened(clean(text), NAME)
+
+
+def clean(text: str) -> str:
+    """One line without anything that could move the cursor."""
+    first = next(iter(text.splitlines()), "")
+    return "".join(one if one.isprintable() else "?" for one in first)
+
+
+def links_text(down: Sequence[str]) -> str:
+    if not down:
+        return "ok"
+    more = f" and {len(down) - SHOWN_LINKS} more" if len(down) > SHOWN_LINKS else ""
+    return f"no link to {', '.join(map(clean, down[:SHOWN_LINKS]))}{more}"
+
+
+def amount(number: float) -> str:
+    """A number in a few characters: 9,999, 12.3k, 4.56M."""
+    if abs(number) < 9_999.5:
+        return f"{number:,.0f}"
+    for unit in ("k", "M", "G"):
+        number /= 1000
+        if abs(number) < 999.5:
+            return f"{three(number)}{unit}"
+    return f"{three(number / 1000)}T"
+
+
+def size(count: float) -> str:
+    """Bytes for people: 512 B, 1.50 GB."""
+    if abs(count) < 999.5:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if abs(count) < 999.5:
+            return f"{three(count)} {unit}"
+    return f"{three(count / 1000)} TB"
+
+
+def millis(number: float) -> str:
+    """Milliseconds, "-" where nothing was measured."""
+    return three(number) if number > 0 else "-"
+
+
+def three(number: float) -> str:
+    """With three digits, or all that are before the point."""
+    if abs(number) < 9.995:
+        return f"{number:.2f}"
+    return f"{number:.1f}" if abs(number) < 99.95 else f"{number:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    whole = math.ceil(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} m"
