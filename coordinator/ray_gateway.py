@@ -136,8 +136,7 @@ class RayGateway:
         with self.lock:
             actor = self.actors.pop((command.job, command.rank), None)
         if actor is not None:
-            with suppress(RayError):
-                ray.kill(actor)
+            self.pool.submit(ray.kill, actor)
         self.deliver(
             NodeNotMade(
                 at=self.clock(),
@@ -209,6 +208,7 @@ class RayGateway:
                     job=command.job,
                     rank=command.rank,
                     report=report,
+                    loads=command.loads,
                 )
             )
 
@@ -223,7 +223,9 @@ class RayGateway:
             return
         if key[0] not in self.unwanted and not self.outcome_path(key).exists():
             with suppress(RayError):
-                self.keep(key, ray.get(actor.outcome.remote(), timeout=OUTCOME_S))
+                outcome = ray.get(actor.outcome.remote(), timeout=OUTCOME_S)
+                if outcome is not None:
+                    self.keep(key, outcome)
         with suppress(RayError):
             ray.get(actor.close.remote(), timeout=OUTCOME_S)
         with suppress(RayError):
@@ -305,7 +307,7 @@ class RayGateway:
         return actor
 
     def when_done(self, reference: Any, done: Callable[[Future[Any]], None]) -> None:
-        """Calls back when the result is there."""
+        """Calls back when the result is there, in Ray's own thread: it must not wait for Ray."""
         future: Future[Any] = reference.future()
         future.add_done_callback(done)
 

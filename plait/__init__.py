@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from plait.expr import Expr, col, lit
     from plait.expr_build import coalesce, concat, when
     from plait.files import Files
+    from plait.handle import ClusterError, JobHandle
     from plait.job import Job, KeyedStream, Stream, stream, union
     from plait.model import Field, Schema, Timestamp, Type
+    from plait.moving import MigrationHandle
     from plait.node_runtime.arrow import Batch
     from plait.node_runtime.compiled import compiled
     from plait.result import Result
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from plait.sources.base import Reader, Source, Wait
     from plait.sources.memory import Items, Table
     from plait.sources.rate import Rate
+    from plait.submit import attach, jobs, submit
 
 __version__ = "0.1.0"
 
@@ -60,8 +63,10 @@ _MODULES = {
     "plait.expr": "Expr col lit",
     "plait.expr_build": "coalesce concat when",
     "plait.files": "Files",
+    "plait.handle": "ClusterError JobHandle",
     "plait.job": "Job KeyedStream Stream stream union",
     "plait.model": "Field Schema Timestamp Type",
+    "plait.moving": "MigrationHandle",
     "plait.node_runtime.arrow": "Batch",
     "plait.node_runtime.compiled": "compiled",
     "plait.result": "Result",
@@ -71,12 +76,14 @@ _MODULES = {
     "plait.sources.base": "Reader Source Wait",
     "plait.sources.memory": "Items Table",
     "plait.sources.rate": "Rate",
+    "plait.submit": "attach jobs submit",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "Batch",
     "Call",
+    "ClusterError",
     "Collect",
     "Discard",
     "Expr",
@@ -87,7 +94,9 @@ __all__ = [
     "Items",
     "Job",
     "JobError",
+    "JobHandle",
     "KeyedStream",
+    "MigrationHandle",
     "PlaitError",
     "Print",
     "Rate",
@@ -110,6 +119,7 @@ __all__ = [
     "Wait",
     "Writer",
     "__version__",
+    "attach",
     "coalesce",
     "col",
     "compiled",
@@ -117,6 +127,7 @@ __all__ = [
     "count",
     "first",
     "hours",
+    "jobs",
     "last",
     "lit",
     "max",
@@ -126,6 +137,7 @@ __all__ = [
     "run",
     "seconds",
     "stream",
+    "submit",
     "sum",
     "union",
     "when",

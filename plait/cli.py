@@ -1,4 +1,4 @@
-"""The command line: `plait run`, `plait explain`, `plait --version`.
+"""The command line: `plait run` and `plait explain`; the commands for clusters are added to it.
 
 Errors that plait raises on purpose are one message on stderr and exit status 1, without a
 traceback; an exception in the user's file shows the user's own frames. Ctrl-C ends with 130 and
@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait import __version__
+from plait import __version__, cli_cluster
 from plait.config import Settings
 from plait.durations import microseconds
 from plait.errors import Interrupted, JobError, PlaitError, TimedOut
@@ -40,6 +40,8 @@ examples:
   plait run carts.py:night --workers 2   one of several jobs, on two threads
   plait run carts.py --limit 1000        only the first 1,000 records of each source
   plait explain carts.py                 the stages of the job and the route of each function
+  plait submit carts.py --nodes 2        run it on two nodes of a cluster
+  plait rescale carts --nodes 4          and on four, while it runs
 """
 RUN_EXAMPLES = """\
 examples:
@@ -56,9 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
     given = parser().parse_args(arguments)
     try:
+        if given.command in cli_cluster.COMMANDS:
+            return cli_cluster.run(given)
         if given.command == "explain":
-            load_job(given.job).explain(**settings_of(given.set))
-            return OK
+            return explain_command(given)
         return run_command(given)
     except LoadError as error:
         tell(load_error_text(error))
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         prog="plait",
-        description="A stream processor for Python: many cores, one order.",
+        description="A stream processor for Python: many cores, many nodes, one order.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -98,8 +101,8 @@ def parser() -> argparse.ArgumentParser:
     )
     explain = commands.add_parser(
         "explain",
-        help="show how a job would run",
-        epilog="example:\n  plait explain carts.py",
+        help="show how a job would run, or how one on the cluster runs",
+        epilog="examples:\n  plait explain carts.py\n  plait explain carts --address auto",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for command in (run, explain):
@@ -111,7 +114,23 @@ def parser() -> argparse.ArgumentParser:
             metavar="NAME=VALUE",
             help="any other setting of plait.Settings; may be given several times",
         )
+    explain.add_argument("--address", metavar="ADDRESS", help="of the cluster, for a job on it")
+    explain.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
+    cli_cluster.add_commands(commands)
     return whole
+
+
+def explain_command(given: argparse.Namespace) -> int:
+    """Of a file, or of a job on a cluster: with an address, or by a name that can be no file."""
+    if given.address is not None or names_no_file(given.job):
+        given.run = cli_cluster.explain_command
+        return cli_cluster.run(given)
+    load_job(given.job).explain(**settings_of(given.set))
+    return OK
+
+
+def names_no_file(job: str) -> bool:
+    return not Path(job).exists() and not any(mark in job for mark in (".py", "/", ":"))
 
 
 def run_command(given: argparse.Namespace) -> int:

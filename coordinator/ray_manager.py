@@ -1,0 +1,93 @@
+"""The manager of jobs as a Ray actor: detached, named, restarted by Ray, back from its journal.
+
+It stays on the head of the cluster, where its journal is, and uses no processor that Ray counts.
+Calls are never repeated by Ray: a client that is not sure asks again with the same id, which the
+manager answers as the first time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from plait import __version__
+from plait.coordinator.journal import FileJournal
+from plait.coordinator.manager import JobManager
+from plait.coordinator.ray_gateway import RayGateway
+from plait.coordinator.requests import Accepted, Forget
+
+if TYPE_CHECKING:
+    from plait.coordinator.manager import ManagerStats
+    from plait.coordinator.requests import Reply, Request
+    from plait.coordinator.views import JobView
+
+MANAGER = "plait-manager"
+HEAD = "node:__internal_head__"
+"""A resource that only the head of a Ray cluster has."""
+
+
+class RayManager:
+    """Hosts the JobManager."""
+
+    def __init__(self, namespace: str, journal_dir: str | None) -> None:
+        folder = Path(journal_dir) if journal_dir else session_folder() / f"plait-{namespace}"
+        self.gateway = RayGateway(namespace, folder / "outcomes")
+        self.manager = JobManager(FileJournal(folder / "journal"), self.gateway)
+
+    @ray.method(concurrency_group="ask")
+    def request(self, request_id: str, request: Request, timeout_s: float) -> Reply:
+        if isinstance(request, Forget):
+            self.gateway.forget(request.job)
+        reply = self.manager.request(request, timeout_s, request_id)
+        if isinstance(request, Forget) and not isinstance(reply, Accepted):
+            self.gateway.unwanted.discard(request.job)
+        return reply
+
+    @ray.method(concurrency_group="look")
+    def view(self, job: str) -> JobView | None:
+        return self.manager.view(job)
+
+    @ray.method(concurrency_group="look")
+    def views(self) -> tuple[JobView, ...]:
+        return self.manager.views()
+
+    @ray.method(concurrency_group="ask")
+    def kept_outcome(self, job: str, rank: int) -> bytes | None:
+        return self.gateway.kept_outcome(job, rank)
+
+    @ray.method(concurrency_group="look")
+    def stats(self) -> ManagerStats:
+        return self.manager.stats
+
+    @ray.method(concurrency_group="look")
+    def version(self) -> str:
+        return __version__
+
+
+ACTOR: Any = ray.remote(concurrency_groups={"ask": 16, "look": 4})(RayManager)  # type: ignore[call-overload]
+
+
+def make_manager(namespace: str, journal_dir: str | None) -> Any:
+    """The manager of this namespace; made if there is none."""
+    head = {HEAD: 0.001} if HEAD in ray.cluster_resources() else {}
+    return ACTOR.options(
+        name=MANAGER,
+        namespace=namespace,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        resources=head,
+        max_restarts=-1,
+        max_task_retries=0,
+    ).remote(namespace, journal_dir)
+
+
+def session_folder() -> Path:
+    """Ray's folder for this run of the cluster: it is there again for a restarted manager."""
+    node = ray._private.worker.global_worker.node
+    if node is not None:
+        return Path(node.get_session_dir_path())
+    return Path(tempfile.gettempdir()) / "plait"

@@ -1,0 +1,167 @@
+"""A node as a Ray actor: hosts one `NodeAgent` and hands commands and questions on to it.
+
+Commands are carried out one at a time, in a thread of their own, so that `report` answers while one
+is at work. Ray never restarts this actor: its state would be gone, so the coordinator
+treats its end as the loss of the node.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import cloudpickle
+
+from plait.coordinator.once import Once
+from plait.errors import PlaitError, RecordError
+from plait.node_messages import Answer, Command, End, NodeReport, Peer
+from plait.node_runtime.agent import NodeAgent
+
+if TYPE_CHECKING:
+    from plait.outcomes import NodeOutcome
+
+LOG_MARKS = (":job_id:", ":actor_name:", ":task_name:")
+"""Lines that Ray writes into the output of a process for itself."""
+
+
+class RayNode:
+    """One node of a job."""
+
+    def __init__(self, rank: int, payload: bytes, token: str) -> None:
+        self.rank = rank
+        self.payload = payload
+        self.agent = NodeAgent(rank, payload, token, ray.util.get_node_ip_address())
+        self.once = Once(self.agent.apply)
+
+    @ray.method(concurrency_group="ask")
+    def made(self) -> tuple[Peer, int]:
+        """Where the node listens, and the id of its process."""
+        return self.agent.peer(), os.getpid()
+
+    @ray.method(concurrency_group="tell")
+    def apply(self, command_id: int, command: Command) -> Answer:
+        """Carries a command out, once."""
+        return self.once.tell(command_id, command)
+
+    @ray.method(concurrency_group="ask")
+    def report(self, loads: bool) -> NodeReport:
+        return self.agent.report(loads)
+
+    @ray.method(concurrency_group="fetch")
+    def outcome(self) -> bytes | None:
+        """The node's part of the result, as `unpacked` reads it; None before its end.
+
+        A node that has left its job is not told to end: it ends when it is asked.
+        """
+        if self.agent.outcome() is None and self.agent.report().phase == "left":
+            self.agent.apply(End(good=True))
+        found = self.agent.outcome()
+        return None if found is None else packed(found)
+
+    @ray.method(concurrency_group="fetch")
+    def explain(self) -> str:
+        """How this node runs the job."""
+        from plait.explain import explain
+
+        graph, settings = cloudpickle.loads(self.payload)
+        return explain(graph, settings)
+
+    @ray.method(concurrency_group="fetch")
+    def logs(self, lines: int) -> list[str]:
+        """The last lines that this process has written to its output and error streams."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return [line for stream in (1, 2) for line in tail_of(stream, lines)]
+
+    @ray.method(concurrency_group="fetch")
+    def close(self) -> None:
+        self.agent.close()
+
+
+def tail_of(stream: int, lines: int) -> list[str]:
+    """The end of the file behind an open stream; nothing if it is no file."""
+    path = Path(f"/proc/self/fd/{stream}")
+    try:
+        if not path.resolve(strict=True).is_file():
+            return []
+        text = path.resolve().read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    kept = [line for line in text.splitlines() if not line.startswith(LOG_MARKS)]
+    return kept[-lines:] if lines > 0 else kept
+
+
+def packed(outcome: NodeOutcome) -> bytes:
+    """An outcome as bytes. What cannot be sent (a record, an exception) is sent as its text."""
+    error = outcome.error
+    cause = None if error is None else error.__cause__
+    sendable = replace(
+        outcome,
+        error=None if error is None else portable(error),
+        letters=tuple(
+            (
+                place,
+                letter
+                if can_be_sent(letter.record)
+                else replace(letter, record=repr(letter.record)),
+            )
+            for place, letter in outcome.letters
+        ),
+        outputs={
+            label: output if can_be_sent(output) else repr(output)
+            for label, output in outcome.outputs.items()
+        },
+    )
+    told = None if cause is None else with_traceback(portable(cause), cause, outcome.rank)
+    data: bytes = cloudpickle.dumps((sendable, told))
+    return data
+
+
+def unpacked(data: bytes) -> NodeOutcome:
+    """What `packed` made, with the error's cause in its place."""
+    outcome, cause = cloudpickle.loads(data)
+    if outcome.error is not None:
+        outcome.error.__cause__ = cause
+    return outcome  # type: ignore[no-any-return]
+
+
+def can_be_sent(value: Any) -> bool:
+    """Whether the other side can read it. Tables can, and are not copied to find out."""
+    if value is None or isinstance(value, int | str | float):
+        return True
+    if hasattr(value, "num_rows") and hasattr(value, "schema"):
+        return True
+    try:
+        cloudpickle.loads(cloudpickle.dumps(value))
+    except Exception:
+        return False
+    return True
+
+
+def portable(error: BaseException) -> BaseException:
+    """The error itself if it can be sent, or one of plait's with the same words."""
+    if can_be_sent(error):
+        return error
+    if isinstance(error, RecordError):
+        return RecordError(
+            str(error),
+            operator=error.operator,
+            at=error.at,
+            source=error.source,
+            row=error.row,
+            record=repr(error.record),
+        )
+    return PlaitError(f"{type(error).__name__}: {error}")
+
+
+def with_traceback(copy: BaseException, raised: BaseException, rank: int) -> BaseException:
+    """Tracebacks do not travel: its lines are added as a note."""
+    lines = "".join(traceback.format_tb(raised.__traceback__)).rstrip()
+    if lines:
+        copy.add_note(f"raised on node-{rank}:\n{lines}")
+    return copy

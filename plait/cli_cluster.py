@@ -1,0 +1,379 @@
+"""The commands for jobs on a cluster: submit, ls, status, rescale, drain, cancel, logs, top,
+preflight.
+
+Each is a few lines over `plait.submit` and `plait.attach`. Exit status 2 and one message on stderr
+when a command cannot be done, 1 when the job that it waited for failed. `--json` prints what a
+script would read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from plait.durations import microseconds
+from plait.errors import Interrupted, PlaitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plait.handle import JobHandle
+    from plait.moving import MigrationHandle
+
+OK, FAILED, REFUSED = 0, 1, 2
+STRATEGIES = ("fluid", "batched", "optimised", "all_at_once")
+CLEAR = "\x1b[H\x1b[J"
+
+Adder = Any
+"""What add_subparsers returns; argparse has no public name for it."""
+
+
+def add_commands(commands: Adder) -> None:
+    """Adds the parsers of all commands here."""
+    add_submit(commands)
+    add_looking(commands)
+    add_moving(commands)
+    add_ending(commands)
+    add_preflight(commands)
+
+
+def add(
+    commands: Adder, name: str, help: str, example: str, *, json: bool = False, job: bool = True
+) -> argparse.ArgumentParser:
+    """A command with what all have: an example, the address, perhaps the job and --json."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.set_defaults(run=COMMANDS[name])
+    if job:
+        made.add_argument("job", metavar="JOB", help="the name of a job on the cluster")
+    made.add_argument("--address", metavar="ADDRESS", help="auto, host:port or ray://host:port")
+    made.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
+    if json:
+        made.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    return made
+
+
+def add_submit(commands: Adder) -> None:
+    made = add(
+        commands,
+        "submit",
+        "run a job on the nodes of a cluster",
+        "plait submit carts.py --nodes 2 --address auto",
+        json=True,
+        job=False,
+    )
+    made.add_argument("job", metavar="FILE[:JOB]", help="a Python file, and a job in it")
+    made.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (1)")
+    made.add_argument("--name", metavar="NAME", help="what to call it on the cluster")
+    made.add_argument("--workers", type=int, metavar="N", help="threads of each node")
+    made.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
+    made.add_argument(
+        "--wait", action="store_true", help="wait for the end and show the result, as plait run"
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other setting of plait.Settings; may be given several times",
+    )
+
+
+def add_looking(commands: Adder) -> None:
+    add(commands, "ls", "list the jobs of a cluster", "plait ls --json", json=True, job=False)
+    add(commands, "status", "show a job and its nodes", "plait status carts", json=True)
+    made = add(commands, "logs", "show what a job's functions printed", "plait logs carts node-1")
+    made.add_argument("node", nargs="?", metavar="NODE", help="one node only, such as node-1")
+    made.add_argument("--lines", type=int, default=100, metavar="N", help="of each node (100)")
+    made = add(commands, "top", "watch the jobs of a cluster live", "plait top carts", job=False)
+    made.add_argument("job", nargs="?", metavar="JOB", help="one job only")
+    made.add_argument("--every", default="1s", metavar="TIME", help="between two looks (1s)")
+    made.add_argument("--once", action="store_true", help="look once and end")
+
+
+def add_moving(commands: Adder) -> None:
+    rescale = add(
+        commands,
+        "rescale",
+        "run a job on another number of nodes, live",
+        "plait rescale carts --nodes 4 --strategy batched --gap 50ms --dry-run",
+        json=True,
+    )
+    rescale.add_argument("--nodes", type=int, metavar="N", help="how many (default: as many)")
+    drain = add(
+        commands,
+        "drain",
+        "move everything away from a node and let it leave, live",
+        "plait drain carts node-2",
+        json=True,
+    )
+    drain.add_argument("node", metavar="NODE", help="such as node-2")
+    for made in (rescale, drain):
+        made.add_argument("--strategy", choices=STRATEGIES, default="fluid", help="(fluid)")
+        made.add_argument(
+            "--gap", default="0", metavar="GAP", help="between steps: 50ms, or epochs"
+        )
+        made.add_argument("--throttle", metavar="RATE", help="at most, a second: 100MB")
+        made.add_argument("--dry-run", action="store_true", help="only show the plan")
+        made.add_argument("--no-wait", action="store_true", help="return once it has begun")
+
+
+def add_ending(commands: Adder) -> None:
+    made = add(commands, "cancel", "end a job at once", "plait cancel carts --drain")
+    made.add_argument(
+        "--drain", action="store_true", help="end its sources and deliver what was read"
+    )
+    add(commands, "forget", "give up the result of a job that is over", "plait forget carts")
+
+
+def add_preflight(commands: Adder) -> None:
+    made = add(
+        commands,
+        "preflight",
+        "check that a cluster is fit for plait",
+        "plait preflight --address auto --nodes 3",
+        json=True,
+        job=False,
+    )
+    made.add_argument("--nodes", type=int, default=1, metavar="N", help="at least so many (1)")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Carries out a command of this module and returns its exit status."""
+    try:
+        status: int = given.run(given)
+    except PlaitError as error:
+        tell(f"plait: {type(error).__name__}: {error}")
+        return REFUSED
+    return status
+
+
+def submit_command(given: argparse.Namespace) -> int:
+    from plait.cli import settings_of
+    from plait.load import load_job
+    from plait.submit import submit
+
+    settings = settings_of(given.set)
+    settings |= {
+        name: getattr(given, name)
+        for name in ("workers", "limit")
+        if getattr(given, name) is not None
+    }
+    # What the file itself prints must not get between the lines of the JSON.
+    printed = contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
+    with printed:
+        job = load_job(given.job)
+    handle = submit(
+        job,
+        address=given.address,
+        nodes=given.nodes,
+        name=given.name,
+        namespace=given.namespace,
+        **settings,
+    )
+    lasts = getattr(handle.link, "lasts", True)
+    if not given.wait and lasts:
+        show_json({"job": handle.name}) if given.json else print(f"submitted {handle.name}")
+        return OK
+    if not lasts:
+        tell("plait: no cluster was named or found; running on a Ray of its own until the end")
+    return waited(handle, given.json)
+
+
+def waited(handle: JobHandle, as_json: bool) -> int:
+    """Shows the result of a job as `plait run` does. Ctrl-C stops the sources, then waits on."""
+    from plait.cli import show
+
+    try:
+        try:
+            handle.wait()
+        except KeyboardInterrupt:
+            tell("stopping after what was read; Ctrl-C again to end at once")
+            handle.stop()
+        result = handle.result()
+    except KeyboardInterrupt:
+        handle.cancel()
+        raise
+    except Interrupted as error:
+        if error.result is not None:
+            show(error.result, as_json)
+        tell(f"plait: {type(error).__name__}: {error}")
+        return FAILED
+    except PlaitError as error:
+        tell(f"plait: {type(error).__name__}: {error}")
+        return FAILED
+    show(result, as_json)
+    return OK
+
+
+def ls_command(given: argparse.Namespace) -> int:
+    from plait.sinks.text import small_table
+    from plait.submit import jobs
+
+    views = jobs(given.address, namespace=given.namespace)
+    if given.json:
+        show_json([dataclasses.asdict(view) for view in views])
+        return OK
+    rows = [
+        [
+            view.name,
+            view.phase,
+            str(len(view.members)),
+            f"{sum(node.read_per_s for node in view.members):,.0f}",
+            f"{sum(node.delivered for node in view.nodes):,}",
+            view.error.splitlines()[0] if view.error else "",
+        ]
+        for view in views
+    ]
+    head = ["job", "phase", "nodes", "read/s", "delivered", "error"]
+    print(small_table(head, rows, [False, False, True, True, True, False]))
+    return OK
+
+
+def status_command(given: argparse.Namespace) -> int:
+    view = attached(given).status()
+    show_json(dataclasses.asdict(view)) if given.json else print(view)
+    return OK
+
+
+def logs_command(given: argparse.Namespace) -> int:
+    text = attached(given).logs(given.node, lines=given.lines)
+    if text:
+        print(text)
+    return OK
+
+
+def rescale_command(given: argparse.Namespace) -> int:
+    handle = attached(given)
+    change = handle.rescale(
+        given.nodes,
+        strategy=given.strategy,
+        gap=gap_of(given.gap),
+        throttle=given.throttle,
+        dry_run=given.dry_run,
+    )
+    return moved(handle, change, given)
+
+
+def drain_command(given: argparse.Namespace) -> int:
+    handle = attached(given)
+    change = handle.drain(
+        given.node,
+        strategy=given.strategy,
+        gap=gap_of(given.gap),
+        throttle=given.throttle,
+        dry_run=given.dry_run,
+    )
+    return moved(handle, change, given)
+
+
+def moved(handle: JobHandle, change: MigrationHandle, given: argparse.Namespace) -> int:
+    """Shows the plan, and waits for the change unless told not to. Ctrl-C leaves it to itself."""
+    if not given.json and str(change):
+        print(change)
+    if not given.dry_run and not given.no_wait:
+        change.wait(progress=not given.json)
+    if given.json:
+        found = None if given.dry_run else change.progress()
+        facts = None if found is None else dataclasses.asdict(found)
+        show_json({"job": handle.name, "plan": str(change), "migration": facts})
+    return OK
+
+
+def gap_of(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def cancel_command(given: argparse.Namespace) -> int:
+    handle = attached(given)
+    if given.drain:
+        handle.stop()
+    else:
+        handle.cancel()
+    view = handle.wait()
+    print(f"{view.name} is {view.phase}")
+    return OK
+
+
+def forget_command(given: argparse.Namespace) -> int:
+    attached(given).forget()
+    return OK
+
+
+def top_command(given: argparse.Namespace) -> int:
+    from plait.submit import jobs
+    from plait.top_rows import rows_of
+    from plait.top_view import render
+
+    every_s = microseconds(given.every) / 1e6
+    once = given.once or not sys.stdout.isatty()
+    history: dict[str, list[float]] = {}
+    while True:
+        views = jobs(given.address, namespace=given.namespace)
+        chosen = [view for view in views if given.job in (None, view.name)]
+        size = shutil.get_terminal_size((100, 40))
+        text = render(rows_of(chosen, history), size.columns, size.lines - 1)
+        print(text if once else f"{CLEAR}{text}", flush=True)
+        if once:
+            return OK
+        time.sleep(every_s)
+
+
+def preflight_command(given: argparse.Namespace) -> int:
+    from plait.ray_connect import import_ray
+
+    import_ray(given.address)
+    from plait.deploy.preflight import Needs, failed, report
+    from plait.deploy.ray_preflight import preflight
+
+    findings = preflight(given.address or "auto", needs=Needs(nodes=given.nodes))
+    if given.json:
+        show_json([dataclasses.asdict(one) for one in findings])
+    else:
+        print(report(findings))
+    return FAILED if failed(findings) else OK
+
+
+def explain_command(given: argparse.Namespace) -> int:
+    """`plait explain` of a name that is no file: a job on the cluster."""
+    print(attached(given).explain())
+    return OK
+
+
+def attached(given: argparse.Namespace) -> JobHandle:
+    from plait.submit import attach
+
+    return attach(given.job, given.address, namespace=given.namespace)
+
+
+def show_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def tell(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "submit": submit_command,
+    "ls": ls_command,
+    "status": status_command,
+    "logs": logs_command,
+    "top": top_command,
+    "rescale": rescale_command,
+    "drain": drain_command,
+    "cancel": cancel_command,
+    "forget": forget_command,
+    "preflight": preflight_command,
+}

@@ -1,0 +1,267 @@
+"""Finds or starts a Ray cluster, and speaks to the manager of jobs on it.
+
+Ray carries requests and views only. A manager that is being restarted is waited for: a request is
+sent again with the id it had, so it is never carried out twice. The rule: what goes wrong out there
+is a `ClusterError` with words about what to do, never an exception of Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait import __version__
+from plait.errors import JobError
+from plait.handle import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plait.coordinator.requests import Reply, Request
+    from plait.coordinator.views import JobView
+    from plait.outcomes import NodeOutcome
+
+PATIENCE_S = 30.0
+"""How long a manager that does not answer is waited for: Ray restarts it within seconds."""
+CALL_S = 60.0
+AGAIN_S = 0.1
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Started:
+    """Whether this process started the cluster that it uses; it ends with the process then."""
+
+    here = False
+
+
+def connect(address: str | None = None, namespace: str = "plait") -> RayLink:
+    """A link to the cluster: the one that is attached, the one named, the one running on this
+    machine, or a new one here."""
+    join(address)
+    return RayLink(namespace)
+
+
+def join(address: str | None) -> None:
+    import_ray(address)
+    import ray
+
+    if ray.is_initialized():
+        attached = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", "local", attached):
+            raise JobError(
+                f"this process is attached to the cluster at {attached}, not to {address}; "
+                "call ray.shutdown() first"
+            )
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS") or running_here()
+    if wanted is None or wanted == "local":
+        start_here()
+        return
+    try:
+        ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING)
+    except Exception as error:
+        raise ClusterError(no_cluster(wanted, error)) from error
+
+
+def import_ray(address: str | None) -> None:
+    """Imports Ray with its surroundings set: it reads them when it is loaded, and only then.
+
+    A cluster of our own keeps to loopback and asks for a token; a client that has a token says so.
+    """
+    if "ray" not in sys.modules:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        given = address or os.environ.get("RAY_ADDRESS") or running_here() or "local"
+        if given == "local" or has_token():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if given == "local" or given.rpartition(":")[0].strip("[]") in LOOPBACK:
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        raise ClusterError(
+            'running on several nodes needs Ray; install it with pip install "plait[cluster]"'
+        ) from None
+
+
+def has_token() -> bool:
+    """Whether this user has a token for Ray."""
+    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return named or (Path.home() / ".ray" / "auth_token").exists()
+
+
+def running_here() -> str | None:
+    """The cluster that `ray start` on this machine left the address of."""
+    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+    try:
+        return (folder / "ray_current_cluster").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def start_here() -> None:
+    """A Ray of our own on this machine, on loopback, with a token, without a dashboard."""
+    import ray
+
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
+    except Exception as error:
+        raise ClusterError(f"Ray could not be started here: {said(error)}") from error
+    Started.here = True
+
+
+def no_cluster(address: str, error: BaseException) -> str:
+    text = str(error) + str(error.__cause__ or "")
+    if "AuthenticationError" in text or "InvalidAuthToken" in text or "Unauthenticated" in text:
+        return (
+            f"the cluster at {address} refused this process: set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH to the file with the cluster's token"
+        )
+    if address == "auto":
+        return "no Ray is running on this machine; start one with ray start --head, or say address="
+    return f"no cluster answers at {address}: {said(error)}"
+
+
+def said(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+class RayLink:
+    """Speaks to the manager and the nodes. May be used by several threads."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.manager: Any = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the cluster stays when this process ends."""
+        return not Started.here
+
+    @property
+    def address(self) -> str:
+        import ray
+
+        return str(ray.get_runtime_context().gcs_address)
+
+    def start_manager(self, journal_dir: str | None = None) -> None:
+        """Makes the manager of jobs, if there is none."""
+        from plait.coordinator.ray_manager import make_manager
+
+        self.manager = make_manager(self.namespace, journal_dir)
+        theirs = self.ask("version")
+        if theirs != __version__:
+            raise ClusterError(
+                f"the cluster's manager of jobs is plait {theirs}, this is plait {__version__}; "
+                "use the same version on both sides"
+            )
+
+    def request(self, request: Request, timeout_s: float = CALL_S) -> Reply:
+        """Asks for something; asked again with the same id if the manager was gone meanwhile."""
+        reply: Reply = self.ask("request", uuid.uuid4().hex, request, timeout_s)
+        return reply
+
+    def view(self, job: str) -> JobView | None:
+        found: JobView | None = self.ask("view", job)
+        return found
+
+    def views(self) -> tuple[JobView, ...]:
+        found: tuple[JobView, ...] = self.ask("views")
+        return found
+
+    def outcome(self, job: str, rank: int) -> NodeOutcome | None:
+        """A node's part of the result: from the node, or kept by the manager after its end."""
+        from plait.node_runtime.ray_node import unpacked
+
+        data: bytes | None = self.ask_node(job, rank, "outcome")
+        if data is None:
+            data = self.ask("kept_outcome", job, rank)
+        return None if data is None else unpacked(data)
+
+    def explain(self, job: str, rank: int) -> str:
+        return str(self.ask_node(job, rank, "explain") or "")
+
+    def logs(self, job: str, rank: int, lines: int) -> list[str]:
+        found: list[str] = self.ask_node(job, rank, "logs", lines) or []
+        return found
+
+    def ask_node(self, job: str, rank: int, method: str, *given: Any) -> Any:
+        """Calls a node's actor; None if there is none (any more)."""
+        import ray
+
+        from plait.coordinator.ray_gateway import actor_name
+
+        try:
+            actor = ray.get_actor(actor_name(job, rank), namespace=self.namespace)
+            return ray.get(getattr(actor, method).remote(*given))
+        except (ValueError, ray.exceptions.RayActorError):
+            return None
+        except ray.exceptions.RayTaskError as error:
+            raise ClusterError(f"node-{rank} of {job}: {said(error.cause or error)}") from error
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """Calls the manager; waits while it is being restarted."""
+        import ray
+
+        patience = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                found = self.found_manager()
+                return ray.get(getattr(found, method).remote(*given), timeout=CALL_S + PATIENCE_S)
+            except ray.exceptions.RayTaskError as error:
+                raise ClusterError(f"the manager of jobs: {said(error.cause or error)}") from error
+            except ray.exceptions.RayError as error:
+                if time.monotonic() > patience:
+                    raise ClusterError(
+                        f"the manager of jobs does not answer: {said(error)}"
+                    ) from error
+                time.sleep(AGAIN_S)
+
+    def found_manager(self) -> Any:
+        import ray
+
+        from plait.coordinator.ray_manager import MANAGER
+
+        if self.manager is None:
+            try:
+                self.manager = ray.get_actor(MANAGER, namespace=self.namespace)
+            except ValueError:
+                raise ClusterError(
+                    "no job was ever submitted to this cluster"
+                    + (
+                        f' (in the namespace "{self.namespace}")'
+                        if self.namespace != "plait"
+                        else ""
+                    )
+                ) from None
+        return self.manager
+
+
+def leave() -> None:
+    """Ends the Ray that was started here, if one was."""
+    if Started.here and "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
+        Started.here = False
+
+
+def waited(until: Callable[[], bool], timeout_s: float | None, every_s: float = AGAIN_S) -> bool:
+    """Whether something came true in time."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    while not until():
+        if end is not None and time.monotonic() >= end:
+            return False
+        time.sleep(every_s)
+    return True

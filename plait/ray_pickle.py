@@ -1,0 +1,140 @@
+"""A job as bytes that any node of a cluster can load.
+
+What is installed (plait, the libraries) is sent by name; the user's own functions and classes are
+sent by value, so that the file with the job need not be on the nodes. What cannot be sent is said
+before anything starts: the operator, its line, and the variable that holds it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import cloudpickle
+from ray.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+
+from plait.config import Settings
+from plait.errors import JobError
+from plait.letters import named
+from plait.node_runtime.compiled import CompiledFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    from plait.graph import AnyNode, Graph
+
+INSTALLED = ("purelib", "platlib", "stdlib", "platstdlib")
+INSTALLED_PARTS = frozenset(("site-packages", "dist-packages"))
+
+
+class JobPickler(cloudpickle.CloudPickler):
+    """Compiled functions go as their Python original: a node compiles for its own machine."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CompiledFunction) and not is_installed(sys.modules.get(obj.__module__)):
+            return CompiledFunction, (obj.function,)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+
+class SettingsThere:
+    """Settings that are made where they are loaded: what was not given depends on the machine."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = dict(given)
+
+    def __reduce__(self) -> Any:
+        return functools.partial(Settings, **self.given), ()
+
+
+def payload_of(graph: Graph, given: Mapping[str, Any]) -> bytes:
+    """A job as nodes load it with `pickle.loads`: its graph, and the Settings for the node."""
+    try:
+        return dumped((graph, SettingsThere(given)))
+    except Exception as error:
+        raise JobError(why_not(graph, error)) from error
+
+
+def dumped(value: Any) -> bytes:
+    """Pickled, with the modules of the user by value."""
+    ours = [module for module in list(sys.modules.values()) if is_the_users(module)]
+    for module in ours:
+        register_pickle_by_value(module)
+    try:
+        file = io.BytesIO()
+        JobPickler(file, protocol=5).dump(value)  # type: ignore[no-untyped-call]
+        return file.getvalue()
+    finally:
+        for module in ours:
+            unregister_pickle_by_value(module)
+
+
+def is_the_users(module: ModuleType) -> bool:
+    """Whether the nodes cannot be expected to have it: it comes from a file that no installation
+    put there. Modules that pickle by value anyway (__main__) are left to that."""
+    if module.__name__ == "__main__" or module.__name__ not in sys.modules:
+        return False
+    return getattr(module, "__file__", None) is not None and not is_installed(module)
+
+
+def is_installed(module: ModuleType | None) -> bool:
+    if module is None:
+        return False
+    if module.__name__.partition(".")[0] == "plait":
+        return True
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module.__name__ in sys.builtin_module_names
+    path = Path(file).resolve()
+    if INSTALLED_PARTS & set(path.parts):
+        return True
+    return any(path.is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in INSTALLED)
+
+
+def why_not(graph: Graph, error: BaseException) -> str:
+    """Names the operator that cannot be sent and, in a function of it, the variable."""
+    for node in graph.nodes:
+        if failure(node) is not None:
+            held = next(holders(node), "")
+            said = failure(node) or ""
+            return (
+                f"{named(node)} cannot be sent to other nodes: {said}{held}\n"
+                "  make such things inside the function, or in a source's or sink's open()"
+            )
+    return f'the job "{graph.name}" cannot be sent to other nodes: {error}'
+
+
+def failure(value: Any) -> str | None:
+    """Why a value cannot be pickled; None if it can."""
+    try:
+        dumped(value)
+    except Exception as error:
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return None
+
+
+def holders(node: AnyNode) -> Iterator[str]:
+    """The variables of the node's functions that cannot be pickled."""
+    for function in functions_of(node):
+        try:
+            held = inspect.getclosurevars(function)
+        except (TypeError, ValueError):
+            continue
+        for name, value in {**held.globals, **held.nonlocals}.items():
+            if failure(value) is not None:
+                yield f'; it holds "{name}", a {type(value).__name__}'
+
+
+def functions_of(node: AnyNode) -> Iterator[Any]:
+    for name in ("function", "step", "init"):
+        function = getattr(node, name, None)
+        if inspect.isfunction(function):
+            yield function
+    for _, function in getattr(node, "columns", ()):
+        if inspect.isfunction(function):
+            yield function

@@ -1,0 +1,135 @@
+"""Runs a job on a cluster: checks it here, sends it, and gives a handle on it.
+
+What is wrong with a job, or cannot be sent to other machines, is an error before anything starts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from plait.config import Settings
+from plait.coordinator.requests import Accepted, Rejected, Submit
+from plait.coordinator.spec import JobSpec, SourceSpec
+from plait.errors import JobError
+from plait.graph import SourceNode
+from plait.handle import JobHandle
+from plait.run import graph_of
+from plait.sources.memory import Table
+from plait.sources.rate import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.coordinator.views import JobView
+    from plait.graph import Graph
+
+SPLIT = (Table, Rate)
+"""Sources of which every node can read its own slice; any other is read by one node."""
+MAX_NODES = 4096
+
+
+def submit(
+    job: Any,
+    *,
+    address: str | None = None,
+    nodes: int = 1,
+    name: str | None = None,
+    namespace: str = "plait",
+    journal_dir: str | None = None,
+    prefer: Sequence[str] = (),
+    **settings: Any,
+) -> JobHandle:
+    """Starts `job` on `nodes` nodes of a Ray cluster and returns at once.
+
+    Args:
+        address: "auto", "host:port" or "ray://host:port"; by default the cluster this process is
+            attached to, the one of RAY_ADDRESS, or the one running on this machine; if there is
+            none, a Ray is started here and ends with this process.
+        nodes: how many; several may be on one machine.
+        name: what the job is called on the cluster; by default the name of the job.
+        namespace: jobs of another namespace have a manager of their own.
+        journal_dir: where the manager keeps its journal, if this is the first job.
+        prefer: hosts to be used first.
+        settings: any other field of `plait.Settings`, for each node.
+    """
+    graph = graph_of(job)
+    chosen = settings_for_nodes(settings)
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
+        raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
+    from plait.ray_connect import connect, import_ray
+
+    import_ray(address)
+    from plait.ray_pickle import payload_of
+
+    payload = payload_of(graph, settings)
+    spec = spec_of(graph, chosen, payload, nodes=nodes, name=name, prefer=prefer)
+    link = connect(address, namespace)
+    link.start_manager(journal_dir)
+    match link.request(Submit(spec=spec)):
+        case Accepted(job=accepted):
+            return JobHandle(link, accepted)
+        case Rejected(reason=reason):
+            raise JobError(reason)
+
+
+def attach(name: str, address: str | None = None, *, namespace: str = "plait") -> JobHandle:
+    """A handle on a job that runs on the cluster, from any process."""
+    from plait.ray_connect import connect
+
+    link = connect(address, namespace)
+    if link.view(name) is None:
+        there = ", ".join(view.name for view in link.views())
+        raise JobError(f'there is no job "{name}"; ' + (f"there are: {there}" if there else "none"))
+    return JobHandle(link, name)
+
+
+def jobs(address: str | None = None, *, namespace: str = "plait") -> tuple[JobView, ...]:
+    """All jobs of the cluster, as they are now."""
+    from plait.ray_connect import connect
+
+    return connect(address, namespace).views()
+
+
+def settings_for_nodes(given: dict[str, Any]) -> Settings:
+    try:
+        chosen = Settings(**given)
+    except TypeError as error:
+        raise JobError(f"submit: {error}") from None
+    if chosen.queue != "lanes":
+        raise JobError(f'queue="{chosen.queue}" runs in one process; on nodes it must be "lanes"')
+    if chosen.order == "none":
+        raise JobError('order="none" runs in one process; on nodes choose "total" or "key"')
+    if chosen.timeout_s is not None:
+        raise JobError("timeout is of a run in this process; say handle.result(timeout=...)")
+    return chosen
+
+
+def spec_of(
+    graph: Graph,
+    settings: Settings,
+    payload: bytes,
+    *,
+    nodes: int,
+    name: str | None,
+    prefer: Sequence[str],
+) -> JobSpec:
+    chosen = graph.name if name is None else name
+    if not chosen or len(chosen) > 200 or not chosen.isprintable():
+        raise JobError(f"a job on a cluster needs a name of 1 to 200 printable letters: {chosen!r}")
+    sources = [node for node in graph.nodes if isinstance(node, SourceNode)]
+    return JobSpec(
+        name=chosen,
+        payload=payload,
+        token=secrets.token_hex(32),
+        bin_bits=settings.bin_bits,
+        sources=tuple(
+            SourceSpec(label=node.label, splits=type(node.source) in SPLIT) for node in sources
+        ),
+        nodes=nodes,
+        order="key" if str(settings.order) == "key" else "total",
+        epoch_records=settings.epoch_records,
+        bounded=all(bool(node.source.bounded) for node in sources),
+        prefer=tuple(prefer),
+        seed=secrets.randbelow(2**32),
+    )
