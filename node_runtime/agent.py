@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import psutil
@@ -161,7 +162,8 @@ class NodeAgent:
             self.begun = True
             self.first_epoch = layout.epoch
             self.began = time.perf_counter()
-            self.cluster.begin(layout, layout.epoch > 0)
+            records = layout.epoch_records or self.settings.epoch_records
+            self.cluster.begin(replace(layout, epoch_records=records), layout.epoch > 0)
         return Done()
 
     def promise(self, command: Promise) -> Answer:
