@@ -24,6 +24,7 @@ NAMES = {
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
     "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
     "import_time": "what `import plait` and a first job cost",
+    "exchange": "a keyed count over two nodes, beside one process with as many workers",
 }
 
 

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ["keyed_count", "skew", "reorder", "heuristics", "functions", "import_time"]
+NAMES = [
+    "keyed_count",
+    "skew",
+    "reorder",
+    "heuristics",
+    "functions",
+    "import_time",
+    "exchange",
+]
 
 
 def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
