@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -414,6 +415,28 @@ void lonely_bin(unsigned rows) {
   CHECK(two[0]->untouched().empty());
 }
 
+// The memory of a table to come is populated by another thread while the bins come in.
+void populated_meanwhile() {
+  const KeyedPlan plan =
+      KeyedPlan::make({0}, {Type::Int64}, {{AggregateKind::Count, -1, Type::Int64, false}}, 8, 0);
+  std::vector<int64_t> keys(100'000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = int64_t(i);
+  States one = states_of(plan), two = states_of(plan);
+  run(plan, one, counted(keys));
+  std::vector<uint32_t> bins(256);
+  for (uint32_t bin = 0; bin < 256; ++bin) bins[bin] = bin;
+  two[0]->prepare(bins, keys.size());
+  const auto pieces = two[0]->untouched();
+  CHECK(!pieces.empty());
+  std::thread other([&] {
+    for (const auto& [at, bytes] : pieces) CHECK(ZeroedRegion::populate(at, bytes));
+  });
+  for (uint32_t bin : bins) CHECK(put(*two[0], one[0]->take_bin(bin)).empty());
+  other.join();
+  const Batch out = run(plan, two, counted(keys));
+  for (size_t i = 0; i < keys.size(); ++i) CHECK(out.columns[1].i64()[i] == 2);
+}
+
 // The mask way of two lanes gives what the row-number way gives, at every length around a step.
 void masks(Random& random) {
   if (!have_lane_mask()) return;
@@ -449,6 +472,7 @@ int main(int argc, char** argv) {
   crafted_difference();
   moving(random, unsigned(rows));
   lonely_bin(unsigned(rows));
+  populated_meanwhile();
   narrow(random, plait::AggregateKind::Sum, unsigned(rows));
   narrow(random, plait::AggregateKind::Max, unsigned(rows));
   wide(random, false, unsigned(rows));
