@@ -5,13 +5,14 @@ holds for all operators of a job. A map is never changed, a new one with a highe
 it, so every bin has exactly one owner in every version.
 
     >>> initial(8, (0, 1)).owners
-    (0, 0, 0, 0, 1, 1, 1, 1)
+    (0, 1, 0, 1, 0, 1, 0, 1)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
 from plait.errors import InternalError, JobError
@@ -77,10 +78,10 @@ def changes(before: BinMap, after: BinMap) -> tuple[Change, ...]:
 def initial(
     bins: int, ranks: Sequence[Rank], weights: Mapping[Rank, float] | None = None
 ) -> BinMap:
-    """The first map of a job: one contiguous range of bins a node, as wide as its weight.
+    """The first map of a job: every node's bins are spread over all of them, as many as its weight.
 
-    Ranges, not stripes: a node's table spans the hash space, so a range of bins is a range of its
-    memory and the rest of the table is never touched.
+    Stripes, not ranges: the workers of a node share its bins out by their first bits, so a node
+    with one range of bins would keep one worker busy and let the others rest.
     """
     nodes = sorted(set(ranks))
     if not nodes:
@@ -91,12 +92,14 @@ def initial(
     total = sum(shares)
     if total == 0.0:
         shares, total = [1.0] * len(nodes), float(len(nodes))
+    # Every node takes a bin each total / share of them; who is due first is next.
+    due = [(total / share / 2, i) for i, share in enumerate(shares) if share > 0.0]
+    heapify(due)
     owners: list[Rank] = []
-    sum_so_far = 0.0
-    for rank, share in zip(nodes, shares, strict=True):
-        sum_so_far += share
-        end = round(bins * sum_so_far / total)
-        owners.extend([rank] * (end - len(owners)))
+    for _ in range(bins):
+        at, i = due[0]
+        heapreplace(due, (at + total / shares[i], i))
+        owners.append(nodes[i])
     return BinMap(version=0, owners=tuple(owners))
 
 

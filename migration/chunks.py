@@ -81,12 +81,12 @@ def in_order(
     base: Layout, copied: dict[int, tuple[Move, ...]], switched: dict[int, tuple[Move, ...]]
 ) -> tuple[Layout, ...]:
     """One layout for each epoch at which something is copied or switched."""
-    owners = list(base.owners)
+    owners, members = list(base.owners), frozenset(base.members)
     copies: dict[int, Rank] = {}
     found: list[Layout] = []
     for epoch in sorted(copied.keys() | switched.keys()):
         for move in switched.get(epoch, ()):
-            if owners[move.bin] != move.source or move.target not in base.members:
+            if owners[move.bin] != move.source or move.target not in members:
                 raise InternalError(
                     f"bin {move.bin} cannot go from node {move.source} to node {move.target} at "
                     f"epoch {epoch}: its owner is {owners[move.bin]}, members {base.members}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -74,14 +75,26 @@ def by_count(current: BinMap, shares: Mapping[Rank, float]) -> list[Change]:
             going.append((bin, owner))
     quota = quotas(current.bins, shares, {rank: len(bins) for rank, bins in owned.items()})
     for rank, bins in owned.items():
-        # The last ones: what stays is one range, if it was one.
-        going.extend((bin, rank) for bin in bins[quota[rank] :])
+        staying = evenly(bins, min(quota[rank], len(bins)))
+        going.extend((bin, rank) for bin in bins if bin not in staying)
     going.sort()
-    rooms = [rank for rank, bins in owned.items() for _ in range(quota[rank] - len(bins))]
+    rooms = in_turn({rank: quota[rank] - len(bins) for rank, bins in owned.items()})
     return [
         Change(bin=bin, source=source, target=target)
         for (bin, source), target in zip(going, rooms, strict=True)
     ]
+
+
+def evenly(bins: list[int], count: int) -> set[int]:
+    """So many of the bins, spread over all of them: the workers of a node share its bins out by
+    their first bits."""
+    return {bins[i * len(bins) // count] for i in range(count)}
+
+
+def in_turn(rooms: Mapping[Rank, int]) -> list[Rank]:
+    """Every node as often as it has room, the nodes taking turns."""
+    found = ((turn, rank) for rank, count in rooms.items() for turn in range(count))
+    return [rank for _, rank in sorted(found)]
 
 
 def quotas(bins: int, shares: Mapping[Rank, float], have: Mapping[Rank, int]) -> dict[Rank, int]:
@@ -101,13 +114,14 @@ def quotas(bins: int, shares: Mapping[Rank, float], have: Mapping[Rank, int]) ->
 
 @dataclass(slots=True)
 class Load:
-    """A node while loads are spread. `kept` are the bins that may still go, lightest first."""
+    """A node while loads are spread. `kept` are the bins that may still go, lightest first, with
+    weight, place among equals and number."""
 
     rank: Rank
     share: float
     """The weight it should have."""
     weight: float = 0.0
-    kept: list[tuple[float, int]] = field(default_factory=list)
+    kept: list[tuple[float, int, int]] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
@@ -122,6 +136,7 @@ def by_weight(
 ) -> list[Change]:
     """Moves after which no node is far from its share, as far as whole bins allow."""
     total = sum(weights)
+    width = (current.bins - 1).bit_length()
     loads = {rank: Load(rank=rank, share=share * total) for rank, share in shares.items()}
     homeless: list[tuple[float, int]] = []
     for bin, owner in enumerate(current.owners):
@@ -129,15 +144,42 @@ def by_weight(
             loads[owner].weight += weights[bin]
             # To move a bin without load relieves nobody.
             if weights[bin] > floor or shares[owner] == 0.0:
-                loads[owner].kept.append((weights[bin], bin))
+                loads[owner].kept.append((weights[bin], mirrored(bin, width), bin))
         else:
             homeless.append((weights[bin], bin))
     for one in loads.values():
         one.kept.sort()
-    found = [*settle(homeless, loads), *relieve(loads)]
+    found = dealt([*settle(homeless, loads), *relieve(loads)], current, weights)
     return [
         Change(bin=bin, source=current.owners[bin], target=target) for bin, target in sorted(found)
     ]
+
+
+def dealt(
+    found: list[tuple[int, Rank]], current: BinMap, weights: list[float]
+) -> list[tuple[int, Rank]]:
+    """The same moves, but equal bins of one node are spread evenly over all its takers: taken in
+    mirrored order by nodes in turn, one would get the first half of the bins, another the last."""
+    alike: defaultdict[tuple[Rank, float], list[tuple[int, Rank]]] = defaultdict(list)
+    for bin, target in found:
+        alike[current.owners[bin], weights[bin]].append((bin, target))
+    after: list[tuple[int, Rank]] = []
+    for moves in alike.values():
+        bins = sorted(bin for bin, _ in moves)
+        after.extend(zip(bins, mixed(Counter(target for _, target in moves)), strict=True))
+    return after
+
+
+def mixed(counts: Mapping[Rank, int]) -> list[Rank]:
+    """Every node so many times, each at even distances."""
+    found = (((2 * i + 1) / count, rank) for rank, count in counts.items() for i in range(count))
+    return [rank for _, rank in sorted(found)]
+
+
+def mirrored(bin: int, width: int) -> int:
+    """The last bit first. Equals go in this order: whatever part of them goes is spread over the
+    first bits, by which the workers of a node share its bins out."""
+    return int(f"{bin:0{width}b}"[::-1], 2)
 
 
 def settle(homeless: list[tuple[float, int]], loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
@@ -185,7 +227,7 @@ def relieve(loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
         if at is None:
             heappop(givers)
             continue
-        weight, bin = giver.kept.pop(at)
+        weight, _, bin = giver.kept.pop(at)
         giver.weight -= weight
         taker.weight += weight
         found.append((bin, taker.rank))
@@ -200,7 +242,7 @@ def choose(giver: Load, taker: Load) -> int | None:
     if giver.rank == taker.rank or not giver.kept:
         return None
     wanted = min(giver.weight - giver.share, taker.share - taker.weight)
-    above = bisect_right(giver.kept, wanted, key=lambda pair: pair[0])
+    above = bisect_right(giver.kept, wanted, key=lambda kept: kept[0])
     near = sorted(
         range(max(above - 1, 0), min(above + 1, len(giver.kept))),
         key=lambda at: abs(giver.kept[at][0] - wanted),

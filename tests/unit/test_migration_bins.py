@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+from collections import Counter
 
 import pytest
 
@@ -16,6 +17,17 @@ def a_map(*owners: int, version: int = 0) -> BinMap:
     return BinMap(version=version, owners=owners)
 
 
+def halves(owners: BinMap) -> dict[int, tuple[int, int]]:
+    """How many bins of each node are in the first and in the last half of all."""
+    middle = owners.bins // 2
+    first, last = Counter(owners.owners[:middle]), Counter(owners.owners[middle:])
+    return {rank: (first[rank], last[rank]) for rank in owners.counts()}
+
+
+def about_even(owners: BinMap) -> bool:
+    return all(abs(first - last) <= 4 for first, last in halves(owners).values())
+
+
 @pytest.mark.parametrize("name", ["plait.migration.bins", "plait.migration.plan"])
 def test_the_examples_in_the_modules_run(name: str) -> None:
     results = doctest.testmod(importlib.import_module(name))
@@ -23,11 +35,18 @@ def test_the_examples_in_the_modules_run(name: str) -> None:
     assert results.failed == 0
 
 
-def test_the_first_map_has_a_range_for_each_node() -> None:
-    assert initial(10, (2, 0, 1)).owners == (0, 0, 0, 1, 1, 1, 1, 2, 2, 2)
-    assert initial(8, (0, 1), {0: 3.0, 1: 1.0}).owners == (0, 0, 0, 0, 0, 0, 1, 1)
-    assert initial(4, (0, 1), {0: 0.0, 1: 0.0}).owners == (0, 0, 1, 1)
+def test_the_first_map_spreads_the_bins_of_each_node_over_all() -> None:
+    assert initial(10, (2, 0, 1)).owners == (0, 1, 2, 0, 1, 2, 0, 1, 2, 0)
+    assert initial(8, (0, 1), {0: 3.0, 1: 1.0}).owners == (0, 0, 1, 0, 0, 0, 1, 0)
+    assert initial(4, (0, 1), {0: 0.0, 1: 0.0}).owners == (0, 1, 0, 1)
+    assert initial(4, (0, 1), {0: 0.0, 1: 2.0}).owners == (1, 1, 1, 1)
     assert initial(1, (0, 1)).bins == 1
+
+
+def test_the_first_map_gives_each_node_its_share_in_each_half() -> None:
+    assert halves(initial(64, (0, 1, 2, 3))) == dict.fromkeys(range(4), (8, 8))
+    weights = {0: 5.0, 1: 2.0, 2: 1.0}
+    assert halves(initial(64, (0, 1, 2), weights)) == {0: (20, 20), 1: (8, 8), 2: (4, 4)}
 
 
 def test_a_first_map_needs_a_node_and_weights_that_make_sense() -> None:
@@ -65,8 +84,40 @@ def test_a_node_that_joins_gets_its_share_and_nothing_else_moves() -> None:
     assert wanted.counts() == {0: 4, 1: 4, 2: 4}
     assert wanted.version == current.version + 1
     assert {one.target for one in changes(current, wanted)} == {2}
-    # What stays is a range still.
-    assert wanted.owners == (0, 0, 0, 0, 2, 2, 1, 1, 1, 1, 2, 2)
+    # What stays and what goes are both spread over all bins.
+    assert wanted.owners == (0, 1, 0, 1, 2, 2, 0, 1, 0, 1, 2, 2)
+
+
+def test_nodes_that_join_take_turns_at_the_bins_that_go() -> None:
+    wanted = spread(initial(64, (0,)), dict.fromkeys(range(4), 1.0))
+    assert halves(wanted) == dict.fromkeys(range(4), (8, 8))
+
+
+def test_of_equal_loads_half_stays_in_each_half() -> None:
+    # Node 1 has just its share: only node 0 gives, about 32 of its 64 bins.
+    current = a_map(*(0, 1) * 64)
+    loads = dict.fromkeys(range(128), 1.0)
+    striped = spread(current, {0: 1.0, 1: 2.0, 2: 1.0}, loads)
+    assert {one.source for one in changes(current, striped)} == {0}
+    alone = spread(a_map(*(0,) * 64), {0: 1.0, 1: 1.0}, dict.fromkeys(range(64), 1.0))
+    for wanted in (striped, alone):
+        assert wanted.counts()[0] == pytest.approx(32, abs=2)
+        assert halves(wanted)[0] == pytest.approx((16, 16), abs=1)
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("joining", [1, 2, 3, 4])
+def test_of_equal_loads_no_taker_gets_only_one_half(before: int, joining: int) -> None:
+    # Several takers in turn must not get one half each.
+    loads = dict.fromkeys(range(256), 1.0)
+    current = initial(256, range(before))
+    assert about_even(spread(current, dict.fromkeys(range(before + joining), 1.0), loads))
+
+
+def test_bins_of_a_leaving_node_are_spread_by_load_in_each_half() -> None:
+    loads = dict.fromkeys(range(256), 1.0)
+    assert about_even(spread(initial(256, (0, 1, 2)), {0: 3.0, 1: 1.0}, loads))
+    assert about_even(spread(initial(256, (0, 1, 2, 3)), {0: 1.0, 1: 1.0}, loads))
 
 
 def test_a_leaving_node_keeps_nothing_and_only_it_gives() -> None:
@@ -94,8 +145,9 @@ def test_capacity_decides_the_share() -> None:
 
 def test_the_measured_load_decides_which_bins_go() -> None:
     # Node 0 has two hot bins: one of them is all that has to move.
-    wanted = spread(initial(8, (0, 1)), {0: 1.0, 1: 1.0}, {0: 100.0, 1: 100.0, 5: 2.0})
-    assert changes(initial(8, (0, 1)), wanted) == (Change(bin=0, source=0, target=1),)
+    current = a_map(0, 0, 0, 0, 1, 1, 1, 1)
+    wanted = spread(current, {0: 1.0, 1: 1.0}, {0: 100.0, 1: 100.0, 5: 2.0})
+    assert changes(current, wanted) == (Change(bin=0, source=0, target=1),)
 
 
 def test_loads_are_compared_however_small_they_are() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.errors import InternalError, JobError
-from plait.migration.bins import initial
+from plait.migration.bins import BinMap, initial
 from plait.migration.loss import lost
 from plait.migration.machine import (
     CHUNK_STEPS,
@@ -28,16 +28,16 @@ from plait.migration.target import spread
 from plait.node_messages import Layout
 
 MB = 1_000_000
-CURRENT = initial(16, (0, 1))
+CURRENT = BinMap(version=0, owners=(0,) * 8 + (1,) * 8)
+WANTED = BinMap(version=1, owners=(0,) * 4 + (2,) * 4 + (1,) * 4 + (3,) * 4)
 
 
 def a_migration(
     strategy: Strategy = "fluid", size_bytes: int = 5 * MB, gap_epochs: int = 0
 ) -> Migration:
     """Eight bins of 5 MB move to nodes 2 and 3, a step each: 10 ms each at 500 MB/s."""
-    wanted = spread(CURRENT, dict.fromkeys((0, 1, 2, 3), 1.0))
     sizes = dict.fromkeys(range(16), size_bytes)
-    return begin(make_plan(CURRENT, wanted, strategy, sizes, gap_epochs), 100.0)
+    return begin(make_plan(CURRENT, WANTED, strategy, sizes, gap_epochs), 100.0)
 
 
 def issued(migration: Migration, chunk_s: float = 0.02) -> Migration:

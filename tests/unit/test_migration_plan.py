@@ -22,9 +22,10 @@ from plait.node_messages import Layout
 MB = 1_000_000
 
 
-def joining(bins: int = 8) -> tuple[BinMap, BinMap]:
-    current = initial(bins, (0, 1))
-    return current, spread(current, dict.fromkeys((0, 1, 2, 3), 1.0))
+def joining() -> tuple[BinMap, BinMap]:
+    """Two nodes with four bins each give the last two to one new node each."""
+    current = BinMap(version=0, owners=(0, 0, 0, 0, 1, 1, 1, 1))
+    return current, BinMap(version=1, owners=(0, 0, 2, 2, 1, 1, 3, 3))
 
 
 def bins_of(plan: Plan) -> list[list[int]]:
