@@ -7,6 +7,7 @@ manager answers as the first time.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,11 @@ class RayManager:
     @ray.method(concurrency_group="look")
     def stats(self) -> ManagerStats:
         return self.manager.stats
+
+    @ray.method(concurrency_group="look")
+    def pid(self) -> int:
+        """The id of the manager's process, on the head of the cluster."""
+        return os.getpid()
 
     @ray.method(concurrency_group="look")
     def version(self) -> str:

@@ -63,8 +63,13 @@ def join(address: str | None) -> None:
     if wanted is None or wanted == "local":
         start_here()
         return
+    host = wanted.rpartition(":")[0]
+    # On loopback Ray would take this machine for another one than the cluster's.
+    here: Any = (
+        {"_node_ip_address": host} if host.startswith("127.") and host not in LOOPBACK else {}
+    )
     try:
-        ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING, **here)
     except Exception as error:
         raise ClusterError(no_cluster(wanted, error)) from error
 

@@ -13,6 +13,7 @@ import io
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ray import cloudpickle
@@ -25,7 +26,6 @@ from plait.node_runtime.compiled import CompiledFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import ModuleType
 
     from plait.graph import AnyNode, Graph
 
@@ -62,7 +62,8 @@ def payload_of(graph: Graph, given: Mapping[str, Any]) -> bytes:
 
 def dumped(value: Any) -> bytes:
     """Pickled, with the modules of the user by value."""
-    ours = [module for module in list(sys.modules.values()) if is_the_users(module)]
+    loaded = list(sys.modules.items())
+    ours = [module for name, module in loaded if is_the_users(name, module)]
     for module in ours:
         register_pickle_by_value(module)
     try:
@@ -74,12 +75,12 @@ def dumped(value: Any) -> bytes:
             unregister_pickle_by_value(module)
 
 
-def is_the_users(module: ModuleType) -> bool:
+def is_the_users(name: str, module: Any) -> bool:
     """Whether the nodes cannot be expected to have it: it comes from a file that no installation
-    put there. Modules that pickle by value anyway (__main__) are left to that."""
-    if module.__name__ == "__main__" or module.__name__ not in sys.modules:
+    put there. What pickles by value anyway (__main__), or is no module, is left to itself."""
+    if not isinstance(module, ModuleType) or name == "__main__" or module.__name__ != name:
         return False
-    return getattr(module, "__file__", None) is not None and not is_installed(module)
+    return isinstance(vars(module).get("__file__"), str) and not is_installed(module)
 
 
 def is_installed(module: ModuleType | None) -> bool:
@@ -87,9 +88,12 @@ def is_installed(module: ModuleType | None) -> bool:
         return False
     if module.__name__.partition(".")[0] == "plait":
         return True
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return module.__name__ in sys.builtin_module_names
+    file = vars(module).get("__file__")
+    return in_an_installation(file) if isinstance(file, str) else module.__name__ != "__main__"
+
+
+@functools.cache
+def in_an_installation(file: str) -> bool:
     path = Path(file).resolve()
     if INSTALLED_PARTS & set(path.parts):
         return True
