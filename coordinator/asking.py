@@ -38,6 +38,7 @@ from plait.coordinator.state import (
     Stage,
     Starting,
     State,
+    Used,
     with_change,
     with_job,
 )
@@ -85,7 +86,8 @@ def waits(state: State, request_id: str) -> bool:
 def submit(state: State, spec: JobSpec, event: Asked) -> tuple[State, list[Outgoing]]:
     if wrong := unfit(state, spec):
         return state, [answer(event, Rejected(reason=wrong))]
-    rank, number = state.used.get(spec.name, (0, 1))
+    used = state.used.get(spec.name)
+    rank, number = (used.next_rank, used.next_stage) if used is not None else (0, 1)
     cause = f"request {event.request_id}"
     job = JobState(
         spec=spec,
@@ -121,7 +123,10 @@ def forget(state: State, job: JobState, event: Asked) -> tuple[State, list[Outgo
         reason = f"{job.name} is {job.phase}: cancel it before it is forgotten"
         return state, [answer(event, Rejected(reason=reason))]
     jobs = {name: other for name, other in state.jobs.items() if name != job.name}
-    used = {**state.used, job.name: (job.next_rank, job.next_stage)}
+    left = Used(
+        next_rank=job.next_rank, next_stage=job.next_stage, ranks=tuple(job.nodes), at=event.at
+    )
+    used = {**state.used, job.name: left}
     out = stop_nodes(job, f"request {event.request_id}")
     done = answer(event, Accepted(job=job.name))
     return replace(state, jobs=jobs, used=used), [done, *out]

@@ -71,12 +71,14 @@ def stage(job: JobState) -> str:
     if not job.watch.missing.issubset(waited_for(awaits)):
         return f"stage {job.stage.id} misses {sorted(job.watch.missing)}, whom it does not wait for"
     if isinstance(awaits, Telling):
-        if len({rank for rank, _ in awaits.commands}) != len(awaits.commands):
+        told = waited_for(awaits)
+        if len(set(told)) != len(told):
             return f"stage {job.stage.id} tells a node two things"
-        rounds = {c.round for _, c in awaits.commands if isinstance(c, Promise)}
+        commands = [order.command for order in awaits.orders]
+        rounds = {c.round for c in commands if isinstance(c, Promise)}
         if rounds - {job.stage.id}:
             return f"round {rounds} in stage {job.stage.id}"
-        committed = [c for _, c in awaits.commands if isinstance(c, Commit) and c.layouts]
+        committed = [c for c in commands if isinstance(c, Commit) and c.layouts]
         if any(c.layouts[-1].epoch != job.layout.epoch for c in committed):
             return "what is committed is not the newest layout"
     settled = isinstance(awaits, Pacing | Measuring | Quiet) or (

@@ -20,7 +20,7 @@ from plait.errors import StateError
 from plait.migration import bins, machine, plan
 
 VERSION = 1
-SKIPPED = frozenset(("watch",))
+SKIPPED = frozenset(("watch", "swept_at"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16
 """Tuples of so many small integers are packed: the owners of the bins are the bulk of a state."""
@@ -65,10 +65,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, tuple):
         if len(value) >= PACKED_FROM and all(type(one) is int for one in value):
-            try:
-                return ["i", array("i", value).tobytes()]
-            except OverflowError:
-                pass
+            return packed(value)
         return ["t", *map(plain, value)]
     if isinstance(value, dict):
         return ["m", *([plain(key), plain(one)] for key, one in value.items())]
@@ -80,14 +77,23 @@ def plain(value: Any) -> Any:
     return ["d", name, {one: plain(getattr(value, one)) for one in FIELDS[type(value)]}]
 
 
+def packed(numbers: tuple[int, ...]) -> list[Any]:
+    """In 4 bytes each, else in 8, else one by one. Little-endian machines only, like the links."""
+    for kind in ("i", "q"):
+        try:
+            return [kind, array(kind, numbers).tobytes()]
+        except OverflowError:
+            continue
+    return ["t", *numbers]
+
+
 def rich(value: Any) -> Any:
     if isinstance(value, list):
         match value:
             case ["t", *items]:
                 return tuple(map(rich, items))
-            case ["i", bytes(packed)]:
-                numbers = array("i")
-                numbers.frombytes(packed)
+            case ["i" | "q" as kind, bytes(data)]:
+                numbers = array(kind, data)
                 return tuple(numbers)
             case ["m", *pairs]:
                 return {rich(key): rich(one) for key, one in pairs}

@@ -16,6 +16,7 @@ from plait.coordinator.stages import Result, enter, release
 from plait.coordinator.state import (
     JobState,
     Measuring,
+    Order,
     Pacing,
     Passing,
     Quiet,
@@ -34,11 +35,10 @@ Waiting = Measuring | Passing | Pacing | Quiet
 def tell_drop(job: JobState, then: Waiting, at: float, cause: str) -> Result:
     """The members are told who is gone; then the job goes on with what it waited for."""
     command = Drop(ranks=tuple(sorted(set(job.dropping))))
-    told = tuple(
-        (rank, command) for rank in job.live if job.nodes[rank].phase in ("member", "leaving")
-    )
+    members = tuple(r for r in job.live if job.nodes[r].phase in ("member", "leaving"))
+    orders = (Order(ranks=members, command=command),)
     job = replace(job, interrupted=then)
-    return enter(job, Telling(aim="drop", act="drop", commands=told), at, cause)
+    return enter(job, Telling(aim="drop", act="drop", orders=orders), at, cause)
 
 
 def abandon(job: JobState, cause: str) -> tuple[JobState, list[Outgoing]]:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Literal
 from plait.coordinator.commands import Outgoing, ReplyTo, StopNode
 from plait.coordinator.requests import Rejected
 from plait.coordinator.stages import Result, enter
-from plait.coordinator.state import JobState, Measuring, Quiet, Telling, with_change, with_nodes
+from plait.coordinator.state import (
+    JobState,
+    Measuring,
+    Order,
+    Quiet,
+    Telling,
+    with_change,
+    with_nodes,
+)
 from plait.node_messages import End
 
 if TYPE_CHECKING:
@@ -40,12 +48,11 @@ def end(
         job = with_change(
             job, replace(change, phase="failed", reason=change.reason or why, ended_at=at)
         )
-    command = End(good=end_as == "ended")
-    told = tuple((rank, command) for rank in job.live)
+    orders = (Order(ranks=job.live, command=End(good=end_as == "ended")),)
     job = replace(
         job, phase="ending", end_as=end_as, error=error, dropping=(), interrupted=None, ended_at=at
     )
-    job, ends = enter(job, Telling(aim="over", act="end", commands=told), at, cause)
+    job, ends = enter(job, Telling(aim="over", act="end", orders=orders), at, cause)
     return job, answers + commands + ends
 
 
@@ -65,9 +72,5 @@ def ended(job: JobState, at: float, cause: str) -> Result:
 
 
 def stop_nodes(job: JobState, cause: str) -> list[Outgoing]:
-    """End the processes of all nodes that were ever asked for and are not known to be gone."""
-    return [
-        StopNode(job=job.name, rank=rank, cause=cause)
-        for rank, node in job.nodes.items()
-        if node.phase != "lost"
-    ]
+    """End the processes of all nodes that were ever asked for: a lost one may have come back."""
+    return [StopNode(job=job.name, rank=rank, cause=cause) for rank in job.nodes]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plait.coordinator.placement import HostView
     from plait.coordinator.requests import Request
-    from plait.node_messages import Answer, BinLoad, NodeReport, Peer, Rank
+    from plait.node_messages import Answer, NodeReport, Peer, Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,10 @@ class LoadsKnown(Happened):
 
     job: str
     stage: int
-    loads: tuple[BinLoad, ...]
+    bins: tuple[int, ...]
+    records: tuple[int, ...]
+    """Of each of these bins; columns, because there may be a hundred thousand."""
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

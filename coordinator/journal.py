@@ -75,7 +75,8 @@ class Journal(Protocol):
     def append(self, facts: Sequence[Fact]) -> None:
         """Returns when the facts are safe."""
 
-    def wants_snapshot(self) -> bool: ...
+    def wants_snapshot(self, calm: bool) -> bool:
+        """Whether enough has come since the last one. `calm`: the state is small now."""
 
     def snapshot(self, state: State) -> None:
         """The state after all facts so far; they are not needed any more."""
@@ -142,8 +143,8 @@ class FileJournal:
         self.flush(self.file)
         self.since += len(data)
 
-    def wants_snapshot(self) -> bool:
-        return self.since > max(SNAPSHOT_BYTES, self.base)
+    def wants_snapshot(self, calm: bool) -> bool:
+        return self.since > max(SNAPSHOT_BYTES, self.base) * (1 if calm else 8)
 
     def snapshot(self, state: State) -> None:
         number = self.number + 1
@@ -208,8 +209,8 @@ class MemoryJournal:
         for fact in facts:
             self.facts += frame(encode(fact))
 
-    def wants_snapshot(self) -> bool:
-        return len(self.facts) > max(SNAPSHOT_BYTES, len(self.saved))
+    def wants_snapshot(self, calm: bool) -> bool:
+        return len(self.facts) > max(SNAPSHOT_BYTES, len(self.saved)) * (1 if calm else 8)
 
     def snapshot(self, state: State) -> None:
         self.saved = frame(encode(state))

@@ -73,6 +73,11 @@ def recovered(journal: Journal, policy: Policy) -> tuple[State, float]:
     return state, latest
 
 
+def calm(state: State) -> bool:
+    """No job has layouts under way: they are the bulk of a state."""
+    return all(len(job.layouts) <= 1 for job in state.jobs.values())
+
+
 class JobManager:
     """The coordinator of a cluster. Begins to work when made; `close` ends it and leaves the jobs
     as they are."""
@@ -157,7 +162,8 @@ class JobManager:
                 batch, closing = self.take(max(due - self.clock(), 0.0))
                 now = self.clock()
                 if now >= due:
-                    batch += [Tick(at=now, cause="clock", job=name) for name in self.state.jobs]
+                    names = list(self.state.jobs) or [""]
+                    batch += [Tick(at=now, cause="clock", job=name) for name in names]
                     due = now + self.policy.tick_s
                 self.handle(batch)
                 if closing:
@@ -200,7 +206,7 @@ class JobManager:
             out += commands
         if facts:
             self.journal.append(facts)
-            if self.journal.wants_snapshot():
+            if self.journal.wants_snapshot(calm(state)):
                 self.journal.snapshot(state)
         self.state = state
         for command in out:

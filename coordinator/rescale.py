@@ -18,12 +18,12 @@ from plait.coordinator.stages import Result, enter
 from plait.coordinator.starting import ask_for
 from plait.coordinator.state import (
     Aim,
-    Change,
     JobState,
     Measuring,
     Pacing,
     Passing,
     Quiet,
+    Rescaling,
     with_change,
     with_nodes,
 )
@@ -34,8 +34,9 @@ from plait.migration.plan import make_plan
 from plait.migration.target import spread
 
 if TYPE_CHECKING:
+    from plait.coordinator.events import LoadsKnown
     from plait.coordinator.spec import Policy
-    from plait.node_messages import BinLoad, Rank
+    from plait.node_messages import Rank
 
 
 def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result | Rejected:
@@ -58,7 +59,7 @@ def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result |
     if request.throttle_bytes_per_s is not None and request.throttle_bytes_per_s <= 0.0:
         return Rejected(reason=f"a throttle must be above 0, got {request.throttle_bytes_per_s}")
     count = max(wanted - len(staying), 0)
-    draft = Change(
+    draft = Rescaling(
         number=(job.change.number if job.change else 0) + 1,
         request_id=request_id,
         strategy=request.strategy,
@@ -88,9 +89,7 @@ def named(ranks: tuple[Rank, ...]) -> str:
     return ", ".join(f"node-{rank}" for rank in ranks)
 
 
-def weighed(
-    job: JobState, loads: tuple[BinLoad, ...], policy: Policy, at: float, cause: str
-) -> Result:
+def weighed(job: JobState, loads: LoadsKnown, policy: Policy, at: float, cause: str) -> Result:
     """The loads are known: the plan is made, and told to the client."""
     awaits = job.stage.awaits
     if not isinstance(awaits, Measuring):
@@ -117,21 +116,21 @@ def weighed(
     return job, [answer, *commands]
 
 
-def planned(
-    job: JobState, draft: Change, loads: tuple[BinLoad, ...], at: float
-) -> machine.Migration:
+def planned(job: JobState, draft: Rescaling, loads: LoadsKnown, at: float) -> machine.Migration:
     current = BinMap(version=job.layout.epoch, owners=job.layout.owners)
     capacities = {rank: job.nodes[rank].capacity for rank in job.members}
     mean = sum(capacities.values()) / len(capacities)
     capacities |= dict.fromkeys(draft.joining, mean)
-    weights = {load.bin: float(load.records) for load in loads} if draft.balance else None
+    weights = None
+    if draft.balance:
+        weights = dict(zip(loads.bins, map(float, loads.records), strict=True))
     target = spread(current, capacities, weights, frozenset(draft.leaving))
-    sizes = {load.bin: load.size_bytes for load in loads}
+    sizes = dict(zip(loads.bins, loads.sizes, strict=True))
     plan = make_plan(current, target, draft.strategy, sizes, draft.gap_epochs)
     return machine.begin(plan, at, draft.throttle_bytes_per_s)
 
 
-def plan_text(draft: Change, migration: machine.Migration) -> str:
+def plan_text(draft: Rescaling, migration: machine.Migration) -> str:
     lines = []
     if draft.joining:
         lines.append(f"{named(draft.joining)} will join")
@@ -141,7 +140,7 @@ def plan_text(draft: Change, migration: machine.Migration) -> str:
     return "\n".join(lines)
 
 
-def reply(draft: Change, what: Accepted | Rejected) -> ReplyTo:
+def reply(draft: Rescaling, what: Accepted | Rejected) -> ReplyTo:
     return ReplyTo(request_id=draft.request_id, reply=what, cause=f"request {draft.request_id}")
 
 
@@ -170,7 +169,7 @@ def move(job: JobState, policy: Policy, at: float, cause: str) -> Result:
     return close(job, policy, at, cause)
 
 
-def running(job: JobState) -> tuple[Change, machine.Migration]:
+def running(job: JobState) -> tuple[Rescaling, machine.Migration]:
     change = job.changing
     if change is None or change.migration is None:
         raise InternalError(f"{job.name}: no rescale is running")

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.stages import Result, enter
-from plait.coordinator.state import Aim, JobState, Telling, with_change, with_nodes
+from plait.coordinator.stages import Result, enter, waited_for
+from plait.coordinator.state import Aim, JobState, Order, Telling, with_change, with_nodes
 from plait.errors import InternalError
 from plait.migration.machine import chunk_committed, chunk_layouts
-from plait.node_messages import Begin, Command, Commit, Layout, Lift, Promise
+from plait.node_messages import Begin, Commit, Layout, Lift, Promise
 
 if TYPE_CHECKING:
     from plait.coordinator.spec import Policy
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def promise(job: JobState, aim: Aim, policy: Policy, at: float, cause: str) -> Result:
     """A round begins. Its number is that of its first stage."""
     command = Promise(round=job.next_stage, margin_s=policy.margin_s)
-    told = tuple((rank, command) for rank in job.members)
-    return enter(job, Telling(aim=aim, act="promise", commands=told), at, cause)
+    orders = (Order(ranks=job.members, command=command),)
+    return enter(job, Telling(aim=aim, act="promise", orders=orders), at, cause)
 
 
 def lift(job: JobState, at: float, cause: str) -> Result:
@@ -33,8 +33,8 @@ def lift(job: JobState, at: float, cause: str) -> Result:
     if not isinstance(awaits, Telling) or awaits.act != "promise":
         raise InternalError(f"{job.name}: no round can be lifted in stage {job.stage}")
     command = Lift(round=job.stage.id)
-    told = tuple((rank, command) for rank, _ in awaits.commands)
-    return enter(job, replace(awaits, act="lift", commands=told), at, cause)
+    orders = (Order(ranks=waited_for(awaits), command=command),)
+    return enter(job, replace(awaits, act="lift", orders=orders), at, cause)
 
 
 def commit(job: JobState, aim: Aim, fence: int, at: float, cause: str) -> Result:
@@ -43,19 +43,16 @@ def commit(job: JobState, aim: Aim, fence: int, at: float, cause: str) -> Result
     # A fence is never behind the layout in force; later than all fences is as safe.
     epoch = max(fence, job.layout.epoch + 1)
     if aim == "stop":
-        last: Command = Commit(round=number, stop_at=epoch)
-        told = tuple((rank, last) for rank in members)
+        stop = Order(ranks=members, command=Commit(round=number, stop_at=epoch))
         job = replace(job, phase="stopping", refusals=0)
-        return enter(job, Telling(aim=aim, act="commit", commands=told), at, cause)
+        return enter(job, Telling(aim=aim, act="commit", orders=(stop,)), at, cause)
     job, layouts = agreed(job, aim, epoch)
-    command = Commit(round=number, layouts=layouts)
-    told = tuple((rank, command) for rank in members)
+    orders = [Order(ranks=members, command=Commit(round=number, layouts=layouts))]
     if aim == "join":
-        begin = Begin(layout=layouts[-1])
-        told += tuple((rank, begin) for rank in joining(job))
+        orders.append(Order(ranks=joining(job), command=Begin(layout=layouts[-1])))
         job = with_nodes(job, (replace(job.nodes[rank], phase="member") for rank in joining(job)))
     job = replace(job, layouts=(*job.layouts, *layouts), refusals=0)
-    return enter(job, Telling(aim=aim, act="commit", commands=told), at, cause)
+    return enter(job, Telling(aim=aim, act="commit", orders=tuple(orders)), at, cause)
 
 
 def agreed(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[Layout, ...]]:

@@ -82,6 +82,10 @@ class Policy:
     """At most so many layouts in a round."""
     bandwidth_bytes_per_s: float = 1e9
     """What a link is taken to carry when steps of a migration are paced."""
+    sweep_s: float = 5.0
+    """Nodes that should be gone are stopped again so often: the first time may have been lost."""
+    forgotten_s: float = 60.0
+    """... those of a forgotten job for so long."""
     keep_s: float = 600.0
     """Nodes of a job that is over are kept so long for its outcome, unless it is forgotten."""
     replies: int = 256

@@ -21,6 +21,7 @@ from plait.coordinator.state import (
     Starting,
     Telling,
 )
+from plait.node_messages import Command, Prepare
 
 if TYPE_CHECKING:
     from plait.coordinator.state import Awaited, JobState
@@ -40,8 +41,8 @@ def enter(job: JobState, awaits: Awaited, at: float, cause: str) -> Result:
 def waited_for(awaits: Awaited) -> tuple[Rank, ...]:
     """Whose answers or reports end the stage. That a node was made is a fact of its own."""
     match awaits:
-        case Telling(commands=told):
-            return tuple(rank for rank, _ in told)
+        case Telling(orders=orders):
+            return tuple(rank for order in orders for rank in order.ranks)
         case Measuring(ranks=ranks) | Passing(ranks=ranks):
             return ranks
         case Placing() | Starting() | Pacing() | Quiet():
@@ -65,10 +66,17 @@ def commands(job: JobState) -> list[Outgoing]:
                 for node in nodes
                 if node.peer is None and node.phase == "starting"
             ]
-        case Telling(commands=told):
+        case Telling(orders=orders):
             return [
-                Tell(job=name, rank=rank, command_id=stage.id, command=command, cause=stage.cause)
-                for rank, command in told
+                Tell(
+                    job=name,
+                    rank=rank,
+                    command_id=stage.id,
+                    command=made_out(order.command, rank),
+                    cause=stage.cause,
+                )
+                for order in orders
+                for rank in order.ranks
                 if rank in missing
             ]
         case Measuring(ranks=ranks):
@@ -83,11 +91,23 @@ def commands(job: JobState) -> list[Outgoing]:
             assert_never(stage.awaits)
 
 
+def made_out(command: Command, rank: Rank) -> Command:
+    """The command as this node gets it."""
+    if not isinstance(command, Prepare):
+        return command
+    peers = tuple(peer for peer in command.peers if peer.rank != rank)
+    return replace(command, rank=rank, peers=peers)
+
+
 def without(awaits: Awaited, lost: Rank) -> Awaited:
     """The same stage when it does not wait for this node any more."""
     match awaits:
         case Telling():
-            return replace(awaits, commands=tuple(c for c in awaits.commands if c[0] != lost))
+            orders = tuple(
+                replace(order, ranks=tuple(r for r in order.ranks if r != lost))
+                for order in awaits.orders
+            )
+            return replace(awaits, orders=tuple(order for order in orders if order.ranks))
         case Measuring():
             return replace(awaits, ranks=tuple(r for r in awaits.ranks if r != lost))
         case Passing():

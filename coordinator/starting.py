@@ -19,13 +19,14 @@ from plait.coordinator.stages import Result, enter
 from plait.coordinator.state import (
     JobState,
     NodeState,
+    Order,
     Placing,
     Starting,
     Telling,
     with_nodes,
 )
 from plait.migration.bins import initial
-from plait.node_messages import EVERYONE, Begin, Command, Connect, Layout, Peer, Prepare, Rank
+from plait.node_messages import EVERYONE, Begin, Connect, Layout, Peer, Prepare, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,8 +121,8 @@ def prepare(job: JobState, at: float, cause: str) -> Result:
     )
     job = replace(job, phase="preparing", layouts=(layout,), home=home)
     job = with_nodes(job, (replace(job.nodes[rank], phase="joining") for rank in ranks))
-    told = tuple((rank, prepare_of(job, rank, ranks, layout)) for rank in ranks)
-    return enter(job, Telling(aim="start", act="prepare", commands=told), at, cause)
+    orders = (prepare_order(job, ranks, ranks, layout),)
+    return enter(job, Telling(aim="start", act="prepare", orders=orders), at, cause)
 
 
 def meet(job: JobState, at: float, cause: str) -> Result:
@@ -131,14 +132,19 @@ def meet(job: JobState, at: float, cause: str) -> Result:
     everyone = tuple(sorted((*job.members, *fresh)))
     layout = replace(job.layout, members=everyone, copies=())
     connect = Connect(peers=tuple(peer_of(job, rank) for rank in fresh))
-    told: tuple[tuple[Rank, Command], ...] = tuple((rank, connect) for rank in job.members)
-    told += tuple((rank, prepare_of(job, rank, everyone, layout)) for rank in fresh)
-    return enter(job, Telling(aim="join", act="prepare", commands=told), at, cause)
+    orders = (
+        Order(ranks=job.members, command=connect),
+        prepare_order(job, fresh, everyone, layout),
+    )
+    return enter(job, Telling(aim="join", act="prepare", orders=orders), at, cause)
 
 
-def prepare_of(job: JobState, rank: Rank, everyone: Iterable[Rank], layout: Layout) -> Prepare:
-    peers = tuple(peer_of(job, other) for other in everyone if other != rank)
-    return Prepare(rank=rank, layout=layout, peers=peers, home=job.home)
+def prepare_order(
+    job: JobState, ranks: tuple[Rank, ...], everyone: tuple[Rank, ...], layout: Layout
+) -> Order:
+    peers = tuple(peer_of(job, rank) for rank in everyone)
+    command = Prepare(rank=ranks[0], layout=layout, peers=peers, home=job.home)
+    return Order(ranks=ranks, command=command)
 
 
 def peer_of(job: JobState, rank: Rank) -> Peer:
@@ -148,11 +154,10 @@ def peer_of(job: JobState, rank: Rank) -> Peer:
 
 
 def begin(job: JobState, at: float, cause: str) -> Result:
-    command = Begin(layout=job.layout)
-    told = tuple((rank, command) for rank in job.members)
+    orders = (Order(ranks=job.members, command=Begin(layout=job.layout)),)
     job = with_nodes(job, (replace(job.nodes[rank], phase="member") for rank in job.members))
     job = replace(job, phase="beginning")
-    return enter(job, Telling(aim="start", act="begin", commands=told), at, cause)
+    return enter(job, Telling(aim="start", act="begin", orders=orders), at, cause)
 
 
 def anew(

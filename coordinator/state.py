@@ -43,12 +43,21 @@ class Starting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One command for many nodes: kept once, whatever their number."""
+
+    ranks: tuple[Rank, ...]
+    command: Command
+    """A Prepare has all peers in it, and is made out to each node when it is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
     """Waits for an answer to each of these commands."""
 
     aim: Aim
     act: Literal["prepare", "begin", "promise", "commit", "lift", "drop", "end"]
-    commands: tuple[tuple[Rank, Command], ...]
+    orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +65,7 @@ class Measuring:
     """Waits for the loads of the bins of these nodes, to plan a rescale."""
 
     ranks: tuple[Rank, ...]
-    draft: Change
+    draft: Rescaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +117,7 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Rescaling:
     """A rescale: nodes that join, bins that move, nodes that leave."""
 
     number: int
@@ -151,8 +160,8 @@ class JobWatch:
     """Whom the present stage still waits for."""
     fence: int = 0
     """Of a promise: the greatest fence so far."""
-    loads: tuple[BinLoad, ...] = ()
-    """While measuring: what has come so far."""
+    loads: tuple[tuple[BinLoad, ...], ...] = ()
+    """While measuring: what has come so far, of each node."""
     told_at: float = 0.0
     """When the commands of the present stage were last sent."""
     asked_at: float = float("-inf")
@@ -177,7 +186,7 @@ class JobState:
     layouts: tuple[Layout, ...] = ()
     """The layout all nodes have passed, then the ones agreed on that some have not."""
     home: Rank = 0
-    change: Change | None = None
+    change: Rescaling | None = None
     """The latest rescale, open or over."""
     dropping: tuple[Rank, ...] = ()
     """Lost nodes of which the others are still to be told."""
@@ -225,8 +234,19 @@ class JobState:
         )
 
     @property
-    def changing(self) -> Change | None:
+    def changing(self) -> Rescaling | None:
         return self.change if self.change is not None and self.change.open else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What is left of a forgotten job: no rank and no stage is used twice under a name."""
+
+    next_rank: Rank
+    next_stage: int
+    ranks: tuple[Rank, ...]
+    """Its nodes, which were told to end."""
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,8 +257,10 @@ class State:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
     replies: Mapping[str, Reply] = field(default_factory=dict)
     """The last replies by request, oldest first, for clients that ask again."""
-    used: Mapping[str, tuple[Rank, int]] = field(default_factory=dict)
-    """Of forgotten jobs: the next rank and stage, so that none is used twice under a name."""
+    used: Mapping[str, Used] = field(default_factory=dict)
+    """Of forgotten jobs, by name."""
+    swept_at: float = 0.0
+    """When nodes that should be gone were last stopped again. Not journalled."""
 
 
 def with_job(state: State, job: JobState) -> State:
@@ -249,7 +271,7 @@ def with_nodes(job: JobState, nodes: Iterable[NodeState]) -> JobState:
     return replace(job, nodes={**job.nodes, **{node.rank: node for node in nodes}})
 
 
-def with_change(job: JobState, change: Change) -> JobState:
+def with_change(job: JobState, change: Rescaling) -> JobState:
     return replace(job, change=change)
 
 

@@ -168,8 +168,8 @@ def job_step(job: JobState, event: JobFact, policy: Policy) -> Result:
             return done(job, epoch, policy, at, cause) if stage == job.stage.id else (job, [])
         case StageRefused(stage=stage):
             return refused(job, event, policy) if stage == job.stage.id else (job, [])
-        case LoadsKnown(stage=stage, loads=loads):
-            return weighed(job, loads, policy, at, cause) if stage == job.stage.id else (job, [])
+        case LoadsKnown(stage=stage):
+            return weighed(job, event, policy, at, cause) if stage == job.stage.id else (job, [])
         case ChunkDue(stage=stage, epochs_per_s=rate):
             return chunk_due(job, rate, policy, at, cause) if stage == job.stage.id else (job, [])
         case NodeFailed(rank=rank, error=error):
@@ -225,8 +225,9 @@ def done(job: JobState, epoch: int, policy: Policy, at: float, cause: str) -> Re
             return committed(job, aim, at, cause)
         case Telling(act="lift", aim=aim):
             return lifted(job, aim, policy, at, cause)
-        case Telling(act="drop", commands=told):
-            names = {r for _, c in told if isinstance(c, Drop) for r in c.ranks}
+        case Telling(act="drop", orders=orders):
+            told = [order.command for order in orders]
+            names = {rank for one in told if isinstance(one, Drop) for rank in one.ranks}
             # With nobody to tell, all are told.
             return dropped(job, tuple(names) or job.dropping, policy, at, cause)
         case Telling(act="end"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from plait.coordinator.views import JobView, MigrationPhase, MigrationView, NodeView
 
 if TYPE_CHECKING:
-    from plait.coordinator.state import Change, JobState, NodeState
+    from plait.coordinator.state import JobState, NodeState, Rescaling
 
 
 def view_of(job: JobState, now: float) -> JobView:
@@ -71,7 +71,7 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
     )
 
 
-def migration_view(change: Change) -> MigrationView:
+def migration_view(change: Rescaling) -> MigrationView:
     migration = change.migration
     if migration is None:
         return MigrationView(number=change.number, strategy=change.strategy, phase="preparing")

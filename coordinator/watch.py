@@ -115,7 +115,9 @@ def reported(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
         if isinstance(awaits, Passing) and has_passed(awaits, rank, report):
             watch = replace(watch, missing=watch.missing - {rank})
         elif isinstance(awaits, Measuring) and event.loads:
-            watch = replace(watch, missing=watch.missing - {rank}, loads=watch.loads + report.loads)
+            watch = replace(
+                watch, missing=watch.missing - {rank}, loads=(*watch.loads, report.loads)
+            )
     job = replace(job, watch=watch)
     return job, news(job, event)
 
@@ -170,8 +172,16 @@ def ready(job: JobState, at: float) -> Fact | None:
 
 
 def loads_known(job: JobState, at: float) -> LoadsKnown:
-    loads = tuple(sorted(job.watch.loads, key=lambda load: load.bin))
-    return LoadsKnown(at=at, cause=job.stage.cause, job=job.name, stage=job.stage.id, loads=loads)
+    loads = sorted((one for part in job.watch.loads for one in part), key=lambda one: one.bin)
+    return LoadsKnown(
+        at=at,
+        cause=job.stage.cause,
+        job=job.name,
+        stage=job.stage.id,
+        bins=tuple(one.bin for one in loads),
+        records=tuple(one.records for one in loads),
+        sizes=tuple(one.size_bytes for one in loads),
+    )
 
 
 def epochs_per_s(job: JobState) -> float:
@@ -196,7 +206,28 @@ def tick(state: State, at: float, names: list[str]) -> Noticed:
         state = with_job(state, job)
         facts += found
         out += sent
+    if at - state.swept_at >= state.policy.sweep_s:
+        state = replace(state, swept_at=at)
+        out += sweep(state, at)
     return state, facts, out
+
+
+def sweep(state: State, at: float) -> list[Outgoing]:
+    """Stops again what should be gone: stopping is not answered, and lost nodes come back."""
+    return [
+        *(
+            StopNode(job=job.name, rank=rank, cause="sweep")
+            for job in state.jobs.values()
+            for rank, node in job.nodes.items()
+            if node.phase == "lost" or not job.kept
+        ),
+        *(
+            StopNode(job=name, rank=rank, cause="sweep")
+            for name, used in state.used.items()
+            if at - used.at < state.policy.forgotten_s
+            for rank in used.ranks
+        ),
+    ]
 
 
 def job_tick(

@@ -1,0 +1,101 @@
+"""Random histories: what users do and what breaks, drawn from one seed.
+
+Half of the seeds have no fault but a bad network and crashes of the coordinator: then nothing may
+be lost, and the job must end well. The others lose nodes too: then it either ends well or fails
+with words that name the node, and in both cases no bin was processed twice or by two.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import get_args
+
+from plait.coordinator.requests import (
+    AbortMigration,
+    Cancel,
+    Drain,
+    Forget,
+    PauseMigration,
+    Request,
+    Rescale,
+    ResumeMigration,
+    Stop,
+    Strategy,
+    Submit,
+    Throttle,
+)
+from tests.sim.nodes import Violation
+from tests.sim.simulator import Faults, Simulator, spec_of
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+def history(seed: int) -> Simulator:
+    """One whole life of one job."""
+    draw = Random(f"history {seed}")
+    bad = draw.random()
+    faults = Faults(
+        loss=draw.choice((0.0, 0.02, 0.08)) * bad,
+        twice=draw.choice((0.0, 0.05, 0.3)) * bad,
+        slow=draw.choice((0.0, 0.05)) * bad,
+        not_made=draw.choice((0.0, 0.0, 0.1)),
+    )
+    sim = Simulator(seed=seed, faults=faults, epochs=draw.randint(100, 300))
+    spec = spec_of(nodes=draw.randint(1, 4), splits=draw.random() < 0.3, seed=seed)
+    sim.ask(Submit(spec=spec))
+    at = 0.0
+    for _ in range(draw.randint(1, 6)):
+        at += draw.expovariate(1.0)
+        sim.after(at, partial(sim.ask, wish(draw)))
+    for _ in range(draw.choice((0, 0, 1, 2, 3))):
+        sim.after(draw.uniform(0.0, 6.0), partial(sim.crash, draw.uniform(0.05, 3.0)))
+    if seed % 2:
+        for _ in range(draw.choice((1, 1, 2))):
+            rank, when = draw.randint(0, 5), draw.uniform(0.0, 5.0)
+            if draw.random() < 0.5:
+                sim.after(when, partial(sim.kill, rank))
+            else:
+                sim.after(when, partial(sim.freeze, rank, draw.uniform(0.5, 5.0)))
+    sim.after(30.0, partial(sim.ask, ResumeMigration(job="job")))
+    return finish(sim)
+
+
+def wish(draw: Random) -> Request:
+    """Something a user may ask for."""
+    strategy = draw.choice(STRATEGIES)
+    gap = draw.choice((0, 0, 3))
+    choice = draw.random()
+    if choice < 0.55:
+        return Rescale(
+            job="job",
+            nodes=draw.randint(1, 5),
+            strategy=strategy,
+            gap_epochs=gap,
+            balance=draw.random() < 0.5,
+            throttle_bytes_per_s=draw.choice((None, None, 5e6)),
+            dry_run=draw.random() < 0.1,
+        )
+    if choice < 0.7:
+        return Drain(job="job", rank=draw.randint(0, 4), strategy=strategy, gap_epochs=gap)
+    others: tuple[Request, ...] = (
+        PauseMigration(job="job"),
+        ResumeMigration(job="job"),
+        AbortMigration(job="job"),
+        Throttle(job="job", bytes_per_s=draw.choice((None, 1e6))),
+        Stop(job="job"),
+        Cancel(job="job"),
+    )
+    return draw.choice(others)
+
+
+def finish(sim: Simulator) -> Simulator:
+    """Until the job is over, and then: was it right?"""
+    sim.run(sim.over, 300.0)
+    sim.judge()
+    job = sim.job()
+    if job.phase == "failed" and not sim.faults.not_made and "node-" not in job.error:
+        raise Violation(f"seed {sim.seed}: failed without saying which node: {job.error}")
+    sim.asked(Forget(job="job"))
+    sim.run(lambda: all(node.stopped for node in sim.nodes.values()), 60.0)
+    return sim
