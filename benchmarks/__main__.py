@@ -25,6 +25,7 @@ NAMES = {
     "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
+    "migration": "state that moves between nodes: worst latency and duration by strategy",
 }
 
 

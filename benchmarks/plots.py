@@ -47,3 +47,38 @@ def bars(file: str, panels: Sequence[Panel]) -> None:
     figure.tight_layout()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def timelines(file: str, panels: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> None:
+    """One panel for each group: the worst latency of every window, by the time from the start."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(5.5 * columns, 3.8 * rows), squeeze=False
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=False):
+        for label, points in lines.items():
+            shown = [point for point in points if point["max_ms"] > 0]
+            axis.plot(
+                [point["at_s"] for point in shown],
+                [point["max_ms"] for point in shown],
+                label=label.replace("_", " "),
+                linewidth=1.3,
+            )
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("seconds from the start of the migration")
+        axis.set_ylabel("worst latency, ms")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

@@ -19,6 +19,7 @@ NAMES = [
     "functions",
     "import_time",
     "exchange",
+    "migration",
 ]
 
 

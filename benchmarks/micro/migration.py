@@ -1,0 +1,320 @@
+"""State that moves between two nodes while records flow: worst latency and duration by strategy.
+
+A running count by key, after the published set-up: one record of each key is counted first, then
+keys come at random at a fixed rate that does not slow down when the system does, and latency runs
+from the time a record was due. A quarter of the state is first moved from node 0 to node 1 (not
+measured), then moved back (measured). `hash` has random 64-bit keys, `key` the keys 0, 1, 2, ...;
+a `cold` case measures the first move, to memory that was never used. `none` is a stretch of time
+without any migration: its worst latency is the machine's own, `noise_ms`. Sizes are 16 bytes for
+every key and its count.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import plait
+from benchmarks.common import (
+    BUILD,
+    Budget,
+    CheckFailed,
+    Options,
+    budget_of,
+    check_equal,
+    progress,
+    ratio,
+)
+from benchmarks.migrating import (
+    between,
+    joined,
+    max_ms,
+    migrate,
+    percentile_ms,
+    settle,
+    sizes_of,
+    windows,
+)
+from benchmarks.nodes import Nodes, Recipe
+from plait.migration.plan import STRATEGIES, Strategy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODES = 2
+RATE_PER_S = 10_000_000.0
+EPOCH = 4096
+"""Records a node."""
+EPOCHS_PER_S = RATE_PER_S / (EPOCH * NODES)
+KEY_BYTES = 16
+RANDOM_ROWS = 8_000_000
+LEAD_S = 0.25
+"""Watched before a migration begins, and at least behind it."""
+QUIET_S = 1.0
+"""How long `none` lasts."""
+WINDOW_S = 0.05
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One state that is moved by every strategy in turn."""
+
+    kind: str
+    state_mb: int
+    bin_bits: int
+    share: float = 0.25
+    """Of the state, what moves."""
+    cold: bool = False
+
+    @property
+    def keys(self) -> int:
+        return self.state_mb * 1_000_000 // KEY_BYTES
+
+    @property
+    def name(self) -> str:
+        cold = ", cold" if self.cold else ""
+        share = "" if self.share == 0.25 else f", {self.share:.0%} moves"
+        return f"{self.kind} {self.state_mb} MB, 2^{self.bin_bits} bins{share}{cold}"
+
+    @property
+    def balanced(self) -> tuple[int, ...]:
+        bins = 1 << self.bin_bits
+        return (0,) * (bins // 2) + (1,) * (bins - bins // 2)
+
+    @property
+    def unbalanced(self) -> tuple[int, ...]:
+        moving = int((1 << self.bin_bits) * self.share)
+        return (1,) * moving + self.balanced[moving:]
+
+
+def scattered(numbers: Any) -> Any:
+    """A 64-bit key for each number, no two alike (a mixer that can be undone)."""
+    x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (x ^ (x >> np.uint64(31))).view(np.int64)
+
+
+def write_keys(case: Case, path: Path) -> None:
+    """Every key once, then random ones."""
+    drawn = np.random.default_rng(7).integers(0, case.keys, RANDOM_ROWS, dtype=np.int64)
+    every = np.arange(case.keys, dtype=np.int64)
+    with path.open("wb") as file:
+        for numbers in (every, drawn):
+            (scattered(numbers) if case.kind == "hash" else numbers).tofile(file)
+
+
+def counting(path: str, keys: int, rows: int, rate: float, collect: bool) -> Any:
+    """The job, made in the process that runs it: the random part of the file over and over."""
+    import pyarrow as pa
+
+    mapped = np.memmap(path, np.int64, mode="r")
+    first = pa.table({"key": pa.array(mapped[:keys])})
+    rest = pa.table({"key": pa.array(np.array(mapped[keys:]))})
+    times = max(0, rows - keys) // rest.num_rows + 1
+    table = pa.concat_tables([first, *[rest] * times]).slice(0, rows)
+    sink = plait.Collect(label="out") if collect else plait.Discard()
+    return plait.stream(plait.Table(table, rate_per_s=rate)).key_by("key").count().sink(sink)
+
+
+def settings(case: Case) -> dict[str, Any]:
+    return {"workers": 1, "epoch_records": EPOCH * NODES, "bin_bits": case.bin_bits}
+
+
+def check(nodes: Nodes, path: Path) -> None:
+    """All strategies in one short run, row by row beside the run in one process."""
+    case = Case(kind="hash", state_mb=1, bin_bits=6)
+    write_keys(case, path)
+    rate, rows = 500_000.0, 1_000_000
+    given = (str(path), case.keys, rows, rate, True)
+    wanted = plait.run(counting(str(path), case.keys, rows, 1e9, True), workers=1).outputs["out"]
+    chosen = settings(case) | {"epoch_records": 512}
+    nodes.begin(Recipe(counting, given, chosen), case.balanced)
+    for strategy in STRATEGIES:
+        for owners in (case.unbalanced, case.balanced):
+            moved = migrate(nodes, owners, strategy, sizes_of(nodes), rate / 512)
+            if not moved.bins:
+                raise CheckFailed(f"{strategy}: nothing moved")
+    found = nodes.finish().outputs["out"]
+    for column in ("key", "count"):
+        check_equal(f"after migrations: {column}", found[column], wanted[column])
+
+
+def start(nodes: Nodes, case: Case, path: Path, patience_s: float) -> None:
+    """Begins, and waits until every key is counted and nothing is behind."""
+    rows = int(RATE_PER_S * 900)
+    owners = case.unbalanced if case.cold else case.balanced
+    given = (str(path), case.keys, rows, RATE_PER_S, False)
+    nodes.begin(Recipe(counting, given, settings(case)), owners)
+    while sum(report.delivered for report in nodes.reports()) < case.keys:
+        time.sleep(0.05)
+    settle(nodes, patience_s)
+
+
+def one(nodes: Nodes, case: Case, strategy: str, patience_s: float) -> dict[str, Any]:
+    """One measured migration, or a quiet stretch."""
+    nodes.all("watch")
+    time.sleep(LEAD_S)
+    began = ended = time.monotonic()
+    figures: dict[str, Any] = {}
+    if strategy == NONE:
+        time.sleep(QUIET_S)
+        ended = time.monotonic()
+    else:
+        given: Any = strategy
+        moved = migrate(nodes, case.balanced, given, sizes_of(nodes), EPOCHS_PER_S)
+        began, ended = moved.began, moved.ended
+        figures = {
+            "duration_s": round(moved.seconds, 4),
+            "moved_mb": round(moved.size_bytes / 1e6, 1),
+            "mb_per_s": round(moved.size_bytes / 1e6 / moved.seconds, 1),
+            "chunks": moved.rounds,
+        }
+    time.sleep(LEAD_S)
+    readings = joined(nodes.all("watched"))
+    # What is behind at the end of the watch is late by at least as much: it must have come, too.
+    if strategy != NONE and not settle(nodes, patience_s):
+        figures["backlog"] = True
+    first = max((r for r in readings if r.at <= began), key=lambda r: r.at, default=readings[0])
+    during = between(first, readings[-1])
+    return {
+        "max_latency_ms": round(max_ms(during), 3),
+        "p99_ms": round(percentile_ms(during, 99.0), 3),
+        "before_p99_ms": round(percentile_ms(between(readings[0], first), 99.0), 3),
+        **figures,
+        "ended_s": round(ended - began, 3),
+        "timeline": windows(readings, WINDOW_S, began),
+    }
+
+
+def measure(nodes: Nodes, case: Case, options: Options, budget: Budget) -> dict[str, Any]:
+    path = BUILD / f"migration_{case.kind}.bin"
+    patience_s = 3.0 if options.quick else 15.0
+    write_keys(case, path)
+    names = [*STRATEGIES, NONE]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    started = False
+    for turn in range(options.repeat(2, 5)):
+        began = time.monotonic()
+        for name in names[:: 1 if turn % 2 == 0 else -1]:
+            progress(f"{case.name} {turn + 1} {name}")
+            if case.cold or not started:
+                start(nodes, case, path, patience_s)
+                started = True
+            if not case.cold and name != NONE:
+                unbalance: Strategy = "all_at_once"
+                migrate(nodes, case.unbalanced, unbalance, sizes_of(nodes), EPOCHS_PER_S)
+                settle(nodes, patience_s)
+            found[name].append(one(nodes, case, name, patience_s))
+            if case.cold:
+                nodes.stop()
+        if budget.left < time.monotonic() - began:
+            break
+    if not case.cold:
+        nodes.stop()
+    path.unlink()
+    return {name: summed(runs) for name, runs in found.items()}
+
+
+def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The medians of the runs; the timeline is that of the run in the middle."""
+    middle = sorted(runs, key=lambda run: float(run["max_latency_ms"]))[len(runs) // 2]
+    made: dict[str, Any] = {
+        name: round(median(float(run[name]) for run in runs), 4)
+        for name in runs[0]
+        if name not in ("timeline", "backlog")
+    }
+    if any(run.get("backlog") for run in runs):
+        made["backlog"] = True
+    made["max_latency_all_ms"] = [run["max_latency_ms"] for run in runs]
+    made["timeline"] = middle["timeline"]
+    return made
+
+
+def loopback_mb_per_s(megabytes: int = 512) -> float:
+    """What one TCP connection carries on this machine, block by block."""
+    block = bytearray(1 << 20)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send() -> None:
+        with socket.create_connection(listener.getsockname()) as out:
+            for _ in range(megabytes):
+                out.sendall(block)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    into, _ = listener.accept()
+    space = bytearray(1 << 20)
+    began = time.perf_counter()
+    received = 0
+    while count := into.recv_into(space):
+        received += count
+    seconds = time.perf_counter() - began
+    sender.join()
+    into.close()
+    listener.close()
+    return round(received / 1e6 / seconds, 1)
+
+
+def cases(options: Options) -> list[Case]:
+    """The first one gives the figures at the top."""
+    if options.quick:
+        return [
+            Case(kind="hash", state_mb=128, bin_bits=10),
+            Case(kind="key", state_mb=32, bin_bits=12),
+        ]
+    sizes = [Case(kind="hash", state_mb=mb, bin_bits=12) for mb in (1024, 64, 256)]
+    bins = [Case(kind="hash", state_mb=256, bin_bits=bits) for bits in (4, 8, 16)]
+    return [
+        *sizes,
+        *[Case(kind="key", state_mb=mb, bin_bits=12) for mb in (64, 256, 1024)],
+        *bins,
+        Case(kind="hash", state_mb=256, bin_bits=12, cold=True),
+        Case(kind="hash", state_mb=2048, bin_bits=12, share=0.5),
+    ]
+
+
+def run(options: Options) -> dict[str, Any]:
+    budget = budget_of(options)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    loopback = loopback_mb_per_s()
+    chosen = cases(options)
+    found: dict[str, dict[str, Any]] = {}
+    with Nodes(NODES) as nodes:
+        progress("a check of all strategies")
+        check(nodes, BUILD / "migration_check.bin")
+        for i, case in enumerate(chosen):
+            found[case.name] = measure(nodes, case, options, budget.part(len(chosen) - i))
+    main = found[chosen[0].name]
+    worst = {name: float(main[name]["max_latency_ms"]) for name in STRATEGIES}
+    speed = float(main["all_at_once"]["mb_per_s"])
+    return {
+        "max_latency_ms": worst,
+        "duration_s": {name: main[name]["duration_s"] for name in STRATEGIES},
+        "fluid_vs_all_at_once": ratio(worst["all_at_once"], worst["fluid"]),
+        "optimised_vs_all_at_once": ratio(worst["all_at_once"], worst["optimised"]),
+        "state_mb_per_s": speed,
+        "loopback_mb_per_s": loopback,
+        "vs_loopback": ratio(speed, loopback),
+        "noise_ms": main[NONE]["max_latency_ms"],
+        "case": chosen[0].name,
+        "rate_m_per_s": RATE_PER_S / 1e6,
+        "cases": found,
+    }
+
+
+def plot(figures: dict[str, Any], file: str) -> None:
+    from benchmarks.plots import timelines
+
+    panels = {
+        name: {label: given["timeline"] for label, given in found.items()}
+        for name, found in figures["cases"].items()
+    }
+    timelines(file, panels)
