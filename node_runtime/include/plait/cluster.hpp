@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +19,7 @@
 #include "plait/exchange.hpp"
 #include "plait/links.hpp"
 #include "plait/network.hpp"
+#include "plait/populator.hpp"
 #include "plait/state_moves.hpp"
 #include "plait/worker.hpp"
 
@@ -78,6 +80,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       controls.push_back(std::move(control));
     }
     epochs_->peers(others(*all_.last()));
+    look_ahead(controls);
     epochs_->commit(controls, stop_at, leaving);
     shared_->wake_all();
   }
@@ -140,6 +143,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   }
 
   // StateMoves
+  void add_state(MovingState& state) override { states_.push_back(&state); }
+  void populate(std::vector<std::pair<void*, size_t>> pieces) override { populator_.add(pieces); }
   void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin moved) override {
     Frame f;
     f.kind = FrameKind::State;
@@ -171,6 +176,11 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
         arrived(f.node, f.bin, {f.number, MoveKind(f.channel), f.bytes, f.state, f.size});
         shared_->wake();
         return;
+      case FrameKind::Expect: {
+        std::lock_guard<std::mutex> hold(lock_);
+        keys_[f.channel] = f.number;
+        return expect(f.channel);
+      }
       default:
         return;
     }
@@ -204,6 +214,44 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   void note(const std::shared_ptr<Control>& control) {
     std::lock_guard<std::mutex> hold(lock_);
     controls_.push_back(control);
+  }
+
+  // Tells the nodes that get bins how large those are, and makes room for bins that come.
+  void look_ahead(const std::vector<std::shared_ptr<Control>>& controls) {
+    std::vector<uint32_t> targets;
+    std::lock_guard<std::mutex> hold(lock_);
+    coming_.clear();
+    size_t owned = 0;
+    for (const auto& control : controls) {
+      const auto& before = control->before->owners;
+      const auto& after = control->layout->owners;
+      owned = std::max(owned, size_t(std::count(before.begin(), before.end(), rank_)));
+      for (uint32_t bin = 0; bin < after.size(); ++bin) {
+        if (before[bin] == after[bin]) continue;
+        if (after[bin] == rank_) coming_.push_back(bin);
+        if (before[bin] == rank_) targets.push_back(after[bin]);
+      }
+    }
+    std::sort(targets.begin(), targets.end());
+    targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+    for (MovingState* state : states_) {
+      Frame f;
+      f.kind = FrameKind::Expect;
+      f.channel = state->state_node();
+      f.number = state->keys_of_a_bin(owned);
+      for (uint32_t to : targets) links.send(to, encode_small(f));
+      expect(state->state_node());
+    }
+  }
+  // Under the lock. What comes is known by the commit, how large it is by word of the owner,
+  // whichever is later.
+  void expect(uint32_t node) {
+    const auto keys = keys_.find(node);
+    if (keys == keys_.end() || keys->second == 0 || coming_.empty()) return;
+    for (MovingState* state : states_) {
+      if (state->state_node() == node) state->expect(coming_, keys->second);
+    }
+    keys_.erase(keys);
   }
 
   void data(uint32_t from, Frame&& f) {
@@ -258,6 +306,10 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   size_t first_ = 0;  // of them, not passed yet
   uint64_t passed_ = 0;
   std::string last_down_, refused_;
+  std::vector<MovingState*> states_;   // added before the start
+  std::vector<uint32_t> coming_;       // bins that the last commit brings here
+  std::map<uint32_t, uint64_t> keys_;  // operator -> keys of a bin, as its owner said
+  Populator populator_;
 };
 
 }  // namespace plait

@@ -32,6 +32,7 @@ enum class FrameKind : uint8_t {
   Credit,
   Progress,
   State,
+  Expect,
   Ack,
   Refuse
 };

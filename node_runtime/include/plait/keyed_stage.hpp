@@ -60,7 +60,7 @@ class KeyGuard final : public Operator {
   const std::vector<uint32_t> float_keys_;
 };
 
-class KeyedStage final : public Stage {
+class KeyedStage final : public Stage, public MovingState {
  public:
   KeyedStage(std::string name, const StageLimits& limits, uint32_t node,
              std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
@@ -119,7 +119,24 @@ class KeyedStage final : public Stage {
   }
   // On several nodes: where bins go and come from. Before the start, and only with
   // QueueKind::Lanes.
-  void moves(StateMoves& moves) { moves_ = &moves; }
+  void moves(StateMoves& moves) {
+    moves_ = &moves;
+    moves.add_state(*this);
+  }
+  uint32_t state_node() const override { return node_; }
+  uint64_t keys_of_a_bin(size_t owned) const override {
+    return owned == 0 ? 0 : uint64_t(state_bytes()) / (plan_->words * 8) / owned;
+  }
+  void expect(const std::vector<uint32_t>& bins, uint64_t keys) override {
+    if (plan_->key_types.empty()) return;
+    std::lock_guard<std::mutex> hold(expecting_);
+    for (uint32_t bin : bins) {
+      Lane& lane = lane_[bin >> (plan_->bin_bits - plan_->lane_bits)];
+      lane.coming.push_back(bin);
+      lane.keys_coming = keys;
+      lane.expects.store(true, std::memory_order_release);  // pairs with make_ready
+    }
+  }
 
  private:
   struct alignas(kCacheLine) Lane {
@@ -129,6 +146,9 @@ class KeyedStage final : public Stage {
     Control* moving = nullptr;  // the layout that is being passed
     std::vector<uint32_t> missing;
     std::atomic<int64_t> bytes{0};  // of its state, said now and then
+    std::atomic<bool> expects{false};
+    std::vector<uint32_t> coming;  // under expecting_
+    uint64_t keys_coming = 0;
   };
 
   uint64_t lane_low() const {
@@ -285,6 +305,8 @@ class KeyedStage final : public Stage {
   // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing.
   bool moved(const Batch& batch, uint32_t number) {
     Lane& lane = lane_[number];
+    // Acquire pairs with the release in expect.
+    if (lane.expects.load(std::memory_order_acquire)) make_ready(lane);
     const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
     uint32_t bin = 0;
     MovedBin copy;
@@ -302,6 +324,18 @@ class KeyedStage final : public Stage {
     if (!lane.missing.empty()) return false;
     lane.moving = nullptr;
     return true;
+  }
+  void make_ready(Lane& lane) {
+    std::vector<uint32_t> coming;
+    uint64_t keys = 0;
+    {
+      std::lock_guard<std::mutex> hold(expecting_);
+      lane.expects.store(false, std::memory_order_relaxed);
+      coming.swap(lane.coming);
+      keys = lane.keys_coming * coming.size();
+    }
+    lane.state->prepare(coming, keys);
+    moves_->populate(lane.state->untouched());
   }
   // Ships what goes, copies what will go soon, and notes what comes.
   void give(const Control& c, uint32_t number) {
@@ -400,6 +434,7 @@ class KeyedStage final : public Stage {
   const uint64_t in_flight_;
   const Operators before_ops_, after_ops_;
   StateMoves* moves_ = nullptr;
+  std::mutex expecting_;
   std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
   std::unique_ptr<Lane[]> lane_;
   std::unique_ptr<ReorderBuffer<Slot>> splits_;

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "plait/buffer.hpp"
 #include "plait/layout.hpp"
@@ -28,9 +29,23 @@ struct MovedBin {
   int64_t size = 0;
 };
 
+// A stage with native state, as those who plan ahead see it. Any thread may ask.
+class MovingState {
+ public:
+  virtual ~MovingState() = default;
+  virtual uint32_t state_node() const = 0;
+  // Keys a bin has here on average, as the lanes last said.
+  virtual uint64_t keys_of_a_bin(size_t owned) const = 0;
+  // These bins will come, with about so many keys each: memory is made ready when a lane comes by.
+  virtual void expect(const std::vector<uint32_t>& bins, uint64_t keys) = 0;
+};
+
 class StateMoves {
  public:
   virtual ~StateMoves() = default;
+  virtual void add_state(MovingState& state) = 0;
+  // Has pages made present before they are used; by a thread of its own.
+  virtual void populate(std::vector<std::pair<void*, size_t>> pieces) = 0;
   virtual void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin bytes) = 0;
   virtual uint32_t here() const = 0;
 
