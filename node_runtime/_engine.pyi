@@ -3,6 +3,7 @@ from typing import Any
 
 from plait.model import Schema, Type
 from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._cluster import NativeCluster
 from plait.node_runtime._kernels import NativeProgram
 
 class ControlItem:
@@ -28,6 +29,7 @@ class NativeEngine:
         ordered: bool,
         epoch_records: int,
         limit: int,
+        cluster: NativeCluster | None = None,
     ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
     def filter(self, node: int, on_error: int, program: NativeProgram) -> None: ...

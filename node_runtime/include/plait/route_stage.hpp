@@ -184,33 +184,34 @@ class RouteStage final : public Stage, public Outlet {
     const unsigned bits = routing_.plan->bin_bits;
     if (bits == 0) return to_one(batch, layout.owners[0], layout, frames);
     sample(h, n, bits);
-    const BufferRef rows = BufferRef::make(4 * (n + 1) * int64_t(members == 2 ? 2 : 1));
-    std::vector<int64_t> starts(members + 1, 0);
-    split_rows(h, n, 64 - bits, layout, rows.as<uint32_t>(), starts);
+    const RowLists lists = split_rows(h, n, 64 - bits, layout);
     const size_t mine = layout.place_of(wire_.here());
     for (size_t m = 0; m < members; ++m) {
       if (m == mine) continue;
       Batch part = batch;
       part.letters.reset();
-      const int64_t count = members == 2 ? counts2_of(starts, m) : starts[m + 1] - starts[m];
-      const uint32_t* from =
-          rows.as<uint32_t>() + (members == 2 ? int64_t(m) * (n + 1) : starts[m]);
-      frames.emplace_back(layout.members[m], encode_data(head(), part, from, count));
+      frames.emplace_back(layout.members[m],
+                          encode_data(head(), part, lists.rows[m], lists.counts[m]));
     }
-    const int64_t count = members == 2 ? counts2_of(starts, mine) : starts[mine + 1] - starts[mine];
-    const uint32_t* from =
-        rows.as<uint32_t>() + (members == 2 ? int64_t(mine) * (n + 1) : starts[mine]);
-    if (count < n) take_rows(batch, from, count);
+    if (lists.counts[mine] < n) take_rows(batch, lists.rows[mine], lists.counts[mine]);
   }
-  static int64_t counts2_of(const std::vector<int64_t>& starts, size_t m) { return starts[m]; }
 
-  // Each member's rows, ascending. Two members: two lists of n + 1 each, their lengths in starts[0]
-  // and starts[1]; more: one list, in which starts[m] is the first of member m.
-  static void split_rows(const uint64_t* h, int64_t n, unsigned shift, const Layout& layout,
-                         uint32_t* rows, std::vector<int64_t>& starts) {
+  // The rows of each member, ascending.
+  struct RowLists {
+    BufferRef memory;
+    std::vector<uint32_t*> rows;
+    std::vector<int64_t> counts;
+  };
+  static RowLists split_rows(const uint64_t* h, int64_t n, unsigned shift, const Layout& layout) {
     const uint16_t* places = layout.places.data();
-    if (layout.members.size() == 2) {  // no branch: both are written, one of them counts
-      uint32_t *zero = rows, *one = rows + n + 1;
+    const size_t members = layout.members.size();
+    RowLists out;
+    out.counts.assign(members, 0);
+    if (members == 2) {  // no branch: both are written, one of them counts
+      out.memory = BufferRef::make(8 * (n + 1));
+      uint32_t* zero = out.memory.as<uint32_t>();
+      uint32_t* one = zero + n + 1;
+      out.rows = {zero, one};
       for (int64_t i = 0; i < n; ++i) {
         const uint32_t place = places[h[i] >> shift];
         *zero = uint32_t(i);
@@ -218,14 +219,16 @@ class RouteStage final : public Stage, public Outlet {
         zero += 1 - place;
         one += place;
       }
-      starts[0] = zero - rows;
-      starts[1] = one - (rows + n + 1);
-      return;
+      out.counts = {zero - out.rows[0], one - out.rows[1]};
+      return out;
     }
-    for (int64_t i = 0; i < n; ++i) ++starts[size_t(places[h[i] >> shift]) + 1];
-    for (size_t m = 1; m < starts.size(); ++m) starts[m] += starts[m - 1];
-    std::vector<int64_t> at = starts;
-    for (int64_t i = 0; i < n; ++i) rows[at[places[h[i] >> shift]]++] = uint32_t(i);
+    out.memory = BufferRef::make(4 * n);
+    for (int64_t i = 0; i < n; ++i) ++out.counts[places[h[i] >> shift]];
+    uint32_t* start = out.memory.as<uint32_t>();
+    for (size_t m = 0; m < members; start += out.counts[m++]) out.rows.push_back(start);
+    std::vector<uint32_t*> at = out.rows;
+    for (int64_t i = 0; i < n; ++i) *at[places[h[i] >> shift]]++ = uint32_t(i);
+    return out;
   }
 
   void empty_parts(Batch& batch, const Layout& layout, Frames& frames) {
