@@ -47,6 +47,7 @@ from plait.plan import make_plan
 if TYPE_CHECKING:
     from plait.config import Settings
     from plait.node_runtime._engine import NativeEngine
+    from plait.node_runtime.tls_tunnel import TlsTunnel
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -62,16 +63,21 @@ class NodeAgent:
         payload: bytes,
         token: str,
         listen_host: str = "127.0.0.1",
-        advertise_host: str | None = None,
+        tunnel: TlsTunnel | None = None,
     ) -> None:
-        """`payload`: the pickled (graph, settings), from who submitted the job."""
+        """`payload`: the pickled (graph, settings), from who submitted the job; `tunnel`: records
+        and state travel through it, and the links themselves stay on this machine."""
         self.rank = rank
         self.graph: Graph
         self.settings: Settings
         self.graph, self.settings = pickle.loads(payload)
         self.cluster = NativeCluster(rank, self.graph.name, token)
-        port = self.cluster.listen(listen_host)
-        self.address = Peer(rank=rank, host=advertise_host or listen_host, port=port)
+        self.tunnel = tunnel
+        port = self.cluster.listen("127.0.0.1" if tunnel else listen_host)
+        if tunnel is not None:
+            port = tunnel.serve(listen_host, 0, port)
+        self.address = Peer(rank=rank, host=listen_host, port=port)
+        self.known: set[int] = set()
         self.lock = threading.RLock()
         self.built: Built | None = None
         self.ends: Ends | None = None
@@ -152,7 +158,13 @@ class NodeAgent:
 
     def connect(self, peers: tuple[Peer, ...]) -> Answer:
         for peer in peers:
-            self.cluster.add_peer(peer.rank, peer.host, peer.port)
+            if peer.rank in self.known:
+                continue
+            self.known.add(peer.rank)
+            host, port = peer.host, peer.port
+            if self.tunnel is not None:
+                host, port = "127.0.0.1", self.tunnel.dial(host, port)
+            self.cluster.add_peer(peer.rank, host, port)
         return Done()
 
     def begin(self, layout: Layout) -> Answer:
@@ -325,6 +337,8 @@ class NodeAgent:
         with self.lock:
             self.end(False)
             self.cluster.close()
+            if self.tunnel is not None:
+                self.tunnel.close()
 
 
 class Pace:
