@@ -73,7 +73,7 @@ class SourceStage final : public Stage {
   bool releasable() const override { return false; }
   bool runnable() const override {
     return !over_.load(std::memory_order_relaxed) && outputs_have_room() &&
-           (now_ns() >= due_.load(std::memory_order_relaxed) || epochs_.owed(source_) || stopped());
+           (now_ns() >= due_ns() || epochs_.owed(source_) || stopped());
   }
 
   int64_t run(Worker& worker, int64_t records) override {
@@ -92,7 +92,8 @@ class SourceStage final : public Stage {
     return done;
   }
   int64_t due_ns() const {
-    return over_.load(std::memory_order_relaxed) ? 0 : due_.load(std::memory_order_relaxed);
+    if (over_.load(std::memory_order_relaxed)) return 0;
+    return std::max(due_.load(std::memory_order_relaxed), look_.load(std::memory_order_relaxed));
   }
   int64_t read() const { return rows_.load(std::memory_order_relaxed); }
   static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
@@ -111,7 +112,7 @@ class SourceStage final : public Stage {
     switch (turn.kind) {
       case Kind::Wait:
         // Word from another node wakes it (owed); looking again now and then is enough.
-        if (turn.later) due_.store(now_ns() + kLookNs, std::memory_order_relaxed);
+        if (turn.later) look_.store(now_ns() + kLookNs, std::memory_order_relaxed);
         return -1;
       case Kind::Control: {
         Batch marker;
@@ -238,6 +239,7 @@ class SourceStage final : public Stage {
   int64_t first_row_ = -1;  // of the last slice
   Batch empty_;
   std::atomic<int64_t> rows_{0}, due_{0};
+  std::atomic<int64_t> look_{0};  // not due_: that would make rows that are there come late
   std::atomic<bool> over_{false}, busy_{false};
 };
 
