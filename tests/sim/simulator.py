@@ -89,6 +89,7 @@ class Simulator:
     epoch_s: float = 0.02
     hosts: int = 4
     checked: bool = True
+    snapshot_ratio: float = 0.001
     once: bool = True
     """False: nodes carry out a repeated command again. Wrong on purpose."""
     now: float = 0.0
@@ -172,7 +173,7 @@ class Simulator:
             self.journal.append([fact])
             if (act := self.on_fact.pop(self.facts, None)) is not None:
                 self.after(0.0, act)
-        if self.random.random() < 0.001:
+        if self.random.random() < self.snapshot_ratio:
             self.journal.snapshot(state)
         self.state = state
         if self.checked and (facts or self.turns % 16 == 0):
