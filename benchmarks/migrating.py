@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common import CheckFailed
@@ -35,6 +36,8 @@ class Moved:
     size_bytes: int
     """As the nodes counted them in: copies and differences, too."""
     rounds: int
+    agreed_s: float
+    """The longest round, from the promise to the last answer to the commit."""
 
     @property
     def seconds(self) -> float:
@@ -60,12 +63,12 @@ def migrate(
     began = now()
     rounds = 0
     move = machine.begin(plan, began)
+    agreed_s = 0.0
     while (chunk := machine.next_chunk(move, epochs_per_s)) is not None:
         move = machine.chunk_issued(move, chunk)
-        issued = move
-        layouts = nodes.round(
-            lambda first, m=issued, c=chunk: machine.chunk_layouts(m, c, nodes.layout, first)
-        )
+        asked = now()
+        layouts = nodes.round(partial(machine.chunk_layouts, move, chunk, nodes.layout))
+        agreed_s = max(agreed_s, now() - asked)
         move = machine.chunk_committed(move, layouts[-1].epoch)
         rounds += 1
         deadline = now() + PATIENCE_S
@@ -76,7 +79,14 @@ def migrate(
         move = machine.chunk_done(move, now())
     ended = now()
     after = sum(report.moved_bytes for report in nodes.reports())
-    return Moved(began=began, ended=ended, bins=plan.bins, size_bytes=after - before, rounds=rounds)
+    return Moved(
+        began=began,
+        ended=ended,
+        bins=plan.bins,
+        size_bytes=after - before,
+        rounds=rounds,
+        agreed_s=agreed_s,
+    )
 
 
 def joined(parts: Sequence[Sequence[Reading]]) -> list[Reading]:

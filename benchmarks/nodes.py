@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import pickle
+import socket
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,13 @@ class Host:
         """What was read; the watch is over."""
         watcher, self.watcher = self.watcher, None
         return watcher.stop() if watcher else []
+
+    def send_blocks(self, port: int, megabytes: int) -> None:
+        """Sends so much through a plain TCP connection: what the machine's loopback carries."""
+        block = bytes(1 << 20)
+        with socket.create_connection(("127.0.0.1", port)) as out:
+            for _ in range(megabytes):
+                out.sendall(block)
 
     def end(self, good: bool) -> Any:
         from plait.node_messages import End
@@ -315,10 +323,26 @@ class Nodes:
         for rank, (_, _, error) in zip(self.members, found, strict=True):
             if error:
                 raise CheckFailed(f"node {rank}: {error}")
-        return min(passed for _, passed, _ in found)
+        return min(int(passed) for _, passed, _ in found)
 
     def epoch(self) -> int:
-        return max(epoch for epoch, _, _ in self.all("progress"))
+        return max(int(epoch) for epoch, _, _ in self.all("progress"))
+
+    def loopback_mb_per_s(self, megabytes: int = 1024) -> float:
+        """What one TCP connection carries from a node to this process."""
+        space = bytearray(1 << 20)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            self.children[0].pipe.send(("send_blocks", (port, megabytes)))
+            into, _ = listener.accept()
+        with into:
+            began = time.perf_counter()
+            received = 0
+            while count := into.recv_into(space):
+                received += count
+            seconds = time.perf_counter() - began
+        self.children[0].pipe.recv()
+        return received / 1e6 / seconds
 
     def finish(self) -> Result:
         """Waits for the end of the job; its result."""

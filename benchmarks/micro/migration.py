@@ -11,8 +11,6 @@ every key and its count.
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -49,9 +47,10 @@ if TYPE_CHECKING:
 
 NODES = 2
 RATE_PER_S = 10_000_000.0
+"""Or a part of what the nodes can do, where that is less."""
+LOAD = 0.35
 EPOCH = 4096
 """Records a node."""
-EPOCHS_PER_S = RATE_PER_S / (EPOCH * NODES)
 KEY_BYTES = 16
 RANDOM_ROWS = 8_000_000
 LEAD_S = 0.25
@@ -111,7 +110,7 @@ def write_keys(case: Case, path: Path) -> None:
             (scattered(numbers) if case.kind == "hash" else numbers).tofile(file)
 
 
-def counting(path: str, keys: int, rows: int, rate: float, collect: bool) -> Any:
+def counting(path: str, keys: int, rows: int, rate: float | None, collect: bool) -> Any:
     """The job, made in the process that runs it: the random part of the file over and over."""
     import pyarrow as pa
 
@@ -147,35 +146,47 @@ def check(nodes: Nodes, path: Path) -> None:
         check_equal(f"after migrations: {column}", found[column], wanted[column])
 
 
-def start(nodes: Nodes, case: Case, path: Path, patience_s: float) -> None:
+def rate_for(nodes: Nodes, path: Path) -> float:
+    """What the nodes are to carry, from a run without pace."""
+    case = Case(kind="hash", state_mb=32, bin_bits=10)
+    write_keys(case, path)
+    nodes.begin(
+        Recipe(counting, (str(path), case.keys, 16_000_000, None, False), settings(case)),
+        case.balanced,
+    )
+    return min(RATE_PER_S, round(nodes.finish().records_per_s * LOAD, -5))
+
+
+def start(nodes: Nodes, case: Case, path: Path, rate: float, patience_s: float) -> None:
     """Begins, and waits until every key is counted and nothing is behind."""
-    rows = int(RATE_PER_S * 900)
     owners = case.unbalanced if case.cold else case.balanced
-    given = (str(path), case.keys, rows, RATE_PER_S, False)
+    given = (str(path), case.keys, int(rate * 900), rate, False)
     nodes.begin(Recipe(counting, given, settings(case)), owners)
     while sum(report.delivered for report in nodes.reports()) < case.keys:
         time.sleep(0.05)
     settle(nodes, patience_s)
 
 
-def one(nodes: Nodes, case: Case, strategy: str, patience_s: float) -> dict[str, Any]:
+def one(
+    nodes: Nodes, case: Case, strategy: str, epochs_per_s: float, patience_s: float
+) -> dict[str, Any]:
     """One measured migration, or a quiet stretch."""
     nodes.all("watch")
     time.sleep(LEAD_S)
-    began = ended = time.monotonic()
+    began = time.monotonic()
     figures: dict[str, Any] = {}
     if strategy == NONE:
         time.sleep(QUIET_S)
-        ended = time.monotonic()
     else:
         given: Any = strategy
-        moved = migrate(nodes, case.balanced, given, sizes_of(nodes), EPOCHS_PER_S)
-        began, ended = moved.began, moved.ended
+        moved = migrate(nodes, case.balanced, given, sizes_of(nodes), epochs_per_s)
+        began = moved.began
         figures = {
             "duration_s": round(moved.seconds, 4),
             "moved_mb": round(moved.size_bytes / 1e6, 1),
             "mb_per_s": round(moved.size_bytes / 1e6 / moved.seconds, 1),
             "chunks": moved.rounds,
+            "agreed_ms": round(moved.agreed_s * 1e3, 2),
         }
     time.sleep(LEAD_S)
     readings = joined(nodes.all("watched"))
@@ -189,15 +200,17 @@ def one(nodes: Nodes, case: Case, strategy: str, patience_s: float) -> dict[str,
         "p99_ms": round(percentile_ms(during, 99.0), 3),
         "before_p99_ms": round(percentile_ms(between(readings[0], first), 99.0), 3),
         **figures,
-        "ended_s": round(ended - began, 3),
         "timeline": windows(readings, WINDOW_S, began),
     }
 
 
-def measure(nodes: Nodes, case: Case, options: Options, budget: Budget) -> dict[str, Any]:
+def measure(
+    nodes: Nodes, case: Case, rate: float, options: Options, budget: Budget
+) -> dict[str, Any]:
     path = BUILD / f"migration_{case.kind}.bin"
     patience_s = 3.0 if options.quick else 15.0
     write_keys(case, path)
+    epochs_per_s = rate / (EPOCH * NODES)
     names = [*STRATEGIES, NONE]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     started = False
@@ -206,13 +219,13 @@ def measure(nodes: Nodes, case: Case, options: Options, budget: Budget) -> dict[
         for name in names[:: 1 if turn % 2 == 0 else -1]:
             progress(f"{case.name} {turn + 1} {name}")
             if case.cold or not started:
-                start(nodes, case, path, patience_s)
+                start(nodes, case, path, rate, patience_s)
                 started = True
             if not case.cold and name != NONE:
                 unbalance: Strategy = "all_at_once"
-                migrate(nodes, case.unbalanced, unbalance, sizes_of(nodes), EPOCHS_PER_S)
+                migrate(nodes, case.unbalanced, unbalance, sizes_of(nodes), epochs_per_s)
                 settle(nodes, patience_s)
-            found[name].append(one(nodes, case, name, patience_s))
+            found[name].append(one(nodes, case, name, epochs_per_s, patience_s))
             if case.cold:
                 nodes.stop()
         if budget.left < time.monotonic() - began:
@@ -238,31 +251,6 @@ def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def loopback_mb_per_s(megabytes: int = 512) -> float:
-    """What one TCP connection carries on this machine, block by block."""
-    block = bytearray(1 << 20)
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def send() -> None:
-        with socket.create_connection(listener.getsockname()) as out:
-            for _ in range(megabytes):
-                out.sendall(block)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    into, _ = listener.accept()
-    space = bytearray(1 << 20)
-    began = time.perf_counter()
-    received = 0
-    while count := into.recv_into(space):
-        received += count
-    seconds = time.perf_counter() - began
-    sender.join()
-    into.close()
-    listener.close()
-    return round(received / 1e6 / seconds, 1)
-
-
 def cases(options: Options) -> list[Case]:
     """The first one gives the figures at the top."""
     if options.quick:
@@ -284,14 +272,17 @@ def cases(options: Options) -> list[Case]:
 def run(options: Options) -> dict[str, Any]:
     budget = budget_of(options)
     BUILD.mkdir(parents=True, exist_ok=True)
-    loopback = loopback_mb_per_s()
     chosen = cases(options)
     found: dict[str, dict[str, Any]] = {}
     with Nodes(NODES) as nodes:
+        loopback = round(nodes.loopback_mb_per_s(), 1)
         progress("a check of all strategies")
-        check(nodes, BUILD / "migration_check.bin")
+        path = BUILD / "migration_check.bin"
+        check(nodes, path)
+        rate = rate_for(nodes, path)
+        path.unlink()
         for i, case in enumerate(chosen):
-            found[case.name] = measure(nodes, case, options, budget.part(len(chosen) - i))
+            found[case.name] = measure(nodes, case, rate, options, budget.part(len(chosen) - i))
     main = found[chosen[0].name]
     worst = {name: float(main[name]["max_latency_ms"]) for name in STRATEGIES}
     speed = float(main["all_at_once"]["mb_per_s"])
@@ -305,7 +296,7 @@ def run(options: Options) -> dict[str, Any]:
         "vs_loopback": ratio(speed, loopback),
         "noise_ms": main[NONE]["max_latency_ms"],
         "case": chosen[0].name,
-        "rate_m_per_s": RATE_PER_S / 1e6,
+        "rate_m_per_s": rate / 1e6,
         "cases": found,
     }
 
