@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from plait.outcomes import NodeOutcome
     from plait.result import Result
 
-MARGIN_S = 0.01
-"""How far ahead of the sources a round's epoch is: more than a round of pipes takes."""
+MARGIN_S = 0.05
+"""How far ahead of the sources a round's epoch is: as the coordinator has it."""
 PATIENCE_S = 120.0
 """No answer of a node for so long is a failure of the benchmark."""
 EVERY_S = 0.01
