@@ -108,11 +108,19 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
 def first_error(outcomes: Iterable[NodeOutcome]) -> BaseException | None:
     """What a sequential run would have raised: the failed record with the smallest place.
 
-    An error that is no record's (a sink, a link) counts only if no record failed.
+    An error that is no record's (a sink, a link) counts only if no record failed. Of the nodes that
+    know a failed record the one where it failed has the exception that was the cause.
     """
-    parts = [part for part in outcomes if part.error is not None]
-    parts.sort(key=lambda part: (part.failed_at is None, part.failed_at or (), part.rank))
-    return parts[0].error if parts else None
+    parts = [(part.error, part) for part in outcomes if part.error is not None]
+    parts.sort(
+        key=lambda found: (
+            found[1].failed_at is None,
+            found[1].failed_at or (),
+            found[0].__cause__ is None,
+            found[1].rank,
+        )
+    )
+    return parts[0][0] if parts else None
 
 
 def check_conserved(result: Result, outcomes: Iterable[NodeOutcome]) -> None:

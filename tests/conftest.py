@@ -13,13 +13,15 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import plait
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LONG = os.environ.get("PLAIT_LONG", "") not in ("", "0")
 SEED = int(os.environ.get("PLAIT_SEED", "") or random.SystemRandom().randrange(2**32))
@@ -64,6 +66,46 @@ def story(config: pytest.Config) -> str:
 def seed() -> int:
     """The seed of this run, for tests that draw by themselves."""
     return SEED
+
+
+def one_thread(job: Any, **settings: Any) -> Any:
+    return plait.run(job, workers=1, **settings)
+
+
+def all_cores(job: Any, **settings: Any) -> Any:
+    return plait.run(job, workers=4, **settings)
+
+
+def two_nodes(job: Any, **settings: Any) -> Any:
+    from plait.testing.nodes import run_on_nodes
+
+    return run_on_nodes(job, 2, workers=1, **settings)
+
+
+def changing_nodes(job: Any, **settings: Any) -> Any:
+    """From two nodes to three and back, while the job runs."""
+    from plait.testing.changes import Join, Leave
+    from plait.testing.nodes import run_on_nodes
+
+    changes = [Join(bins=range(0, 16, 2), how="fluid", at=2), Leave(rank=1, how="optimised", at=8)]
+    return run_on_nodes(job, 2, changes=changes, workers=2, **settings)
+
+
+ENTRY_POINTS = {
+    "one thread": one_thread,
+    "all cores": all_cores,
+    "two nodes": two_nodes,
+    "changing nodes": changing_nodes,
+}
+"""How a job can be run: a function of a job and settings that gives its result. A mark may be given
+with `pytest.param` in the fixture below."""
+
+
+@pytest.fixture(params=ENTRY_POINTS)
+def entry_point(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Each way to run a job, one after the other."""
+    found: Callable[..., Any] = ENTRY_POINTS[request.param]
+    return found
 
 
 TASKS = Path("/proc/self/task")

@@ -49,6 +49,8 @@ def check(
     *,
     expect: Rows | None = None,
     workers: Iterable[int] = (1, 2, 4),
+    nodes: Iterable[int] = (),
+    rescale_at: int | None = None,
     **settings: Any,
 ) -> None:
     """Runs a job on a table with each number of workers; all must give what the plain loop gives.
@@ -57,11 +59,23 @@ def check(
         build: takes the stream of the table and returns a stream, or a job with its sinks.
         given: a table, or several (a tuple of tables: `build` gets as many streams).
         expect: what the only output must be.
+        nodes: run it on so many nodes as well, all in this process, with each number of workers.
+        rescale_at: on nodes, one more joins and takes half of the state, after so many records of
+            each source (so many epochs, if `epoch_records` is given).
         settings: as those of `plait.run`.
     """
     graph, sink = graph_of(build, given)
-    for count in workers:
+    counts = list(workers)
+    for count in counts:
         assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
+    for number in nodes:
+        from plait.testing.check_nodes import assert_same_on_nodes, rescaled
+
+        for count in counts:
+            chosen, changes = rescaled({**settings, "workers": count}, rescale_at)
+            assert_same_on_nodes(
+                graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
+            )
 
 
 def graph_of(build: Callable[..., Any], given: Any) -> tuple[Graph, str | None]:
@@ -105,6 +119,7 @@ def assert_same(
         failure = error
     wanted = right_answer(graph, given, result, title)
     outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
+    compare_closing(title, sinks, failure)
     if given.get("order") == "none":
         outputs = {label: in_any_order(rows) for label, rows in outputs.items()}
         wanted = dataclasses.replace(
@@ -115,7 +130,6 @@ def assert_same(
         compare_some(title, outputs, wanted, failure)
     else:
         compare_outputs(title, outputs, wanted, failure)
-    compare_closing(title, sinks, failure)
     if expect is not None:
         compare_expected(title, outputs, wanted, expect, expect_at)
     if result is not None:
@@ -177,8 +191,14 @@ def rows_of(sink: Capture, schema: Schema) -> list[Row]:
             raise AssertionError(f"sink {sink.label} was given an empty batch")
         if batch.schema != schema.to_arrow():
             raise AssertionError(f"sink {sink.label} was given {batch.schema}, not {schema}")
-        rows += [shown(row, schema) for row in held_from_arrow(batch, schema)]
+        rows += rows_of_arrow(batch, schema)
     return rows
+
+
+def rows_of_arrow(table: Any, schema: Schema) -> list[Row]:
+    """The rows of a table or a batch as the sequential run shows them."""
+    batches = table.to_batches() if hasattr(table, "to_batches") else [table]
+    return [shown(row, schema) for one in batches for row in held_from_arrow(one, schema)]
 
 
 def in_any_order(rows: Sequence[Row]) -> list[Row]:

@@ -1,0 +1,135 @@
+"""What can happen to the nodes of a job while it runs, and the layouts that make it happen.
+
+Pure: a change and the layout in force in, new layouts out. Random changes come from a seeded source
+alone, so that a seed repeats them as far as the job's own pace allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from plait.node_messages import Layout, Rank
+
+How = Literal["all_at_once", "fluid", "optimised"]
+"""Bins change their owner in one layout; one after the other; or are copied ahead, then fluid."""
+
+MOST_NODES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Bins get new owners."""
+
+    owners: Mapping[int, Rank]
+    how: How = "all_at_once"
+    gap: int = 1
+    """Epochs between two bins, and between a copy and its bin's move."""
+    at: int | None = None
+    """Not before this epoch; None: now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A new node, which then gets some bins."""
+
+    bins: Sequence[int] = ()
+    how: How = "all_at_once"
+    gap: int = 1
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """A node goes, after its bins have gone to the others."""
+
+    rank: Rank
+    how: How = "all_at_once"
+    gap: int = 1
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """The connections between two nodes break; they come back."""
+
+    one: Rank
+    other: Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """All sources end at a common epoch, before their own end."""
+
+
+Change = Move | Join | Leave | Break | Stop
+
+
+def moving_layouts(base: Layout, epoch: int, move: Move) -> tuple[Layout, ...]:
+    """The layouts of a move, the first of them at `epoch`."""
+    changed = [(bin, to) for bin, to in move.owners.items() if base.owners[bin] != to]
+    plain = replace(base, epoch=epoch, copies=())
+    if move.how == "all_at_once" or not changed:
+        return (replace(plain, owners=with_owners(base.owners, changed)),)
+    layouts: list[Layout] = []
+    last = plain
+    if move.how == "optimised":
+        last = replace(plain, copies=tuple(changed))
+        layouts.append(last)
+        epoch += move.gap
+    for number, (bin, to) in enumerate(changed):
+        last = replace(
+            last,
+            epoch=epoch + number * move.gap,
+            owners=with_owners(last.owners, [(bin, to)]),
+            copies=tuple(one for one in last.copies if one[0] != bin),
+        )
+        layouts.append(last)
+    return tuple(layouts)
+
+
+def with_owners(owners: tuple[Rank, ...], changed: Sequence[tuple[int, Rank]]) -> tuple[Rank, ...]:
+    found = list(owners)
+    for bin, to in changed:
+        found[bin] = to
+    return tuple(found)
+
+
+def moved_away(layout: Layout, rank: Rank) -> dict[int, Rank]:
+    """New owners for all bins of a node, in turn."""
+    others = [one for one in layout.members if one != rank]
+    mine = [bin for bin, owner in enumerate(layout.owners) if owner == rank]
+    return {bin: others[i % len(others)] for i, bin in enumerate(mine)}
+
+
+def drawn_change(
+    chance: random.Random, layout: Layout, may_leave: Sequence[Rank], ranks: int
+) -> Change:
+    """Any change that this layout allows; `ranks`: how many nodes there ever were."""
+    members = layout.members
+    how: How = chance.choice(("all_at_once", "fluid", "optimised"))
+    gap = chance.choice((1, 1, 2, 5))
+    kinds = ["move"] * 6
+    if len(members) > 1:
+        kinds += ["break"] * 2
+        kinds += ["leave"] * 2 if may_leave else []
+    if ranks < MOST_NODES:
+        kinds += ["join"] * 3
+    bins = range(len(layout.owners))
+    match chance.choice([*kinds, "stop"] if chance.randrange(8) == 0 else kinds):
+        case "break":
+            one, other = chance.sample(members, 2)
+            return Break(one=one, other=other)
+        case "leave":
+            return Leave(rank=chance.choice(may_leave), how=how, gap=gap)
+        case "join":
+            some = chance.sample(bins, chance.randint(0, len(bins)))
+            return Join(bins=some, how=how, gap=gap)
+        case "stop":
+            return Stop()
+    some = chance.sample(bins, chance.randint(1, min(20, len(bins))))
+    return Move(owners={bin: chance.choice(members) for bin in some}, how=how, gap=gap)

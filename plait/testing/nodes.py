@@ -1,0 +1,385 @@
+"""A job on several nodes in this process, with changes while it runs: no Ray, only loopback TCP.
+
+`run_on_nodes` does by hand what the coordinator does: it prepares the nodes, lets them begin, and
+agrees with them on the epochs of changes (rounds of Promise and Commit). Changes are given, or
+drawn from a seed; all that was done is in the message when something goes wrong. Never hangs:
+after the timeout it raises TimedOut with what every node reported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plait.config import Settings
+from plait.errors import InternalError, JobError, TimedOut
+from plait.graph import Graph, SourceNode
+from plait.node_messages import (
+    EVERYONE,
+    Answer,
+    Begin,
+    Command,
+    Commit,
+    Connect,
+    Done,
+    End,
+    Layout,
+    Lift,
+    Prepare,
+    Promise,
+    Refused,
+)
+from plait.node_runtime.agent import NodeAgent
+from plait.outcomes import NodeOutcome, check_conserved, first_error, merged
+from plait.sources.memory import Table
+from plait.sources.rate import Rate
+from plait.testing.changes import (
+    Break,
+    Change,
+    Join,
+    Leave,
+    Move,
+    Stop,
+    drawn_change,
+    moved_away,
+    moving_layouts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from plait.result import Result
+
+TOKEN = "nodes of one process"
+SPLIT = (Table, Rate)
+"""Sources of which every node reads its own slice."""
+LOOK_S = 0.0005
+"""How long the driver waits between two looks at the nodes."""
+RANDOM_CHANGES = 12
+TIMEOUT_S = 60.0
+
+handed: dict[int, tuple[Graph, Settings]] = {}
+"""Jobs on their way to a node of this process, which takes bytes."""
+tickets = itertools.count()
+
+
+def take_handed(ticket: int) -> tuple[Graph, Settings]:
+    return handed[ticket]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Pickled it is a number; loaded in this process it is the job itself, nothing copied."""
+
+    number: int
+
+    def __reduce__(self) -> Any:
+        return take_handed, (self.number,)
+
+
+def run_on_nodes(
+    job: Any,
+    nodes: int = 2,
+    *,
+    changes: Iterable[Change] = (),
+    seed: int | None = None,
+    timeout: float = TIMEOUT_S,
+    **settings: Any,
+) -> Result:
+    """Runs a job on nodes in this process and gives the result of all of them together.
+
+    Args:
+        nodes: how many there are at the start.
+        changes: what to do while it runs, one after the other; when the sources end before, the
+            rest is left out.
+        seed: draw such changes instead.
+        timeout: seconds after which it raises TimedOut.
+        settings: as those of `plait.run`; `workers` are those of each node.
+    """
+    from plait.run import graph_of
+
+    graph = graph_of(job)
+    return Nodes(lambda _: graph, nodes, changes, seed, timeout, settings).run()
+
+
+class Nodes:
+    """The nodes of one run, and what is told to them."""
+
+    def __init__(
+        self,
+        graph_at: Callable[[int], Graph],
+        nodes: int,
+        changes: Iterable[Change],
+        seed: int | None,
+        timeout: float,
+        settings: dict[str, Any],
+    ) -> None:
+        """`graph_at`: the job as the node of a rank gets it."""
+        self.graph_at = graph_at
+        self.graph = graph_at(0)
+        self.settings = settings_on_nodes(settings)
+        self.deadline = time.monotonic() + timeout
+        self.chance = random.Random(seed)
+        self.story: list[str] = [f"{nodes} nodes, seed {seed}, {settings}"]
+        self.agents: dict[int, NodeAgent] = {}
+        self.gone: set[int] = set()
+        self.round = 0
+        self.stopping = False
+        drawing = seed is not None
+        self.home = self.chance.randrange(nodes) if drawing else 0
+        self.layout = self.first_layout(nodes, drawing)
+        self.changes: Iterator[Change | None] = (
+            itertools.repeat(None, RANDOM_CHANGES) if drawing else iter(changes)
+        )
+
+    def first_layout(self, nodes: int, drawing: bool) -> Layout:
+        """Bins in turn, or anyhow; sources that one node reads are read by the home, or any."""
+        bins = range(1 << self.settings.bin_bits)
+        sources = [node.source for node in self.graph.nodes if isinstance(node, SourceNode)]
+        reader = self.chance.randrange(nodes) if drawing else self.home
+        return Layout(
+            epoch=0,
+            members=tuple(range(nodes)),
+            owners=tuple(self.chance.randrange(nodes) if drawing else b % nodes for b in bins),
+            readers=tuple(EVERYONE if type(source) in SPLIT else reader for source in sources),
+            epoch_records=self.settings.epoch_records,
+        )
+
+    def run(self) -> Result:
+        """Runs to the end, or raises what ended the run."""
+        outcomes = self.outcomes()
+        error = first_error(outcomes)
+        if error is not None:
+            raise error
+        result = merged(self.graph.name, outcomes)
+        check_conserved(result, outcomes)
+        return result
+
+    def outcomes(self) -> list[NodeOutcome]:
+        """What each node has at the end, failures included."""
+        try:
+            self.start()
+            good = self.watch()
+            for agent in self.agents.values():
+                self.told(agent, End(good=good))
+            found = [agent.outcome() for agent in self.agents.values()]
+            return [outcome for outcome in found if outcome is not None]
+        except BaseException as error:
+            error.add_note(self.told_story())
+            raise
+        finally:
+            for agent in self.agents.values():
+                agent.close()
+
+    def told_story(self) -> str:
+        return "\n  ".join(["what was done on the nodes:", *self.story])
+
+    def start(self) -> None:
+        for rank in self.layout.members:
+            self.make(rank)
+        for agent in self.members:
+            self.must(agent, self.preparation(agent))
+        for agent in self.members:
+            self.must(agent, Begin(layout=self.layout))
+
+    def make(self, rank: int) -> NodeAgent:
+        number = next(tickets)
+        handed[number] = (self.graph_at(rank), self.settings)
+        try:
+            agent = NodeAgent(rank, pickle.dumps(Ticket(number)), TOKEN)
+        finally:
+            del handed[number]
+        self.agents[rank] = agent
+        return agent
+
+    def preparation(self, agent: NodeAgent) -> Prepare:
+        peers = tuple(other.peer() for other in self.members if other is not agent)
+        return Prepare(rank=agent.rank, layout=self.layout, peers=peers, home=self.home)
+
+    @property
+    def members(self) -> list[NodeAgent]:
+        return [self.agents[rank] for rank in self.layout.members]
+
+    @property
+    def homeless(self) -> list[int]:
+        """Members that may leave: no sinks of the whole job, no source of their own."""
+        kept = set(self.layout.readers)
+        if self.settings.order == "total":
+            kept.add(self.home)
+        return [rank for rank in self.layout.members if rank not in kept]
+
+    def told(self, agent: NodeAgent, command: Command) -> Answer:
+        """Tells it twice now and then: a repeated command must change nothing."""
+        answer = agent.apply(command)
+        if self.chance.randrange(8) == 0:
+            again = agent.apply(command)
+            if again != answer and not isinstance(command, Promise | End):
+                raise InternalError(f"{command} was answered {answer}, then {again}")
+        return answer
+
+    def must(self, agent: NodeAgent, command: Command) -> None:
+        answer = self.told(agent, command)
+        if isinstance(answer, Refused):
+            raise InternalError(f"node {agent.rank} refused {command}: {answer.reason}")
+
+    def watch(self) -> bool:
+        """Makes the changes and waits for the end; whether it was a good one."""
+        changing = True
+        while True:
+            if all(agent.engine.wait(0.0) for agent in self.agents.values()):
+                return not self.failing()
+            if self.failing():
+                return self.end_failing()
+            if any(agent.report().satisfied for agent in self.members):
+                return True
+            if changing:
+                changing = self.change()
+            else:
+                self.pause()
+
+    def pause(self) -> None:
+        """Waits a moment on a node that is not over; reports are taken as a coordinator would."""
+        for agent in list(self.agents.values()):
+            agent.report()
+        busy = next((one for one in self.agents.values() if not one.engine.wait(0.0)), None)
+        if busy is not None:
+            busy.engine.wait(LOOK_S)
+        self.check_time()
+
+    def check_time(self) -> None:
+        if time.monotonic() < self.deadline:
+            return
+        shown = [f"{agent.report()}" for agent in self.agents.values()]
+        raise TimedOut("\n  ".join(["the nodes did not come to their end", *shown]))
+
+    def failing(self) -> bool:
+        return any(
+            agent.engine.error() is not None or agent.cluster.refused()
+            for agent in self.agents.values()
+        )
+
+    def end_failing(self) -> bool:
+        """A record failed: all stop at one epoch, so that what comes before it is delivered."""
+        self.story.append("a node failed")
+        if not self.stopping:
+            self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
+        watched = self.members if self.settings.order == "key" else [self.agents[self.home]]
+        while not all(agent.engine.wait(0.0) for agent in watched):
+            if self.settings.order == "key" and any(a.engine.wait(0.0) for a in watched):
+                break  # the others may wait for its parts
+            self.pause()
+        return False
+
+    def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
+        """One round: False if a node is at its end, and nothing was changed."""
+        self.round += 1
+        answers = [
+            self.told(agent, Promise(round=self.round, margin_s=0.0)) for agent in self.members
+        ]
+        fences = [answer.epoch for answer in answers if isinstance(answer, Done)]
+        if len(fences) < len(answers):
+            for agent in self.members:
+                self.must(agent, Lift(round=self.round))
+            return False
+        command = committed(max(*fences, self.layout.epoch + 1))
+        members = self.members
+        if command.layouts:
+            self.layout = command.layouts[-1]
+        for agent in begins:
+            self.must(agent, Begin(layout=command.layouts[-1]))
+        for agent in self.chance.sample(members, len(members)):
+            self.must(agent, command)
+        return True
+
+    def change(self) -> bool:
+        """The next change; False when there is none, or the sources are at their end."""
+        if self.stopping:
+            return False
+        try:
+            given = next(self.changes)
+        except StopIteration:
+            return False
+        change = given or drawn_change(self.chance, self.layout, self.homeless, len(self.agents))
+        self.story.append(f"epoch {self.members[0].cluster.next_epoch()}: {change}")
+        if isinstance(change, Move | Join | Leave) and change.at is not None:
+            self.reach(change.at)
+        match change:
+            case Move():
+                return self.move(change)
+            case Join():
+                return self.join(change)
+            case Leave():
+                return self.leave(change)
+            case Break(one=one, other=other):
+                if one in self.layout.members and other in self.layout.members:
+                    self.agents[one].cluster.reconnect(other)
+                return True
+            case Stop():
+                self.stopping = self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
+                return False
+
+    def reach(self, epoch: int) -> None:
+        """Waits until a node has come to an epoch, or is at its end."""
+        while (
+            all(
+                agent.cluster.next_epoch() < epoch and not agent.engine.wait(0.0)
+                for agent in self.members
+            )
+            and not self.failing()
+        ):
+            self.pause()
+
+    def move(self, change: Move) -> bool:
+        def committed(epoch: int) -> Commit:
+            layouts = moving_layouts(self.layout, epoch, change)
+            return Commit(round=self.round, layouts=layouts)
+
+        return self.agreed(committed)
+
+    def join(self, change: Join) -> bool:
+        agent = self.make(len(self.agents))
+        self.must(agent, self.preparation(agent))
+        for other in self.members:
+            self.must(other, Connect(peers=(agent.peer(),)))
+
+        def committed(epoch: int) -> Commit:
+            members = (*self.layout.members, agent.rank)
+            layout = replace(self.layout, epoch=epoch, members=members, copies=())
+            return Commit(round=self.round, layouts=(layout,))
+
+        if not self.agreed(committed, begins=[agent]):
+            self.agents.pop(agent.rank).close()
+            return False
+        owners = dict.fromkeys(change.bins, agent.rank)
+        return not owners or self.move(Move(owners=owners, how=change.how, gap=change.gap))
+
+    def leave(self, change: Leave) -> bool:
+        if change.rank not in self.homeless:
+            raise JobError(f"node {change.rank} cannot leave: it has sinks or reads a source")
+        owners = moved_away(self.layout, change.rank)
+        if owners and not self.move(Move(owners=owners, how=change.how, gap=change.gap)):
+            return False
+
+        def committed(epoch: int) -> Commit:
+            members = tuple(rank for rank in self.layout.members if rank != change.rank)
+            layout = replace(self.layout, epoch=epoch, members=members, copies=())
+            return Commit(round=self.round, layouts=(layout,))
+
+        if not self.agreed(committed):
+            return False
+        self.gone.add(change.rank)
+        return True
+
+
+def settings_on_nodes(given: dict[str, Any]) -> Settings:
+    try:
+        chosen = Settings(**given)
+    except TypeError as error:
+        raise JobError(f"run_on_nodes: {error}") from None
+    if chosen.queue != "lanes" or chosen.order == "none":
+        raise JobError('on nodes a job runs with queue="lanes" and order="total" or "key"')
+    return chosen

@@ -1,0 +1,102 @@
+"""A job on several nodes against the oracle: random jobs, random settings, random changes.
+
+Whatever the nodes and whatever happens to them while the job runs (bins move in every way, nodes
+join and leave, connections break, the job is stopped): the outputs, the counts, the dead letters
+and the failure are those of the plain loop, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from plait.graph import CallNode, Graph
+from plait.testing.check_nodes import assert_same_on_nodes
+from plait.testing.strategies import graphs
+
+TIMEOUT_S = 60.0
+"""A run that takes longer hangs."""
+
+slow = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+seeds = st.integers(0, 2**32 - 1)
+counts = st.sampled_from([2, 3, 1, 4])
+
+
+@st.composite
+def run_settings(draw: Any) -> dict[str, Any]:
+    """Settings of each node, all of which must give the same answer."""
+    found = {
+        "workers": draw(st.integers(1, 3)),
+        "lanes": draw(st.sampled_from([None, 1, 2, 4])),
+        "bin_bits": draw(st.sampled_from([4, 0, 1, 2, 3, 6])),
+        "epoch_records": draw(st.sampled_from([1, 2, 3, 7, 64])),
+        "timeout": TIMEOUT_S,
+    }
+    if draw(st.integers(0, 3)) == 0:
+        found |= {"queue_batches": 2, "queue_records": 1, "queue_bytes": 1}
+    if draw(st.integers(0, 4)) == 0:
+        found["limit"] = draw(st.integers(0, 20))
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Same:
+    """map_batches: the batch as it is. On nodes a batch is a node's part of an epoch, so only a
+    function that treats each row by itself gives the same everywhere."""
+
+    def __call__(self, table: Any) -> Any:
+        return table
+
+
+def row_by_row(graph: Graph) -> Graph:
+    """The graph with functions of batches that do not depend on how rows are batched."""
+    nodes = [
+        dataclasses.replace(node, function=Same())
+        if isinstance(node, CallNode) and node.mode == "batches"
+        else node
+        for node in graph.nodes
+    ]
+    return dataclasses.replace(graph, nodes=tuple(nodes))
+
+
+def going_on(graph: Graph) -> Graph:
+    """The graph without the policy "fail"."""
+    nodes = [
+        dataclasses.replace(node, on_error="skip") if node.on_error == "fail" else node
+        for node in graph.nodes
+    ]
+    return dataclasses.replace(graph, nodes=tuple(nodes))
+
+
+@slow
+@given(graph=graphs(max_rows=60).map(row_by_row), count=counts, seed=seeds, chosen=run_settings())
+def test_any_job_on_any_nodes(graph: Graph, count: int, seed: int, chosen: dict[str, Any]) -> None:
+    assert_same_on_nodes(graph, chosen, nodes=count, seed=seed)
+
+
+@slow
+@given(
+    graph=graphs(max_rows=150, max_steps=4).map(row_by_row).map(going_on),
+    count=counts,
+    seed=seeds,
+    chosen=run_settings(),
+)
+def test_many_small_epochs(graph: Graph, count: int, seed: int, chosen: dict[str, Any]) -> None:
+    """More epochs than any window is wide, and the changes in the middle of them."""
+    assert_same_on_nodes(graph, {**chosen, "epoch_records": 1}, nodes=count, seed=seed)
+
+
+@slow
+@given(
+    graph=graphs(max_rows=60).map(row_by_row).map(going_on),
+    count=counts,
+    seed=seeds,
+    chosen=run_settings(),
+)
+def test_order_by_key(graph: Graph, count: int, seed: int, chosen: dict[str, Any]) -> None:
+    assert_same_on_nodes(graph, {**chosen, "order": "key"}, nodes=count, seed=seed)
