@@ -41,7 +41,7 @@ from plait.node_messages import (
 )
 from plait.node_runtime._cluster import NativeCluster
 from plait.node_runtime.build import Built, Seat, build
-from plait.outcomes import Cuts, NodeOutcome, counted
+from plait.outcomes import Cuts, NodeOutcome, counted, percentile_ns
 from plait.plan import make_plan
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class NodeAgent:
         """The last round that was committed or lifted."""
         self.done: NodeOutcome | None = None
         self.pace = Pace()
+        self.latencies = Latencies()
         self.process = psutil.Process()
 
     def peer(self) -> Peer:
@@ -228,7 +229,7 @@ class NodeAgent:
         epoch = self.cluster.next_epoch()
         self.pace.note(epoch)
         bins, size_bytes = self.cluster.moved()
-        p50, p99, most = (ns / 1e6 for ns in engine.latency_ns([50.0, 99.0]))
+        p50, p99, most = self.latencies.since_last(dict(engine.latency_buckets()[0]))
         stops_early = self.ends is not None and self.ends.stops_early
         return NodeReport(
             phase=self.phase(over, error or refused),
@@ -339,6 +340,28 @@ class NodeAgent:
             self.cluster.close()
             if self.tunnel is not None:
                 self.tunnel.close()
+
+
+class Latencies:
+    """Of the records delivered since the last report that had any, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+        self.shown = (0.0, 0.0, 0.0)
+
+    def since_last(self, counts: dict[int, int]) -> tuple[float, float, float]:
+        """p50, p99 and the greatest; `counts` are of all records so far, by upper edge in ns."""
+        fresh = {
+            edge: count - self.seen.get(edge, 0)
+            for edge, count in counts.items()
+            if count > self.seen.get(edge, 0)
+        }
+        if fresh:
+            self.seen = counts
+            most = max(fresh)
+            p50, p99 = (percentile_ns(fresh, most, percent) for percent in (50.0, 99.0))
+            self.shown = (p50 / 1e6, p99 / 1e6, most / 1e6)
+        return self.shown
 
 
 class Pace:

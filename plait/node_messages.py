@@ -178,6 +178,7 @@ class NodeReport:
     process_cpu_s: float = 0.0
     rss_bytes: int = 0
     p50_ms: float = 0.0
+    """Latencies of the records delivered since the report before; on nodes with sinks."""
     p99_ms: float = 0.0
     max_ms: float = 0.0
     links_down: tuple[Rank, ...] = ()
