@@ -143,6 +143,14 @@ class JobManager:
         found = self.state.jobs.get(job)
         return view_of(found, self.clock()) if found is not None else None
 
+    def wait(
+        self, job: str, holds: Callable[[JobView | None], bool], timeout: float | None = None
+    ) -> JobView | None:
+        """Until something holds of the job's view, or the time is over; then the view as it is."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.broken or holds(self.view(job)), timeout)
+        return self.view(job)
+
     def views(self) -> tuple[JobView, ...]:
         now = self.clock()
         return tuple(view_of(job, now) for job in self.state.jobs.values())
@@ -222,6 +230,8 @@ class JobManager:
             last_failure=last_failure,
             cpu_s=time.thread_time(),
         )
+        with self.changed:
+            self.changed.notify_all()
 
     def send(self, command: Outgoing) -> None:
         match command:

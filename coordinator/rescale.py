@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from plait.node_messages import Rank
 
 
+NAMED = 8
+
+
 def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result | Rejected:
     """A rescale is asked for: first the bins are weighed."""
     if job.phase != "running" or job.changing is not None or job.stop_asked:
@@ -86,6 +89,9 @@ def doing(job: JobState) -> str:
 
 
 def named(ranks: tuple[Rank, ...]) -> str:
+    """The nodes by name; of very many, how many."""
+    if len(ranks) > NAMED:
+        return f"{len(ranks)} nodes (node-{ranks[0]} to node-{ranks[-1]})"
     return ", ".join(f"node-{rank}" for rank in ranks)
 
 

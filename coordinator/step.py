@@ -173,8 +173,12 @@ def job_step(job: JobState, event: JobFact, policy: Policy) -> Result:
         case ChunkDue(stage=stage, epochs_per_s=rate):
             return chunk_due(job, rate, policy, at, cause) if stage == job.stage.id else (job, [])
         case NodeFailed(rank=rank, error=error):
-            if job.over or job.phase == "ending":
+            node = job.nodes.get(rank)
+            if node is None or job.over or job.phase == "ending":
                 return job, []
+            if node.phase in ("starting", "joining") and job.changing is not None:
+                # It was only to join: the job does without it.
+                return lose(job, rank, error, policy, at, cause)
             return end(job, "failed", f"node-{rank}: {error}", at, cause)
         case JobOver():
             return (

@@ -44,7 +44,10 @@ from plait.coordinator.state import (
 from plait.node_messages import NodeReport, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plait.coordinator.spec import Policy
+    from plait.node_messages import Rank
 
 RATE_S = 0.5
 """Rates are taken over at least this long."""
@@ -239,7 +242,10 @@ def job_tick(
     every = max(policy.report_s, len(live) / policy.calls_per_s)
     watch = job.watch
     if at - watch.asked_at >= every:
-        facts += silent(job, live, max(policy.silent_s, 4 * every), at)
+        if at - watch.asked_at > 4 * every:
+            # We were away ourselves, and did not ask: nobody was silent.
+            watch = replace(watch, heard={**watch.heard, **dict.fromkeys(live, at)})
+        facts += silent(watch.heard, live, max(policy.silent_s, 4 * every), job.name, at)
         loads = isinstance(job.stage.awaits, Measuring)
         out += [AskReport(job=job.name, rank=r, loads=loads, cause="heartbeat") for r in live]
         watch = replace(watch, asked_at=at)
@@ -277,14 +283,15 @@ def job_tick(
     return replace(job, watch=watch), facts, out
 
 
-def silent(job: JobState, live: tuple[int, ...], limit_s: float, at: float) -> list[Fact]:
+def silent(
+    heard: Mapping[Rank, float], live: tuple[Rank, ...], limit_s: float, job: str, at: float
+) -> list[Fact]:
     """Nodes that have not been heard of for too long."""
-    heard = job.watch.heard
     return [
         NodeLost(
             at=at,
             cause="heartbeat",
-            job=job.name,
+            job=job,
             rank=rank,
             reason=f"it was silent for {at - heard.get(rank, at):.1f} s",
         )

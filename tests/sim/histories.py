@@ -53,8 +53,11 @@ def history(seed: int) -> Simulator:
     if seed % 2:
         for _ in range(draw.choice((1, 1, 2))):
             rank, when = draw.randint(0, 5), draw.uniform(0.0, 5.0)
-            if draw.random() < 0.5:
+            what = draw.random()
+            if what < 0.45:
                 sim.after(when, partial(sim.kill, rank))
+            elif what < 0.55:
+                sim.after(when, partial(sim.fail, rank))
             else:
                 sim.after(when, partial(sim.freeze, rank, draw.uniform(0.5, 5.0)))
     sim.after(30.0, partial(sim.ask, ResumeMigration(job="job")))

@@ -166,7 +166,8 @@ class SimNode:
             case Drop(ranks=ranks):
                 self.gone.update(ranks)
             case End():
-                self.phase = "ended"
+                if self.phase != "failed":
+                    self.phase = "ended"
             case Connect():
                 pass
             case _:
@@ -274,6 +275,7 @@ class SimNode:
             rank=self.rank,
             phase=self.phase,
             epoch=self.epoch,
+            error="a record is bad" if self.phase == "failed" else "",
             # What is before `done` has passed; the layout at `done` only with its first epoch.
             delivered_epoch=self.done - 1,
             moved_bins=self.moved,

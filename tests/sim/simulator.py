@@ -358,6 +358,13 @@ class Simulator:
             node.stopped = True
             self.lost.add((job, rank))
 
+    def fail(self, rank: int, job: str = "job") -> None:
+        """The job fails on a node: a record, or the node itself."""
+        node = self.nodes.get((job, rank))
+        if node is not None and not node.stopped and node.phase != "ended":
+            node.phase = "failed"
+            self.lost.add((job, rank))
+
     def freeze(self, rank: int, seconds: float, job: str = "job") -> None:
         node = self.nodes.get((job, rank))
         if node is None or node.stopped:
@@ -388,7 +395,7 @@ class Simulator:
             nodes = {key[1]: node for key, node in self.nodes.items() if key[0] == name}
             return all(
                 node.stopped
-                or (node.phase in ("ended", "left") and job.nodes[rank].phase != "lost")
+                or (node.phase in ("ended", "left", "failed") and job.nodes[rank].phase != "lost")
                 for rank, node in nodes.items()
             )
 

@@ -73,7 +73,7 @@ def test_a_fence_that_is_not_the_greatest_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_fencing_of_lost_nodes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = run.observe
+    right = watch.observe
 
     def trusting(state: State, event: Observation) -> Noticed:
         state, facts, out = right(state, event)
