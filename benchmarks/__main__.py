@@ -26,6 +26,7 @@ NAMES = {
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
     "migration": "state that moves between nodes: worst latency and duration by strategy",
+    "bins_overhead": "what it costs to cut state into bins that can move",
 }
 
 

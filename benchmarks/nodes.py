@@ -100,6 +100,9 @@ class Host:
         """Whether the node has come to its end; waits for it."""
         return bool(self.agent.engine.wait(seconds))
 
+    def warm_rate(self, rows: int) -> float:
+        return warm_rate(self.agent.engine, rows)
+
     def watch(self) -> None:
         """Reads the latencies again and again from now on."""
         self.watcher = Watcher(self.agent.engine)
@@ -128,6 +131,16 @@ class Host:
             self.agent.close()
         self.agent = None
         gc.collect()
+
+
+def warm_rate(engine: Any, rows: int) -> float:
+    """Waits for the end of a run; the rate of its second half, when the tables have grown."""
+    while engine.delivered() < rows // 2 and not engine.wait(0.0):
+        time.sleep(0.001)
+    began, before = time.perf_counter(), engine.delivered()
+    while not engine.wait(1.0):
+        pass
+    return float((rows - before) / (time.perf_counter() - began))
 
 
 class Watcher:

@@ -20,6 +20,7 @@ NAMES = [
     "import_time",
     "exchange",
     "migration",
+    "bins_overhead",
 ]
 
 
