@@ -19,6 +19,7 @@ from plait.coordinator.journal import FileJournal
 from plait.coordinator.manager import JobManager
 from plait.coordinator.ray_gateway import RayGateway
 from plait.coordinator.requests import Accepted, Forget
+from plait.coordinator.spec import Policy
 
 if TYPE_CHECKING:
     from plait.coordinator.manager import ManagerStats
@@ -33,10 +34,11 @@ HEAD = "node:__internal_head__"
 class RayManager:
     """Hosts the JobManager."""
 
-    def __init__(self, namespace: str, journal_dir: str | None) -> None:
+    def __init__(self, namespace: str, journal_dir: str | None, lost_after_s: float) -> None:
         folder = Path(journal_dir) if journal_dir else session_folder() / f"plait-{namespace}"
         self.gateway = RayGateway(namespace, folder / "outcomes")
-        self.manager = JobManager(FileJournal(folder / "journal"), self.gateway)
+        policy = Policy(silent_s=lost_after_s)
+        self.manager = JobManager(FileJournal(folder / "journal"), self.gateway, policy=policy)
 
     @ray.method(concurrency_group="ask")
     def request(self, request_id: str, request: Request, timeout_s: float) -> Reply:
@@ -76,8 +78,14 @@ class RayManager:
 ACTOR: Any = ray.remote(concurrency_groups={"ask": 16, "look": 4})(RayManager)  # type: ignore[call-overload]
 
 
-def make_manager(namespace: str, journal_dir: str | None) -> Any:
-    """The manager of this namespace; made if there is none."""
+def make_manager(
+    namespace: str, journal_dir: str | None = None, lost_after_s: float = Policy.silent_s
+) -> Any:
+    """The manager of this namespace; made if there is none.
+
+    `lost_after_s`: a node that is silent for so long counts as lost. One whose process ends is
+    noticed at once in any case; this is for hosts that are cut off.
+    """
     head = {HEAD: 0.001} if HEAD in ray.cluster_resources() else {}
     return ACTOR.options(
         name=MANAGER,
@@ -88,7 +96,7 @@ def make_manager(namespace: str, journal_dir: str | None) -> Any:
         resources=head,
         max_restarts=-1,
         max_task_retries=0,
-    ).remote(namespace, journal_dir)
+    ).remote(namespace, journal_dir, lost_after_s)
 
 
 def session_folder() -> Path:

@@ -160,11 +160,11 @@ class RayLink:
 
         return str(ray.get_runtime_context().gcs_address)
 
-    def start_manager(self, journal_dir: str | None = None) -> None:
+    def start_manager(self, journal_dir: str | None = None, lost_after_s: float = 2.0) -> None:
         """Makes the manager of jobs, if there is none."""
         from plait.coordinator.ray_manager import make_manager
 
-        self.manager = make_manager(self.namespace, journal_dir)
+        self.manager = make_manager(self.namespace, journal_dir, lost_after_s)
         theirs = self.ask("version")
         if theirs != __version__:
             raise ClusterError(

@@ -6,11 +6,13 @@ What is wrong with a job, or cannot be sent to other machines, is an error befor
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from plait.config import Settings
 from plait.coordinator.requests import Accepted, Rejected, Submit
 from plait.coordinator.spec import JobSpec, SourceSpec
+from plait.durations import microseconds
 from plait.errors import JobError
 from plait.graph import SourceNode
 from plait.handle import JobHandle
@@ -37,6 +39,7 @@ def submit(
     name: str | None = None,
     namespace: str = "plait",
     journal_dir: str | None = None,
+    lost_after: float | str | timedelta = 2.0,
     prefer: Sequence[str] = (),
     **settings: Any,
 ) -> JobHandle:
@@ -50,6 +53,8 @@ def submit(
         name: what the job is called on the cluster; by default the name of the job.
         namespace: jobs of another namespace have a manager of their own.
         journal_dir: where the manager keeps its journal, if this is the first job.
+        lost_after: a node that is silent for so long counts as lost, if this is the first job.
+            Longer where a function of the job may hold the interpreter for seconds.
         prefer: hosts to be used first.
         settings: any other field of `plait.Settings`, for each node.
     """
@@ -57,6 +62,7 @@ def submit(
     chosen = settings_for_nodes(settings)
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
         raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
+    lost_after_s = seconds_of(lost_after)
     from plait.ray_connect import connect, import_ray
 
     import_ray(address)
@@ -65,7 +71,7 @@ def submit(
     payload = payload_of(graph, settings)
     spec = spec_of(graph, chosen, payload, nodes=nodes, name=name, prefer=prefer)
     link = connect(address, namespace)
-    link.start_manager(journal_dir)
+    link.start_manager(journal_dir, lost_after_s)
     match link.request(Submit(spec=spec)):
         case Accepted(job=accepted):
             return JobHandle(link, accepted)
@@ -89,6 +95,14 @@ def jobs(address: str | None = None, *, namespace: str = "plait") -> tuple[JobVi
     from plait.ray_connect import connect
 
     return connect(address, namespace).views()
+
+
+def seconds_of(time: float | str | timedelta) -> float:
+    """Seconds of a number, or of a time such as "2s"."""
+    given = microseconds(time) / 1e6 if isinstance(time, str | timedelta) else float(time)
+    if not given > 0:
+        raise JobError(f"lost_after is {time!r}; it must be above 0 seconds")
+    return given
 
 
 def settings_for_nodes(given: dict[str, Any]) -> Settings:

@@ -1,0 +1,105 @@
+"""A Ray cluster of three nodes on this machine, for all tests that need one.
+
+It is a process of its own with its own token and temp folder, each node on a loopback address of
+its own; tests attach to it for the time of a module. Threads of Ray in the tests' process come and
+go as Ray likes, so here only threads of plait must be gone after a test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+
+cluster = Cluster()
+try:
+    for number in (2, 3, 4):
+        cluster.add_node(
+            node_ip_address=f"127.0.0.{number}", num_cpus=2, include_dashboard=False,
+            object_store_memory=200_000_000,
+        )
+    print("address", cluster.address, flush=True)
+    sys.stdin.read()
+finally:
+    cluster.shutdown()
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fails a test that leaves a thread of plait behind."""
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("plait")]
+    assert not left
+
+
+@pytest.fixture(scope="session")
+def cluster_environment() -> Iterator[dict[str, str]]:
+    """What a process needs to attach; the cluster itself ends with the tests."""
+    # A short path: Ray puts sockets into it, whose names may not be long.
+    with tempfile.TemporaryDirectory(prefix="pl", dir="/tmp") as name:
+        folder = Path(name)
+        token = folder / "token"
+        token.write_text("0123456789abcdef" * 4 + "\n", encoding="ascii")
+        token.chmod(0o600)
+        ours = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_TMPDIR": str(folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_raylet_start_wait_time_s": "120",
+        }
+        log = (folder / "cluster.log").open("w+b")
+        process = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER],
+            env={**os.environ, **ours},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            said = next((line for line in process.stdout if line.startswith("address ")), "")
+            log.seek(0)
+            assert said, log.read().decode(errors="replace")
+            yield {**ours, "RAY_ADDRESS": said.split()[1]}
+        finally:
+            process.communicate()
+            log.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
+    """Attaches this process; gives the address."""
+    before = {name: os.environ.get(name) for name in cluster_environment}
+    os.environ.update(cluster_environment)
+    try:
+        address = cluster_environment["RAY_ADDRESS"]
+        from plait.ray_connect import connect
+
+        # A busy machine must not look like a lost one.
+        connect(address).start_manager(lost_after_s=60.0)
+        yield address
+    finally:
+        ray = sys.modules.get("ray")
+        if ray is not None:
+            ray.shutdown()
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
