@@ -322,6 +322,7 @@ class KeyedStage final : public Stage, public MovingState {
     }
     std::erase_if(lane.missing, [&](uint32_t b) { return install(c, *lane.state, b); });
     if (!lane.missing.empty()) return false;
+    copy_ahead(c, number);
     lane.moving = nullptr;
     return true;
   }
@@ -337,7 +338,7 @@ class KeyedStage final : public Stage, public MovingState {
     lane.state->prepare(coming, keys);
     moves_->populate(lane.state->untouched());
   }
-  // Ships what goes, copies what will go soon, and notes what comes.
+  // Ships what goes and notes what comes.
   void give(const Control& c, uint32_t number) {
     Lane& lane = lane_[number];
     const auto& before = c.before->owners;
@@ -351,7 +352,10 @@ class KeyedStage final : public Stage, public MovingState {
       const uint32_t at = keyless ? single : bin;
       if (before[at] == after[at]) continue;
       if (before[at] == here) {
-        const bool copied = lane.state->tracked(bin);
+        const auto& copies = c.before->copies;
+        const bool copied =
+            lane.state->tracked(bin) &&
+            std::find(copies.begin(), copies.end(), std::pair(bin, after[at])) != copies.end();
         Bytes bytes = copied ? lane.state->take_difference(bin) : lane.state->take_bin(bin);
         ship(after[at], bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole,
              std::move(bytes));
@@ -365,8 +369,16 @@ class KeyedStage final : public Stage, public MovingState {
       if (!owns(number, one.first) || !lane.state->tracked(one.first)) continue;
       if (std::find(now.begin(), now.end(), one) == now.end()) lane.state->untrack(one.first);
     }
+  }
+  // Copies what will go soon. Not before all that comes is in: a copy that is made without that has
+  // no keys, and could reach the old owner before it has given the bin away.
+  void copy_ahead(const Control& c, uint32_t number) {
+    Lane& lane = lane_[number];
+    const uint32_t here = moves_->here();
+    if (plan_->key_types.empty()) return;
     for (auto [bin, to] : c.layout->copies) {
-      if (!owns(number, bin) || after[bin] != here || to == here || lane.state->tracked(bin)) {
+      if (!owns(number, bin) || c.layout->owners[bin] != here || to == here ||
+          lane.state->tracked(bin)) {
         continue;  // not ours, or on its way since an earlier layout
       }
       lane.state->track(bin);

@@ -55,7 +55,7 @@ class Layouts {
       const Layout& last = *all_.back();
       if (layout.epoch_records == 0) layout.epoch_records = last.epoch_records;
       layout.first_row = last.row_of(layout.epoch);
-    } else {  // a node that joins: all epochs so far had as many rows
+    } else if (layout.first_row == 0) {  // a node that joins: all epochs so far had as many rows
       layout.first_row = int64_t(layout.epoch) * layout.epoch_records;
     }
     leave_out(layout.members);

@@ -6,6 +6,7 @@
 // call anything; a short mutex per bin.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -51,6 +52,10 @@ class StateMoves {
 
   void arrived(uint32_t node, uint32_t bin, MovedBin bytes) {
     std::lock_guard<std::mutex> hold(lock_);
+    // An old copy from a node that has lost the bin since may come behind newer state from another.
+    uint64_t& newest = newest_[{node, bin}];
+    if (bytes.kind == MoveKind::Copy && bytes.epoch < newest) return;
+    newest = std::max(newest, bytes.epoch);
     if (bytes.kind == MoveKind::Copy) copies_.fetch_add(1, std::memory_order_relaxed);
     inbox_[{node, bin}].push_back(std::move(bytes));
   }
@@ -97,7 +102,8 @@ class StateMoves {
 
   std::mutex lock_;
   Inbox inbox_;
-  std::atomic<int64_t> copies_{0};  // a hint: written under the lock
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> newest_;  // the last epoch that state came of
+  std::atomic<int64_t> copies_{0};                            // a hint: written under the lock
 };
 
 // The bin of the layout at which an operator without keys counts.
