@@ -78,10 +78,12 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       }
       note(control);
       controls.push_back(std::move(control));
+      if (leaving) break;  // what the others do later is nothing to this node
     }
     epochs_->peers(others(*all_.last()));
     look_ahead(controls);
     epochs_->commit(controls, stop_at, leaving);
+    tell_again();
     shared_->wake_all();
   }
   // Nodes that owned and read nothing are gone.
@@ -266,6 +268,11 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     inlets_[f.channel]->take_part(from, std::move(part));
   }
 
+  // A new node has not heard what the others know already.
+  void tell_again() {
+    std::lock_guard<std::mutex> hold(telling_);
+    told_ = Epochs::Progress{};
+  }
   // The other nodes hear how far this one is; often enough by the data itself, so only now and then
   // when there is much to do.
   void tell_progress(bool idle) {

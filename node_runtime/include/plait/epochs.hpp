@@ -128,22 +128,19 @@ class Epochs {
     std::lock_guard<std::mutex> hold(lock_);
     for (Of& of : sources_) of.next = epoch;
   }
-  // The other nodes, from the last layout on; what is known of those that stay is kept.
+  // The other nodes, from the last layout on.
   void peers(const std::vector<uint32_t>& ranks) {
     std::lock_guard<std::mutex> hold(lock_);
-    std::map<uint32_t, Progress> kept;
-    for (uint32_t rank : ranks) kept[rank] = peers_[rank];
-    peers_ = std::move(kept);
+    peers_ = ranks;
     note_owed();
   }
   // Another node has emitted every epoch below `next`. True: this node's sources owe something now.
   bool remote(uint32_t peer, uint64_t next, bool done) {
     std::lock_guard<std::mutex> hold(lock_);
-    auto found = peers_.find(peer);
-    if (found != peers_.end()) {
-      found->second.next = std::max(found->second.next, next);
-      found->second.done |= done;
-    }
+    // Said once: it counts even if the peer becomes one only later.
+    Progress& heard = heard_[peer];
+    heard.next = std::max(heard.next, next);
+    heard.done |= done;
     const bool news = next > remote_ || done;
     remote_ = std::max(remote_, next);
     if (news) note_owed();
@@ -201,7 +198,10 @@ class Epochs {
     return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
   }
   bool others_done() const {
-    return std::all_of(peers_.begin(), peers_.end(), [](const auto& p) { return p.second.done; });
+    return std::all_of(peers_.begin(), peers_.end(), [this](uint32_t rank) {
+      const auto found = heard_.find(rank);
+      return found != heard_.end() && found->second.done;
+    });
   }
   uint64_t slowest() const {
     uint64_t least = UINT64_MAX - kAhead;
@@ -237,7 +237,8 @@ class Epochs {
   uint64_t remote_ = 0;        // the furthest of the other nodes
   bool leaving_ = false;       // this node goes at stop_at_, the others stay
   bool ended_ = false;
-  std::map<uint32_t, Progress> peers_;
+  std::vector<uint32_t> peers_;
+  std::map<uint32_t, Progress> heard_;  // of every node that ever said something
   std::vector<Of> sources_;
   std::vector<std::shared_ptr<Control>> controls_;
 };
