@@ -1,0 +1,325 @@
+"""The job manager as a function, driven by hand: one event in, the commands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from plait.coordinator.check import check
+from plait.coordinator.commands import (
+    AskHosts,
+    AskReport,
+    Outgoing,
+    ReplyTo,
+    StartNode,
+    StopNode,
+    Tell,
+)
+from plait.coordinator.events import (
+    Answered,
+    Asked,
+    Event,
+    HostsSeen,
+    NodeLost,
+    NodeMade,
+    NodeNotMade,
+    Reported,
+    Restarted,
+    Tick,
+)
+from plait.coordinator.placement import HostView
+from plait.coordinator.requests import (
+    AbortMigration,
+    Accepted,
+    Cancel,
+    PauseMigration,
+    Rejected,
+    Request,
+    Rescale,
+    ResumeMigration,
+    Stop,
+    Submit,
+)
+from plait.coordinator.run import turn
+from plait.coordinator.spec import JobSpec, SourceSpec
+from plait.coordinator.state import JobState, Pacing, State
+from plait.node_messages import (
+    Answer,
+    Begin,
+    BinLoad,
+    Commit,
+    Connect,
+    Done,
+    Drop,
+    End,
+    Lift,
+    NodeReport,
+    Peer,
+    Prepare,
+    Promise,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOSTS = tuple(HostView(host=name, cores=4, cpu_ratio=0.0) for name in "abc")
+
+
+@dataclass
+class Hand:
+    """Holds the state, and answers for the nodes where a test does not."""
+
+    splits: bool = False
+    state: State = field(default_factory=State)
+    now: float = 0.0
+    sent: list[Outgoing] = field(default_factory=list)
+    replies: dict[str, Accepted | Rejected] = field(default_factory=dict)
+
+    def give(self, event: Event) -> list[Outgoing]:
+        self.state, _, out = turn(self.state, event)
+        check(self.state)
+        self.sent += out
+        self.replies |= {one.request_id: one.reply for one in out if isinstance(one, ReplyTo)}
+        return out
+
+    def ask(self, request: Request) -> list[Outgoing]:
+        return self.give(Asked(at=self.now, request_id=f"r{len(self.replies)}", request=request))
+
+    def tick(self, seconds: float = 0.1) -> list[Outgoing]:
+        self.now += seconds
+        return self.give(Tick(at=self.now))
+
+    @property
+    def job(self) -> JobState:
+        return self.state.jobs["job"]
+
+    def submit(self, nodes: int = 2) -> list[Outgoing]:
+        spec = JobSpec(
+            name="job",
+            payload=b"",
+            token="t",
+            bin_bits=3,
+            sources=(SourceSpec(label="in", splits=self.splits),),
+            nodes=nodes,
+        )
+        return self.ask(Submit(spec=spec))
+
+    def answer(self, command: Outgoing, answer: Answer | None = None) -> list[Outgoing]:
+        """A node or the cluster does as it is told."""
+        match command:
+            case AskHosts():
+                return self.give(HostsSeen(at=self.now, hosts=HOSTS))
+            case StartNode(rank=rank, host=host):
+                peer = Peer(rank=rank, host=host, port=1)
+                return self.give(
+                    NodeMade(at=self.now, job="job", rank=rank, host=host, peer=peer, pid=rank)
+                )
+            case Tell(rank=rank, command_id=number, command=told):
+                said = answer or Done(epoch=100 + rank if isinstance(told, Promise) else 0)
+                return self.give(
+                    Answered(at=self.now, job="job", rank=rank, command_id=number, answer=said)
+                )
+            case AskReport(rank=rank, loads=loads):
+                return self.give(self.report(rank, loads))
+            case StopNode() | ReplyTo():
+                return []
+
+    def report(self, rank: int, loads: bool = False, epoch: int = 1 << 30) -> Reported:
+        node = self.job.nodes[rank]
+        mine = [b for b, o in enumerate(self.job.layout.owners) if o == rank] if loads else []
+        report = NodeReport(
+            rank=rank,
+            phase="left" if node.phase == "leaving" and rank not in self.job.members else "running",
+            epoch=epoch,
+            delivered_epoch=epoch,
+            loads=tuple(BinLoad(bin=b, records=1, size_bytes=1_000_000) for b in mine),
+        )
+        return Reported(at=self.now, job="job", rank=rank, report=report, loads=loads)
+
+    def go(self, out: list[Outgoing], until: Callable[[Outgoing], bool]) -> list[Outgoing]:
+        """Everything is answered, in order, until a command is one that the test wants itself."""
+        for _ in range(1000):
+            while out:
+                if until(out[0]):
+                    return [one for one in out if until(one)]
+                out = out[1:] + self.answer(out[0])
+            if self.job.over:
+                return []
+            out = self.tick()
+        raise AssertionError(f"it never came to that: {self.job.stage}")
+
+    def running(self, nodes: int = 2) -> Hand:
+        out = self.submit(nodes)
+        while out:
+            out = out[1:] + self.answer(out[0])
+        assert self.job.phase == "running"
+        return self
+
+
+def tells(kind: type) -> Callable[[Outgoing], bool]:
+    return lambda one: isinstance(one, Tell) and isinstance(one.command, kind)
+
+
+def test_a_job_is_placed_made_prepared_and_begun() -> None:
+    hand = Hand()
+    out = hand.submit(3)
+    assert [type(one) for one in out] == [ReplyTo, AskHosts]
+    starts = hand.answer(out[1])
+    assert {one.host for one in starts if isinstance(one, StartNode)} == {"a", "b", "c"}
+    prepares = [one for start in starts for one in hand.answer(start)]
+    told = [one.command for one in prepares if isinstance(one, Tell)]
+    assert all(isinstance(one, Prepare) for one in told)
+    assert [[peer.rank for peer in one.peers] for one in told if isinstance(one, Prepare)] == [
+        [1, 2],
+        [0, 2],
+        [0, 1],
+    ]
+    begins = [one for tell in prepares for one in hand.answer(tell)]
+    assert all(tells(Begin)(one) for one in begins)
+    for tell in begins:
+        hand.answer(tell)
+    assert hand.job.phase == "running"
+
+
+def test_a_command_is_told_again_with_its_id_until_it_is_answered() -> None:
+    hand = Hand()
+    first = hand.go(hand.submit(), tells(Prepare))
+    hand.answer(first[0])
+    again = [one for one in hand.tick(1.0) if isinstance(one, Tell)]
+    assert again == first[1:]
+    after_crash = hand.give(Restarted(at=hand.now))
+    assert [one for one in after_crash if isinstance(one, Tell)] == first
+
+
+def test_a_node_that_is_not_made_is_replaced_on_another_host() -> None:
+    hand = Hand()
+    out = hand.submit(1)
+    start = hand.answer(out[1])[0]
+    assert isinstance(start, StartNode)
+    out = hand.give(NodeNotMade(at=0.0, job="job", rank=0, reason="no room"))
+    assert StopNode(job="job", rank=0, cause="") in out
+    second = hand.answer(next(one for one in out if isinstance(one, AskHosts)))[0]
+    assert isinstance(second, StartNode)
+    assert second.rank == 1
+    assert second.host != start.host
+    late = hand.answer(start)
+    assert [type(one) for one in late] == [StopNode], "the first one shows up after all"
+
+
+def test_a_node_lost_while_preparing_lets_all_begin_anew() -> None:
+    hand = Hand()
+    hand.go(hand.submit(), tells(Prepare))
+    out = hand.give(NodeLost(at=0.0, job="job", rank=1, reason="killed"))
+    assert {one.rank for one in out if isinstance(one, StopNode)} == {0, 1}
+    begins = hand.go([one for one in out if not isinstance(one, StopNode)], tells(Begin))
+    assert {one.rank for one in begins if isinstance(one, Tell)} == {2, 3}
+    assert hand.job.home == 2
+
+
+def test_silence_is_loss_and_what_a_lost_node_says_does_not_count() -> None:
+    hand = Hand().running()
+    for _ in range(30):
+        for one in hand.tick():
+            if isinstance(one, AskReport) and one.rank == 0:
+                hand.answer(one)
+    assert hand.job.end_as == "failed"
+    assert "node-1" in hand.job.error
+    assert "silent for 2." in hand.job.error
+    assert hand.give(hand.report(1)) == [StopNode(job="job", rank=1, cause="fenced")]
+
+
+def test_a_coordinator_that_was_away_blames_nobody() -> None:
+    hand = Hand().running()
+    hand.tick()
+    hand.tick(60.0)
+    assert hand.job.phase == "running"
+
+
+def test_a_refused_promise_lifts_the_round_and_is_tried_again() -> None:
+    hand = Hand().running()
+    first = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Promise))
+    assert isinstance(first[0], Tell)
+    number = first[0].command_id
+    hand.answer(first[0])
+    lifts = hand.answer(first[1], Refused(reason="busy"))
+    told = [one.command for one in lifts if isinstance(one, Tell)]
+    assert told == [Lift(round=number)] * 2
+    again = hand.go(lifts, tells(Promise))
+    assert len(again) == 2
+    assert hand.job.changing is not None
+
+
+def test_a_commit_is_for_the_greatest_fence() -> None:
+    hand = Hand().running(3)
+    promises = hand.go(hand.ask(Rescale(job="job", nodes=2)), tells(Promise))
+    out: list[Outgoing] = []
+    for one, fence in zip(promises, (7, 12, 9), strict=True):
+        assert not out, "no commit before the last promise"
+        out = hand.answer(one, Done(epoch=fence))
+    commits = [one.command for one in out if isinstance(one, Tell)]
+    assert len(commits) == 3
+    assert all(isinstance(one, Commit) and one.layouts[0].epoch == 12 for one in commits)
+
+
+def test_pause_holds_the_next_chunk_and_resume_goes_on() -> None:
+    hand = Hand().running()
+    commits = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Commit))
+    hand.ask(PauseMigration(job="job"))
+    hand.go(commits, lambda one: isinstance(hand.job.stage.awaits, Pacing))
+    for _ in range(10):
+        assert not any(isinstance(one, Tell) for one in hand.tick())
+    out = hand.ask(ResumeMigration(job="job"))
+    assert any(tells(Promise)(one) for one in out)
+
+
+def test_an_aborted_rescale_leaves_what_has_moved_and_lets_idle_nodes_go() -> None:
+    hand = Hand().running()
+    out = hand.go(hand.ask(Rescale(job="job", nodes=3)), tells(Connect))
+    before = hand.job.layout.owners
+    out = hand.ask(AbortMigration(job="job")) + out
+    hand.go(out, lambda one: hand.job.changing is None)
+    assert hand.job.layout.owners == before
+    assert hand.job.members == (0, 1)
+    assert hand.job.change is not None
+    assert hand.job.change.reason == "aborted by the user"
+    assert any(isinstance(o, StopNode) and o.rank == 2 for o in hand.sent)
+    assert any(tells(Drop)(o) for o in hand.sent)
+
+
+def test_stop_ends_all_sources_at_one_epoch_also_during_a_rescale() -> None:
+    hand = Hand().running()
+    commits = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Commit))
+    out = hand.ask(Stop(job="job")) + commits
+    stops = hand.go(
+        out, lambda o: isinstance(o, Tell) and getattr(o.command, "stop_at", None) is not None
+    )
+    assert len({one.command for one in stops if isinstance(one, Tell)}) == 1
+    assert hand.job.phase == "stopping"
+
+
+def test_cancel_answers_a_rescale_that_was_being_planned() -> None:
+    hand = Hand().running()
+    hand.ask(Rescale(job="job", nodes=1))
+    assert len(hand.replies) == 1
+    out = hand.give(Asked(at=hand.now, request_id="cancel", request=Cancel(job="job")))
+    rejected = [o.reply for o in out if isinstance(o, ReplyTo) and isinstance(o.reply, Rejected)]
+    assert rejected == [Rejected(reason="job ended first")]
+    ends = [one for one in out if tells(End)(one)]
+    for one in ends:
+        hand.answer(one)
+    assert hand.job.phase == "cancelled"
+
+
+def test_a_member_that_reads_cannot_be_lost() -> None:
+    """Every member reads its slice: even one that owns no bin yet."""
+    for splits in (False, True):
+        hand = Hand(splits=splits).running()
+        out = hand.go(hand.ask(Rescale(job="job", nodes=3)), tells(Begin))
+        hand.give(NodeLost(at=hand.now, job="job", rank=2, reason="killed"))
+        if splits:
+            assert hand.job.end_as == "failed"
+            assert "a part of the input" in hand.job.error
+        else:
+            hand.go([o for o in out if isinstance(o, Tell) and o.rank != 2], tells(Drop))
+            assert hand.job.phase == "rescaling"
