@@ -3,6 +3,7 @@
 # pyproject.toml asks for is installed) and build/native.stamp (the native modules are up to date).
 #
 #   make test ARGS="tests/unit -k graph"     passes ARGS on to pytest
+#   make test ARGS="-m 'not integration'"   without the tests that start Ray
 #   make run  EXAMPLE=examples/other.py      runs another example
 #   make PYTHON=/opt/python/bin/python3 ...  chooses the Python that makes .venv
 
@@ -58,10 +59,10 @@ run: build
 	@$(PY) $(EXAMPLE)
 
 test: build
-	$(PY) -m pytest -m 'not integration' --ignore=tests/soak --durations=10 $(ARGS)
+	$(PY) -m pytest --ignore=tests/soak --durations=10 $(ARGS)
 
 test-long: build
-	PLAIT_LONG=1 $(PY) -m pytest -m 'not integration' -o faulthandler_timeout=0 --durations=25 $(ARGS)
+	PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)
 
 # Every linter runs even if an earlier one complains; the exit status remembers.
 lint: setup

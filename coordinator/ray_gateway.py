@@ -236,7 +236,7 @@ class RayGateway:
 
     def keep(self, key: Key, outcome: bytes) -> None:
         path = self.outcome_path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         part.write_bytes(outcome)
         part.replace(path)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from plait.coordinator.views import JobView
 
 MANAGER = "plait-manager"
+LOST_AFTER_S = Policy().silent_s
 HEAD = "node:__internal_head__"
 """A resource that only the head of a Ray cluster has."""
 
@@ -79,7 +80,7 @@ ACTOR: Any = ray.remote(concurrency_groups={"ask": 16, "look": 4})(RayManager)  
 
 
 def make_manager(
-    namespace: str, journal_dir: str | None = None, lost_after_s: float = Policy.silent_s
+    namespace: str, journal_dir: str | None = None, lost_after_s: float = LOST_AFTER_S
 ) -> Any:
     """The manager of this namespace; made if there is none.
 

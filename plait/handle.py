@@ -6,10 +6,9 @@ A handle keeps nothing but the job's name and a link to the cluster, so any proc
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from plait.coordinator.requests import (
     Accepted,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.coordinator.requests import Reply, Request, Strategy
-    from plait.coordinator.views import JobView
+    from plait.coordinator.views import JobView, NodeView
     from plait.outcomes import NodeOutcome
     from plait.result import Result
 
@@ -103,16 +102,21 @@ class JobHandle:
             raise error
         if view.phase == "failed":
             raise ClusterError(f'the job "{self.name}" failed: {view.error}')
+        if view.phase == "cancelled" and not parts:
+            raise Interrupted("cancelled before it began")
         result = merged(self.name, parts)
         if view.phase == "cancelled":
             raise Interrupted(f"cancelled: {result.account}", result)
+        if missing := {node.rank for node in there(view)} - {part.rank for part in parts}:
+            gone = ", ".join(f"node-{rank}" for rank in sorted(missing))
+            raise ClusterError(f'the result of the job "{self.name}" is gone with {gone}')
         check_conserved(result, parts)
         return result
 
     def outcomes(self, view: JobView | None = None) -> tuple[NodeOutcome, ...]:
         """Each node's part of the result; nodes that are gone without one are left out."""
-        nodes = (view or self.status()).nodes
-        found = [self.link.outcome(self.name, node.rank) for node in nodes if node.phase != "lost"]
+        nodes = there(view or self.status())
+        found = [self.link.outcome(self.name, node.rank) for node in nodes]
         return tuple(part for part in found if part is not None)
 
     def rescale(
@@ -188,13 +192,13 @@ class JobHandle:
     def explain(self) -> str:
         """How a node of the job runs it: the stages, and the route of every function."""
         view = self.status()
-        present = [node.rank for node in view.nodes if node.phase != "lost"]
+        present = [node.rank for node in there(view)]
         ranks = [view.home, *present] if view.home in present else present
         return next((text for rank in ranks if (text := self.link.explain(self.name, rank))), "")
 
     def logs(self, node: str | int | None = None, *, lines: int = 100) -> str:
         """The last lines that the job's functions printed, on one node or on all."""
-        ranks = [one.rank for one in self.status().nodes if one.phase != "lost"]
+        ranks = [one.rank for one in there(self.status())]
         if node is not None:
             ranks = [rank_of(node)]
         found = [(rank, self.link.logs(self.name, rank, lines)) for rank in ranks]
@@ -217,6 +221,11 @@ class JobHandle:
             (n.epoch for n in first.nodes), default=0
         )
         return moved / passed if passed > 0 else 0.0
+
+
+def there(view: JobView) -> list[NodeView]:
+    """The nodes that took part and are not lost."""
+    return [node for node in view.nodes if node.phase not in ("lost", "starting")]
 
 
 def metrics_of(view: JobView) -> dict[str, float]:
@@ -253,7 +262,3 @@ def deadline(timeout: float | str | timedelta | None) -> float | None:
     if isinstance(timeout, str | timedelta):
         return time.monotonic() + microseconds(timeout) / 1e6
     return time.monotonic() + timeout
-
-
-def shown(text: str, to: Any = None) -> None:
-    print(text, file=to or sys.stderr, flush=True)

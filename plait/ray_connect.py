@@ -21,8 +21,6 @@ from plait.errors import JobError
 from plait.handle import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from plait.coordinator.requests import Reply, Request
     from plait.coordinator.views import JobView
     from plait.outcomes import NodeOutcome
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 30.0
 """How long a manager that does not answer is waited for: Ray restarts it within seconds."""
 CALL_S = 60.0
+NODE_S = 600.0
+"""How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -209,9 +209,11 @@ class RayLink:
 
         try:
             actor = ray.get_actor(actor_name(job, rank), namespace=self.namespace)
-            return ray.get(getattr(actor, method).remote(*given))
+            return ray.get(getattr(actor, method).remote(*given), timeout=NODE_S)
         except (ValueError, ray.exceptions.RayActorError):
             return None
+        except ray.exceptions.GetTimeoutError:
+            raise ClusterError(f"node-{rank} of {job} does not answer") from None
         except ray.exceptions.RayTaskError as error:
             raise ClusterError(f"node-{rank} of {job}: {said(error.cause or error)}") from error
 
@@ -251,22 +253,3 @@ class RayLink:
                     )
                 ) from None
         return self.manager
-
-
-def leave() -> None:
-    """Ends the Ray that was started here, if one was."""
-    if Started.here and "ray" in sys.modules:
-        import ray
-
-        ray.shutdown()
-        Started.here = False
-
-
-def waited(until: Callable[[], bool], timeout_s: float | None, every_s: float = AGAIN_S) -> bool:
-    """Whether something came true in time."""
-    end = None if timeout_s is None else time.monotonic() + timeout_s
-    while not until():
-        if end is not None and time.monotonic() >= end:
-            return False
-        time.sleep(every_s)
-    return True

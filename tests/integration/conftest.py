@@ -21,17 +21,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CLUSTER = """
-import sys
+import socket, sys
 from ray.cluster_utils import Cluster
 
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+common = dict(num_cpus=2, object_store_memory=200_000_000)
 cluster = Cluster()
 try:
-    for number in (2, 3, 4):
+    head = cluster.add_node(
+        node_ip_address="127.0.0.2", include_dashboard=True, dashboard_host="127.0.0.1",
+        dashboard_port=free_port(), dashboard_agent_listen_port=free_port(),
+        ray_client_server_port=free_port(), **common,
+    )
+    for number in (3, 4):
         cluster.add_node(
-            node_ip_address=f"127.0.0.{number}", num_cpus=2, include_dashboard=False,
-            object_store_memory=200_000_000,
+            node_ip_address=f"127.0.0.{number}", include_dashboard=False,
+            dashboard_agent_listen_port=free_port(), **common,
         )
-    print("address", cluster.address, flush=True)
+    client = head._ray_params.ray_client_server_port
+    print("address", cluster.address, head.webui_url, client, flush=True)
     sys.stdin.read()
 finally:
     cluster.shutdown()
@@ -77,7 +89,13 @@ def cluster_environment() -> Iterator[dict[str, str]]:
             said = next((line for line in process.stdout if line.startswith("address ")), "")
             log.seek(0)
             assert said, log.read().decode(errors="replace")
-            yield {**ours, "RAY_ADDRESS": said.split()[1]}
+            _, address, dashboard, client = said.split()
+            yield {
+                **ours,
+                "RAY_ADDRESS": address,
+                "RAY_API_SERVER_ADDRESS": f"http://{dashboard}",
+                "CLIENT_ADDRESS": f"ray://127.0.0.2:{client}",
+            }
         finally:
             process.communicate()
             log.close()

@@ -54,7 +54,9 @@ def check_whole(result: Any) -> None:
 
 
 def started(cluster: str, name: str, nodes: int) -> JobHandle:
-    handle = plait.submit(endless(name), address=cluster, nodes=nodes, workers=1, epoch_records=512)
+    handle = plait.submit(
+        endless(name), address=cluster, nodes=nodes, workers=1, epoch_records=512, bin_bits=6
+    )
     until(lambda: handle.metrics()["delivered"] > 0, handle)
     return handle
 

@@ -6,16 +6,14 @@ import json
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import plait
 from plait import col
 from plait.testing import sequential
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 
@@ -149,8 +147,12 @@ source.with_columns(k=col("seq") % 3).key_by("k").count().sink(plait.Collect(), 
 
 def plait_command(environment: dict[str, str], folder: Path, *arguments: str) -> str:
     """Runs the command line in a process of its own, as a user's other terminal."""
+    return command(environment, folder, sys.executable, "-m", "plait", *arguments)
+
+
+def command(environment: dict[str, str], folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "plait", *arguments],
+        arguments,
         cwd=folder,
         env={**environment, "PATH": "/usr/bin:/bin", "HOME": str(folder)},
         capture_output=True,
@@ -158,7 +160,7 @@ def plait_command(environment: dict[str, str], folder: Path, *arguments: str) ->
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -178,3 +180,36 @@ def test_the_command_line_from_other_processes(
     handle = plait.attach("from-a-file", cluster)
     assert handle.status().phase == "ended"
     handle.forget()
+
+
+SCRIPT = (
+    JOB_FILE.replace("from-a-file", "NAME")
+    + """
+if __name__ == "__main__":
+    handle = plait.submit(job, nodes=2, workers=1)
+    result = handle.result(timeout="2m")
+    print("rows", result.outputs["counts"].num_rows, handle.status().phase)
+    handle.forget()
+"""
+)
+
+
+def test_inside_ray_job_submit(
+    cluster: str, cluster_environment: dict[str, str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("NAME", "inside"), encoding="utf-8")
+    ray = Path(sys.executable).parent / "ray"
+    entry = (sys.executable, str(script))
+    told = command(cluster_environment, tmp_path, str(ray), "job", "submit", "--", *entry)
+    assert "rows 5000 ended" in told
+
+
+def test_from_a_machine_outside_the_cluster(
+    cluster: str, cluster_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """By a Ray client address: the process need not be on a node of the cluster."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("NAME", "outside"), encoding="utf-8")
+    outside = {**cluster_environment, "RAY_ADDRESS": cluster_environment["CLIENT_ADDRESS"]}
+    assert "rows 5000 ended" in command(outside, tmp_path, sys.executable, str(script))

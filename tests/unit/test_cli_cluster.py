@@ -198,6 +198,12 @@ def test_a_result_is_made_of_all_parts() -> None:
     assert JobHandle(link, "carts").result().account == Account(read=10, delivered=10)
 
 
+def test_a_part_that_is_gone_is_not_passed_over() -> None:
+    link = PlainLink(job=replace(RUNNING, phase="ended"), parts={0: part(0)})
+    with pytest.raises(ClusterError, match="gone with node-1"):
+        JobHandle(link, "carts").result()
+
+
 def test_the_first_error_of_all_parts_is_raised() -> None:
     late = part(0, error=plait.RecordError("late"), failed_at=(9, 0, 0, 1))
     early = part(1, error=plait.RecordError("early"), failed_at=(3, 0, 0, 1))
