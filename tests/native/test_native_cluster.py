@@ -1,0 +1,168 @@
+"""Several nodes as native programs: the exchange, the epochs, bins that move while records flow.
+
+`cluster_test` runs whole engines linked over loopback while layouts change at random;
+`epochs_test` simulates the agreement on epochs one step at a time; `merge_parts_test` puts parts
+together. Plain, and under the thread and address sanitizers, no report suppressed; seeds are
+printed. The last tests break the headers in one place each, in copies of them, and demand that the
+fault is found: a test that cannot fail proves nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / "native_build.py"
+HEADERS = HERE.parent.parent / "node_runtime" / "include"
+OUTPUT = HERE.parent.parent / "build" / "native-tests"
+
+RUNS = {  # The seed goes behind the first argument.
+    "cluster_test:plain": ("60", "6000"),
+    "cluster_test:thread": ("30", "1500"),
+    "cluster_test:address": ("30", "1500"),
+    "epochs_test:plain": ("4000",),
+    "epochs_test:address": ("800",),
+    "merge_parts_test:plain": ("20000",),
+    "merge_parts_test:address": ("4000",),
+}
+ENVIRONMENT = {
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
+    "ASAN_OPTIONS": "detect_stack_use_after_return=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
+FAULTS = {
+    "routed by the newest layout": (
+        "cluster_test",
+        "route_stage.hpp",
+        "const Layouts::Ref layout = wire_.layouts().at(batch.epoch);\n    guarded",
+        "const Layouts::Ref layout =\n"
+        "        FAULT ? wire_.layouts().last() : wire_.layouts().at(batch.epoch);\n    guarded",
+    ),
+    "a layout passed before its bins are in": (
+        "cluster_test",
+        "keyed_stage.hpp",
+        "if (!lane.missing.empty()) return false;",
+        "if (!FAULT && !lane.missing.empty()) return false;",
+    ),
+    "no fence": (
+        "epochs_test",
+        "epochs.hpp",
+        "} else if (of.next >= ",
+        "} else if (!FAULT && of.next >= ",
+    ),
+    "empty parts ignored": (
+        "cluster_test",
+        "gather_stage.hpp",
+        "void take_part(uint32_t from, Batch&& part) override {",
+        "void take_part(uint32_t from, Batch&& part) override {\n"
+        "    if (FAULT && from != wire_.here() && part.length == 0 && !is_marker(part)) return;",
+    ),
+    "credit never asked for": (
+        "cluster_test",
+        "route_stage.hpp",
+        "return w.second.sent - w.second.consumed < kWindow;",
+        "return FAULT || w.second.sent - w.second.consumed < kWindow;",
+    ),
+    "word from a node not known yet is lost": (
+        "epochs_test",
+        "epochs.hpp",
+        "Progress& heard = heard_[peer];",
+        "const bool known = std::find(peers_.begin(), peers_.end(), peer) != peers_.end();\n"
+        "    if (FAULT && !known) return false;\n"
+        "    Progress& heard = heard_[peer];",
+    ),
+}
+"""What is broken: the program that must find it, the header, its text, and the text instead."""
+
+NUMBERS = {name: number for number, name in enumerate(FAULTS, start=1)}
+
+
+@pytest.fixture(scope="module")
+def binaries() -> dict[str, str]:
+    """All programs, built together so that the compilers run side by side."""
+    done = subprocess.run(
+        [sys.executable, str(BUILD), *RUNS], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(zip(RUNS, done.stdout.splitlines(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def faulty() -> dict[str, Path]:
+    """The programs with all faults in, of which an argument chooses one."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    with (OUTPUT / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return {name: build_faulty(name) for name in {program for program, *_ in FAULTS.values()}}
+
+
+def build_faulty(program: str) -> Path:
+    copies = OUTPUT / f"{program}-faults"
+    binary = copies / "program"
+    compiler = os.environ.get("CXX", "g++")
+    command = [compiler, "-std=c++20", "-O1", "-pthread", f"-I{copies}", f"-I{HEADERS}"]
+    command += [f"-I{HERE}", str(HERE / f"{program}.cpp"), "-o", str(binary)]
+    stamp = copies / "made_of"
+    made_of = digest(command)
+    if binary.exists() and stamp.exists() and stamp.read_text() == made_of:
+        return binary
+    broken: dict[str, str] = {}
+    for name, (found_by, header, text, instead) in FAULTS.items():
+        if found_by != program:
+            continue
+        whole = broken.get(header) or (HEADERS / "plait" / header).read_text()
+        assert whole.count(text) == 1, f"{name}: {header} does not have the text to be broken"
+        chosen = instead.replace("FAULT", f"(seeded_fault == {NUMBERS[name]})")
+        broken[header] = whole.replace(text, chosen)
+    (copies / "plait").mkdir(parents=True, exist_ok=True)
+    for header, whole in broken.items():
+        (copies / "plait" / header).write_text(whole)
+    subprocess.run(command, check=True)
+    stamp.write_text(made_of)
+    return binary
+
+
+def digest(command: list[str]) -> str:
+    made_of = hashlib.sha256(repr((command, FAULTS)).encode())
+    for file in sorted([*HEADERS.rglob("*.hpp"), *HERE.glob("*.?pp")]):
+        made_of.update(file.read_bytes())
+    return made_of.hexdigest()
+
+
+def run(binary: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [binary, *arguments], capture_output=True, text=True, timeout=300, env=ENVIRONMENT
+    )
+
+
+@pytest.mark.parametrize("program", RUNS)
+def test_cluster_program(binaries: dict[str, str], program: str) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    count, *rest = RUNS[program]
+    done = run(binaries[program], count, str(seed), *rest)
+    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+    assert f"seed {seed}" in done.stdout
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_found(faulty: dict[str, Path], fault: str) -> None:
+    program = FAULTS[fault][0]
+    rest = ("1000",) if program == "cluster_test" else ()
+    done = run(faulty[program], "300", "1", *rest, str(NUMBERS[fault]))
+    assert done.returncode == 1, f"{fault}: went unnoticed; {done.stderr}"
+    assert done.stderr.startswith("seed ") or "CHECK failed" in done.stderr
+
+
+@pytest.mark.parametrize("program", ["cluster_test", "epochs_test"])
+def test_the_same_program_without_a_fault_finds_none(faulty: dict[str, Path], program: str) -> None:
+    rest = ("1000",) if program == "cluster_test" else ()
+    done = run(faulty[program], "20", "1", *rest, "0")
+    assert done.returncode == 0, done.stderr
