@@ -27,6 +27,7 @@ NAMES = {
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
     "migration": "state that moves between nodes: worst latency and duration by strategy",
     "bins_overhead": "what it costs to cut state into bins that can move",
+    "control": "commands a second, and how long submit, rescale and a lost node take",
 }
 
 

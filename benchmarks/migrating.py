@@ -8,12 +8,13 @@ of two readings, so nothing has to stop for it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common import CheckFailed
 from benchmarks.nodes import PATIENCE_S, Histogram, Nodes, Reading
+from plait.coordinator.spec import Policy
 from plait.migration import machine
 from plait.migration.bins import BinMap
 from plait.migration.plan import Strategy, make_plan
@@ -62,9 +63,11 @@ def migrate(
     )
     began = now()
     rounds = 0
+    policy = Policy()
     move = machine.begin(plan, began)
     agreed_s = 0.0
-    while (chunk := machine.next_chunk(move, epochs_per_s)) is not None:
+    while (chunk := machine.next_chunk(move, epochs_per_s, policy.chunk_s)) is not None:
+        chunk = replace(chunk, epochs=chunk.epochs[: policy.chunk_layouts])
         move = machine.chunk_issued(move, chunk)
         asked = now()
         layouts = nodes.round(partial(machine.chunk_layouts, move, chunk, nodes.layout))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks.common import CheckFailed
+from plait.coordinator.spec import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from plait.outcomes import NodeOutcome
     from plait.result import Result
 
-MARGIN_S = 0.05
-"""How far ahead of the sources a round's epoch is: as the coordinator has it."""
 PATIENCE_S = 120.0
 """No answer of a node for so long is a failure of the benchmark."""
 EVERY_S = 0.01
@@ -200,6 +199,7 @@ class Nodes:
         self.payload = b""
         self.token = "benchmark"
         self.layout: Layout
+        self.margin_s = Policy().margin_s
         self.number = 0
 
     def __enter__(self) -> Self:
@@ -294,7 +294,7 @@ class Nodes:
 
         self.number += 1
         members = self.members
-        promise = Promise(round=self.number, margin_s=MARGIN_S)
+        promise = Promise(round=self.number, margin_s=self.margin_s)
         fences = self.apply(members, [promise] * len(members))
         layouts = make(max(fence.epoch for fence in fences))
         commit = Commit(round=self.number, layouts=layouts)
@@ -315,7 +315,7 @@ class Nodes:
         )
         self.apply(old, [Connect(peers=(self.peers[rank],))] * len(old))
         self.number += 1
-        fences = self.apply(old, [Promise(round=self.number, margin_s=MARGIN_S)] * len(old))
+        fences = self.apply(old, [Promise(round=self.number, margin_s=self.margin_s)] * len(old))
         first = max(fence.epoch for fence in fences)
         layout = replace(self.layout, epoch=first, members=(*old, rank), epoch_records=0)
         self.apply([rank], [Begin(layout=replace(layout, epoch_records=self.epoch_records))])
@@ -371,7 +371,7 @@ class Nodes:
 
         self.number += 1
         members = self.members
-        promise = Promise(round=self.number, margin_s=MARGIN_S)
+        promise = Promise(round=self.number, margin_s=self.margin_s)
         fences = self.apply(members, [promise] * len(members))
         last = max(fence.epoch for fence in fences)
         self.apply(members, [Commit(round=self.number, stop_at=last)] * len(members))

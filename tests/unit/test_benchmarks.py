@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import migrating, plots
+from benchmarks.micro import bins_overhead, control, exchange, migration
+from benchmarks.nodes import Nodes, Reading, Recipe
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [
     "keyed_count",
@@ -21,6 +25,7 @@ NAMES = [
     "exchange",
     "migration",
     "bins_overhead",
+    "control",
 ]
 
 
@@ -79,3 +84,76 @@ def test_the_figures_can_be_read_and_drawn(small_run: tuple[list[str], Path]) ->
     lines, plot = small_run
     assert any(line.startswith("import_ms") for line in lines)
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_exchange_is_right_on_two_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "keys.bin"
+    exchange.draw("hot", path)
+    with Nodes(2) as nodes:
+        exchange.check(nodes, path)
+        found = exchange.latency(nodes, path, "key", 1e6, 0.05)
+    assert found["max_ms"] >= found["p99_ms"] >= found["p50_ms"] > 0
+
+
+def test_every_strategy_moves_state_and_keeps_the_results(tmp_path: Path) -> None:
+    with Nodes(2) as nodes:
+        migration.check(nodes, tmp_path / "keys.bin")
+
+
+def test_a_node_may_join_a_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "keys.bin"
+    case = migration.Case(kind="key", state_mb=1, bin_bits=4)
+    migration.write_keys(case, path)
+    given = (str(path), case.keys, 10**9, 200_000.0, True)
+    with Nodes(2) as nodes:
+        nodes.begin(Recipe(migration.counting, given, migration.settings(case)))
+        assert nodes.join() == 2
+        owners = [bin % 3 for bin in range(16)]
+        moved = migrating.migrate(nodes, owners, "fluid", {}, 24.0)
+        result = nodes.stop()
+    assert moved.bins == sum(a != b for a, b in zip(owners, [0] * 8 + [1] * 8, strict=True))
+    assert result.account.difference == 0
+    keys = result.outputs["out"]["key"].to_pylist()
+    assert len(keys) == result.account.read
+    assert keys[: case.keys] == list(range(min(case.keys, len(keys))))
+
+
+def test_runs_at_any_number_of_bins(tmp_path: Path) -> None:
+    path = tmp_path / "keys.bin"
+    exchange.draw("1e6", path)
+    with Nodes(1) as nodes:
+        for bits in (0, 12):
+            cut = bins_overhead.WithBins(nodes, path, 50_000, bits)
+            cut()
+            assert cut.whole[0] > 0
+    whole = bins_overhead.PlaitRun(path, 50_000)
+    whole()
+    assert whole.whole[0] > 0
+    rates = {"plait_run": 9.0, "1": 10.0, "16": 9.0, "4096": 11.0}
+    assert bins_overhead.overheads(rates) == {"16": 0.1, "4096": -0.1}
+
+
+def test_the_manager_decides_for_nodes_that_answer_at_once() -> None:
+    found = control.decided(nodes=4, moves=1)
+    assert found["commands"] > 0
+    assert found["commands_per_s"] > 0
+
+
+def test_windows_are_differences_of_readings() -> None:
+    first = Reading(at=10.0, counts={1_000_000: 5})
+    then = Reading(at=10.06, counts={1_000_000: 104, 8_000_000: 1})
+    assert migrating.between(first, then) == {1_000_000: 99, 8_000_000: 1}
+    found = migrating.windows([first, then], 0.05, 10.0)
+    assert found == [{"at_s": 0.06, "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 8.0, "records": 100}]
+    other = [Reading(at=9.0, counts={1_000_000: 1}), Reading(at=11.0, counts={1_000_000: 2})]
+    assert [one.counts for one in migrating.joined([[first, then], other])] == [
+        {1_000_000: 6},
+        {1_000_000: 105, 8_000_000: 1},
+    ]
+
+
+def test_latencies_by_time_are_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "lines.png"
+    points = [{"at_s": 0.1 * i, "max_ms": 1.0 + i} for i in range(5)]
+    plots.timelines(str(file), {"a": {"fluid": points}, "b": {"none": points}})
+    assert file.read_bytes().startswith(b"\x89PNG")
