@@ -72,6 +72,11 @@ cdef class NativeCluster:
     def lift(self):
         self.cluster.get().lift()
 
+    def gate(self, epoch=None):
+        """The sources do not pass this epoch before the gate moves; None: it is gone. For tests
+        that choose the epochs of changes."""
+        self.cluster.get().gate(UINT64_MAX if epoch is None else epoch)
+
     def drop(self, uint32_t peer):
         with nogil:
             self.cluster.get().drop(peer)

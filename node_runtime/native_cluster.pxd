@@ -50,6 +50,7 @@ cdef extern from "plait/cluster.hpp" namespace "plait" nogil:
         void drop(uint32_t peer) except +
         uint64_t promise(uint64_t ahead) except +
         void lift() except +
+        void gate(uint64_t epoch) except +
         uint64_t passed(uint32_t sinks) except +
         uint64_t next_epoch() except +
         int64_t bins_in() except +

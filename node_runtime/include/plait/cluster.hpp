@@ -101,6 +101,10 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     epochs_->lift();
     shared_->wake_all();
   }
+  void gate(uint64_t epoch) {
+    epochs_->gate(epoch);
+    shared_->wake_all();
+  }
   uint64_t next_epoch() { return epochs_->progress().next; }
   int64_t bins_in() const { return moved_bins.load(std::memory_order_relaxed); }
   int64_t bytes_in() const { return moved_bytes.load(std::memory_order_relaxed); }

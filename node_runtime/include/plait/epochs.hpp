@@ -59,7 +59,7 @@ class Epochs {
       t.control = controls_[of.cursor++];
       t.control->positions[s] = position;
       note_owed();
-    } else if (of.next >= fence_) {
+    } else if (of.next >= std::min(fence_, gate_)) {
       t.later = true;
     } else if (!of.done) {
       t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
@@ -67,7 +67,7 @@ class Epochs {
     } else if (of.next < furthest()) {
       t.kind = Turn::Kind::Empty;
       of.asked = true;
-    } else if (fence_ == kNever && all_done() && (leaving_ || others_done())) {
+    } else if (fence_ == kNever && gate_ == kNever && all_done() && (leaving_ || others_done())) {
       t.kind = Turn::Kind::End;
       ended_ = true;
     } else {
@@ -157,8 +157,15 @@ class Epochs {
   uint64_t promise(uint64_t ahead) {
     std::lock_guard<std::mutex> hold(lock_);
     if (ended_) return 0;
-    if (fence_ == kNever) fence_ = next_boundary() + 1 + ahead;
+    if (fence_ == kNever) fence_ = gate_ == kNever ? next_boundary() + 1 + ahead : gate_;
     return fence_;
+  }
+  // No source passes this epoch before the gate moves (kNever: away), and promises give it as their
+  // fence: a test chooses the epochs of all that happens.
+  void gate(uint64_t epoch) {
+    std::lock_guard<std::mutex> hold(lock_);
+    gate_ = epoch;
+    note_owed();
   }
   void lift() {
     std::lock_guard<std::mutex> hold(lock_);
@@ -234,6 +241,7 @@ class Epochs {
   std::mutex lock_;
   uint64_t stop_at_ = kNever;  // no source has rows from this epoch on
   uint64_t fence_ = kNever;    // no source emits this epoch before it hears more
+  uint64_t gate_ = kNever;     // nor this one, whatever it hears
   uint64_t remote_ = 0;        // the furthest of the other nodes
   bool leaving_ = false;       // this node goes at stop_at_, the others stay
   bool ended_ = false;
