@@ -19,6 +19,7 @@ How = Literal["all_at_once", "fluid", "optimised"]
 """Bins change their owner in one layout; one after the other; or are copied ahead, then fluid."""
 
 MOST_NODES = 5
+"""So many nodes at most are ever drawn for a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ def drawn_change(
     """Any change that this layout allows; `ranks`: how many nodes there ever were."""
     members = layout.members
     how: How = chance.choice(("all_at_once", "fluid", "optimised"))
-    gap = chance.choice((1, 1, 2, 5))
+    gap = chance.choice((1, 1, 1, 2))
     kinds = ["move"] * 6
     if len(members) > 1:
         kinds += ["break"] * 2
@@ -131,5 +132,5 @@ def drawn_change(
             return Join(bins=some, how=how, gap=gap)
         case "stop":
             return Stop()
-    some = chance.sample(bins, chance.randint(1, min(20, len(bins))))
+    some = chance.sample(bins, chance.randint(1, min(len(bins), 20 if how == "all_at_once" else 5)))
     return Move(owners={bin: chance.choice(members) for bin in some}, how=how, gap=gap)

@@ -2,8 +2,10 @@
 
 `run_on_nodes` does by hand what the coordinator does: it prepares the nodes, lets them begin, and
 agrees with them on the epochs of changes (rounds of Promise and Commit). Changes are given, or
-drawn from a seed; all that was done is in the message when something goes wrong. Never hangs:
-after the timeout it raises TimedOut with what every node reported.
+drawn from a seed; all that was done is in the message when something goes wrong. A gate holds the
+sources of all nodes at an epoch until the next change is made, so that a change comes where it
+should, in the middle of the smallest job. Never hangs: after the timeout it raises TimedOut with
+what every node reported.
 """
 
 from __future__ import annotations
@@ -50,13 +52,17 @@ from plait.testing.changes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from plait.result import Result
 
 TOKEN = "nodes of one process"
 SPLIT = (Table, Rate)
 """Sources of which every node reads its own slice."""
+STILL_S = 0.02
+"""Nodes that have not moved for so long are taken to be at the end of their sources."""
+AT_THE_END = 2
+"""So many more changes are made when the sources are at their end."""
 LOOK_S = 0.0005
 """How long the driver waits between two looks at the nodes."""
 RANDOM_CHANGES = 12
@@ -129,12 +135,13 @@ class Nodes:
         self.gone: set[int] = set()
         self.round = 0
         self.stopping = False
+        self.gate: int | None = None
+        """The epoch that no source passes before the next change."""
         drawing = seed is not None
         self.home = self.chance.randrange(nodes) if drawing else 0
         self.layout = self.first_layout(nodes, drawing)
-        self.changes: Iterator[Change | None] = (
-            itertools.repeat(None, RANDOM_CHANGES) if drawing else iter(changes)
-        )
+        self.drawing = drawing
+        self.coming: list[Change | None] = [None] * RANDOM_CHANGES if drawing else list(changes)
 
     def first_layout(self, nodes: int, drawing: bool) -> Layout:
         """Bins in turn, or anyhow; sources that one node reads are read by the home, or any."""
@@ -183,8 +190,21 @@ class Nodes:
             self.make(rank)
         for agent in self.members:
             self.must(agent, self.preparation(agent))
+        self.move_gate()
         for agent in self.members:
             self.must(agent, Begin(layout=self.layout))
+
+    def move_gate(self) -> None:
+        """To where the next change is due; away, if there is none."""
+        past = self.layout.epoch + 1
+        if not self.coming or self.stopping:
+            self.gate = None
+        elif self.drawing:
+            self.gate = past + self.chance.choice((0, 0, 1, 2, 3, 5, 8, 20))
+        else:
+            self.gate = max(past, getattr(self.coming[0], "at", None) or 0)
+        for agent in self.agents.values():
+            agent.cluster.gate(self.gate)
 
     def make(self, rank: int) -> NodeAgent:
         number = next(tickets)
@@ -228,7 +248,6 @@ class Nodes:
 
     def watch(self) -> bool:
         """Makes the changes and waits for the end; whether it was a good one."""
-        changing = True
         while True:
             if all(agent.engine.wait(0.0) for agent in self.agents.values()):
                 return not self.failing()
@@ -236,10 +255,32 @@ class Nodes:
                 return self.end_failing()
             if any(agent.report().satisfied for agent in self.members):
                 return True
-            if changing:
-                changing = self.change()
-            else:
+            if not self.coming:
                 self.pause()
+            elif self.at_the_gate():
+                if not self.change(self.coming.pop(0)):
+                    self.coming.clear()
+                self.move_gate()
+
+    def at_the_gate(self) -> bool:
+        """Waits, mostly, until all nodes have come to the gate, or stand still at the end of their
+        sources: the next change finds them there or, now and then, on their way."""
+        if self.gate is None or self.chance.randrange(4) == 0:
+            return True
+        places = self.places()
+        still = time.monotonic() + STILL_S
+        while min(places) < self.gate and not self.failing():
+            self.pause()
+            if (now := self.places()) != places:
+                places, still = now, time.monotonic() + STILL_S
+            elif time.monotonic() > still:
+                del self.coming[AT_THE_END:]
+                break
+        return not self.failing()
+
+    def places(self) -> list[int]:
+        """The epoch that each member's sources emit next."""
+        return [agent.cluster.next_epoch() for agent in self.members]
 
     def pause(self) -> None:
         """Waits a moment on a node that is not over; reports are taken as a coordinator would."""
@@ -265,8 +306,10 @@ class Nodes:
     def end_failing(self) -> bool:
         """A record failed: all stop at one epoch, so that what comes before it is delivered."""
         self.story.append("a node failed")
+        self.coming.clear()
         if not self.stopping:
             self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
+        self.move_gate()
         watched = self.members if self.settings.order == "key" else [self.agents[self.home]]
         while not all(agent.engine.wait(0.0) for agent in watched):
             if self.settings.order == "key" and any(a.engine.wait(0.0) for a in watched):
@@ -295,18 +338,10 @@ class Nodes:
             self.must(agent, command)
         return True
 
-    def change(self) -> bool:
-        """The next change; False when there is none, or the sources are at their end."""
-        if self.stopping:
-            return False
-        try:
-            given = next(self.changes)
-        except StopIteration:
-            return False
+    def change(self, given: Change | None) -> bool:
+        """Makes a change; False when it was the last one, or the sources are at their end."""
         change = given or drawn_change(self.chance, self.layout, self.homeless, len(self.agents))
-        self.story.append(f"epoch {self.members[0].cluster.next_epoch()}: {change}")
-        if isinstance(change, Move | Join | Leave) and change.at is not None:
-            self.reach(change.at)
+        self.story.append(f"gate {self.gate}, nodes at {self.places()}: {change}")
         match change:
             case Move():
                 return self.move(change)
@@ -322,17 +357,6 @@ class Nodes:
                 self.stopping = self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
                 return False
 
-    def reach(self, epoch: int) -> None:
-        """Waits until a node has come to an epoch, or is at its end."""
-        while (
-            all(
-                agent.cluster.next_epoch() < epoch and not agent.engine.wait(0.0)
-                for agent in self.members
-            )
-            and not self.failing()
-        ):
-            self.pause()
-
     def move(self, change: Move) -> bool:
         def committed(epoch: int) -> Commit:
             layouts = moving_layouts(self.layout, epoch, change)
@@ -343,6 +367,7 @@ class Nodes:
     def join(self, change: Join) -> bool:
         agent = self.make(len(self.agents))
         self.must(agent, self.preparation(agent))
+        agent.cluster.gate(self.gate)
         for other in self.members:
             self.must(other, Connect(peers=(agent.peer(),)))
 
