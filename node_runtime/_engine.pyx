@@ -311,7 +311,7 @@ cdef class NativeEngine:
                                               self.hold(None, state), keyless)
 
     def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
-                    unsigned bin_bits, uint32_t home, bint repeats):
+                    unsigned bin_bits, uint32_t home, bint repeats, bint tags):
         """The sending side of an exchange: by "key" (`keys`: (column, Type)), to the node of the
         one "bin" of operator `node`, or to the "home" node."""
         cdef shared_ptr[KeyedPlan] plan
@@ -325,10 +325,11 @@ cdef class NativeEngine:
             plan = make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
         return self.builder.get().route_stage(name.encode(), channel,
                                               {"key": 0, "bin": 1, "home": 2}[by], node, plan,
-                                              home, repeats)
+                                              home, repeats, tags)
 
-    def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique):
-        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique)
+    def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique,
+                     bint tags):
+        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique, tags)
 
     def no_source(self, str name, uint32_t node, uint32_t source, schema):
         return self.builder.get().no_source(name.encode(), node, source, types_of(schema))

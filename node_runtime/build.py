@@ -232,11 +232,14 @@ def add_exchange(
         settings.bin_bits,
         seat.home,
         exchange.repeats,
+        exchange.tags,
     )
     if exchange.by == "home" and seat.rank != seat.home:
         return Exchanged(route, -1)
     sources = list(plan.sources_of(number))
-    gather = engine.gather_stage(f"at {name}", exchange.channel, node, sources, exchange.unique)
+    gather = engine.gather_stage(
+        f"at {name}", exchange.channel, node, sources, exchange.unique, exchange.tags
+    )
     engine.connect(route, gather, 0)
     return Exchanged(route, gather)
 

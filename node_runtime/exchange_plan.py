@@ -34,6 +34,8 @@ class Exchange:
     """Rows of one tag are numbered before they part."""
     unique: bool
     """No two rows that arrive have the same tag."""
+    tags: bool = True
+    """Somebody behind looks at tags: to merge, or to name a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
     made = ExchangePlan()
     repeats: list[bool] = []
     bits: list[int] = []
+    exchanged: list[bool] = []
     for number, stage in enumerate(plan.stages):
+        before = any(exchanged[i] for i in stage.inputs)
         repeated = any(repeats[i] for i in stage.inputs)
         width = max((bits[i] for i in stage.inputs), default=0)
         if stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
@@ -60,6 +64,7 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
                 by=by,
                 repeats=repeated and by == "key",
                 unique=not repeated and width == 0,
+                tags=before or repeated or total or not ends_behind(plan, number),
             )
             if repeated and by == "key":
                 repeated, width = False, width + REPEAT_BITS
@@ -76,6 +81,7 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
             )
         repeats.append(repeated)
         bits.append(width)
+        exchanged.append(before or number in made.before)
     return made
 
 
@@ -85,6 +91,14 @@ def by_of(plan: Plan, stage: StagePlan) -> By:
     keyed = (AggregateNode, FoldNode, StatefulNode)
     node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
     return "key" if node.keys else "bin"
+
+
+def ends_behind(plan: Plan, number: int) -> bool:
+    """Whether the state is the stage's last operator and only sinks read from it."""
+    stage = plan.stages[number]
+    users = [other for other in plan.stages if number in other.inputs]
+    last = isinstance(plan.graph.nodes[stage.last], AggregateNode)
+    return last and all(other.kind == "sink" for other in users)
 
 
 def multiplies(plan: Plan, number: int) -> bool:

@@ -124,9 +124,10 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
                              vector[vector[uint32_t]] carries, int sub_bits) except +
         void join_cluster(Cluster& cluster) except +
         uint32_t route_stage(const string& name, uint32_t channel, int kind, uint32_t node,
-                             shared_ptr[KeyedPlan] plan, uint32_t home, cbool repeats) except +
+                             shared_ptr[KeyedPlan] plan, uint32_t home, cbool repeats,
+                             cbool tags) except +
         uint32_t gather_stage(const string& name, uint32_t channel, uint32_t node,
-                              vector[uint32_t] sources, cbool unique) except +
+                              vector[uint32_t] sources, cbool unique, cbool tags) except +
         uint32_t no_source(const string& name, uint32_t node, uint32_t source,
                            const vector[Type]& types) except +
         uint32_t sink_stage(const string& name, uint32_t node,

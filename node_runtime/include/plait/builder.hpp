@@ -75,8 +75,9 @@ class Builder {
   // What was added so far runs before the rows go to their nodes. `sub_bits` and `repeats`: see
   // Routing and MergeStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home.
   uint32_t route_stage(const std::string& name, uint32_t channel, int kind, uint32_t node,
-                       std::shared_ptr<KeyedPlan> plan, uint32_t home, bool repeats) {
-    Routing routing{Routing::Kind(kind), std::move(plan), node, home, repeats};
+                       std::shared_ptr<KeyedPlan> plan, uint32_t home, bool repeats,
+                       bool tags = true) {
+    Routing routing{Routing::Kind(kind), std::move(plan), node, home, repeats, tags};
     auto& s = engine_.add(std::make_unique<RouteStage>(name, limits, channel, std::move(routing),
                                                        std::move(before_), *cluster));
     before_ = Operators();
@@ -88,9 +89,9 @@ class Builder {
     return s.index;
   }
   uint32_t gather_stage(const std::string& name, uint32_t channel, uint32_t node,
-                        std::vector<uint32_t> sources, bool unique) {
+                        std::vector<uint32_t> sources, bool unique, bool tags = true) {
     auto& s = engine_.add(std::make_unique<GatherStage>(
-        name, limits, channel, node, std::move(sources), unique, *cluster, engine_.shared));
+        name, limits, channel, node, std::move(sources), unique, tags, *cluster, engine_.shared));
     cluster->add_inlet(channel, s);
     return s.index;
   }

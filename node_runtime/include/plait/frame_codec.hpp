@@ -58,10 +58,11 @@ inline Riders riders_of(const Batch& batch) {
 }  // namespace frame_detail
 
 // The given rows of a batch (null: the first n), with all that rides in it. `head` has channel,
-// number, other and flag.
-inline Encoded encode_data(const Frame& head, const Batch& batch, const uint32_t* rows, int64_t n) {
+// number, other and flag. Without `tags` the rows arrive as if they were dense.
+inline Encoded encode_data(const Frame& head, const Batch& batch, const uint32_t* rows, int64_t n,
+                           bool tags = true) {
   using namespace frame_detail;
-  const Shape shape = shape_of(batch, rows, n);
+  const Shape shape = shape_of(batch, rows, n, tags);
   const Riders riders = riders_of(batch);
   std::string header;
   PackWriter out(header);

@@ -90,12 +90,12 @@ inline void shape_tags(Shape& s) {
   s.bytes += s.form == TagForm::Bitmap ? s.tag_words * 8 : padded8(s.n * 4);
 }
 
-inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n) {
+inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool tags = true) {
   Shape s;
   s.batch = &batch;
   s.rows = rows;
   s.n = n;
-  shape_tags(s);
+  if (tags) shape_tags(s);
   if (batch.subs) s.bytes += 8 * n;
   s.parts.resize(batch.columns.size());
   for (size_t c = 0; c < s.parts.size(); ++c) {

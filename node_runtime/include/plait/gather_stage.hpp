@@ -24,13 +24,15 @@ namespace plait {
 class GatherStage final : public Stage, public Inlet {
  public:
   // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
+  // `tags`: somebody behind looks at them.
   GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
-              std::vector<uint32_t> sources, bool unique, Wire& wire, Shared& shared)
+              std::vector<uint32_t> sources, bool unique, bool tags, Wire& wire, Shared& shared)
       : Stage(std::move(name), limits),
         channel_(channel),
         node_(node),
         sources_(std::move(sources)),
         unique_(unique),
+        tags_(tags),
         wire_(wire),
         shared_(shared) {}
 
@@ -191,7 +193,7 @@ class GatherStage final : public Stage, public Inlet {
     }
     Batch out = filled.empty()       ? std::move(parts[own_])
                 : filled.size() == 1 ? std::move(filled[0])
-                                     : merge_parts(filled, unique_);
+                                     : merge_parts(filled, unique_, tags_);
     out.epoch = epoch;
     out.source = source;
     out.ingest_ns = ingest_ns;
@@ -210,7 +212,7 @@ class GatherStage final : public Stage, public Inlet {
 
   const uint32_t channel_, node_;
   const std::vector<uint32_t> sources_;
-  const bool unique_;
+  const bool unique_, tags_;
   Wire& wire_;
   Shared& shared_;
   const std::vector<uint32_t> alone_{wire_.here()};

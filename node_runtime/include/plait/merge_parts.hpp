@@ -77,8 +77,8 @@ inline Column concat_columns(const std::vector<const Column*>& parts, int64_t le
   return out;
 }
 
-// One behind the other.
-inline Batch concat_parts(const std::vector<Batch>& parts) {
+// One behind the other. Without `tags` they come out as if they were dense.
+inline Batch concat_parts(const std::vector<Batch>& parts, bool tags = true) {
   Batch out;
   out.first_row = parts[0].first_row;
   bool dense = true, subs = false;
@@ -92,7 +92,7 @@ inline Batch concat_parts(const std::vector<Batch>& parts) {
     for (const Batch& p : parts) columns.push_back(&p.columns[c]);
     out.columns.push_back(concat_columns(columns, out.length));
   }
-  if (!dense) {
+  if (!dense && tags) {
     out.tags_owner = BufferRef::make(4 * out.length);
     auto* to = out.tags_owner.as<uint32_t>();
     for (const Batch& p : parts) {
@@ -204,7 +204,8 @@ inline Batch interleave_parts(const std::vector<Batch>& parts) {
 }
 
 // Parts that each have rows, as one batch. `unique`: no two rows have the same row number.
-inline Batch merge_parts(const std::vector<Batch>& parts, bool unique) {
+// `tags`: false if nobody looks at them any more.
+inline Batch merge_parts(const std::vector<Batch>& parts, bool unique, bool tags = true) {
   bool follow = true;
   int64_t length = 0, first = INT64_MAX, last = INT64_MIN;
   for (const Batch& p : parts) {
@@ -213,7 +214,7 @@ inline Batch merge_parts(const std::vector<Batch>& parts, bool unique) {
     first = std::min(first, p.row_number(0));
     last = std::max(last, p.row_number(p.length - 1));
   }
-  if (follow) return concat_parts(parts);
+  if (follow) return concat_parts(parts, tags);
   if (unique && last - first + 1 == length) return scatter_parts(parts, first, length);
   return interleave_parts(parts);
 }

@@ -29,6 +29,7 @@ struct Routing {
   uint32_t node = 0;                      // the operator behind; Bin: its state is one bin
   uint32_t home = 0;                      // Home
   bool repeats = false;  // several rows may have the same tag: they are numbered here
+  bool tags = true;      // somebody behind looks at tags; else they stay here
 };
 
 class RouteStage final : public Stage, public Outlet {
@@ -191,9 +192,13 @@ class RouteStage final : public Stage, public Outlet {
       Batch part = batch;
       part.letters.reset();
       frames.emplace_back(layout.members[m],
-                          encode_data(head(), part, lists.rows[m], lists.counts[m]));
+                          encode_data(head(), part, lists.rows[m], lists.counts[m], routing_.tags));
     }
-    if (lists.counts[mine] < n) take_rows(batch, lists.rows[mine], lists.counts[mine]);
+    if (lists.counts[mine] == n) return;
+    if (routing_.tags) return take_rows(batch, lists.rows[mine], lists.counts[mine]);
+    for (Column& c : batch.columns) c = take(c, lists.rows[mine], lists.counts[mine]);
+    batch.length = lists.counts[mine];
+    batch.tags = nullptr;
   }
 
   // The rows of each member, ascending.
