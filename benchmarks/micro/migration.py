@@ -40,6 +40,7 @@ from benchmarks.migrating import (
     windows,
 )
 from benchmarks.nodes import Nodes, Recipe
+from plait.migration.bins import initial
 from plait.migration.plan import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -84,13 +85,17 @@ class Case:
 
     @property
     def balanced(self) -> tuple[int, ...]:
-        bins = 1 << self.bin_bits
-        return (0,) * (bins // 2) + (1,) * (bins - bins // 2)
+        return initial(1 << self.bin_bits, range(NODES)).owners
 
     @property
     def unbalanced(self) -> tuple[int, ...]:
-        moving = int((1 << self.bin_bits) * self.share)
-        return (1,) * moving + self.balanced[moving:]
+        """Some bins of node 0, spread over all it has, are at node 1."""
+        owners = list(self.balanced)
+        own = [bin for bin, owner in enumerate(owners) if owner == 0]
+        moving = int(len(owners) * self.share)
+        for i in range(moving):
+            owners[own[i * len(own) // moving]] = 1
+        return tuple(owners)
 
 
 def scattered(numbers: Any) -> Any:
