@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -25,35 +26,42 @@ if TYPE_CHECKING:
     from plait.coordinator.views import JobView
     from plait.outcomes import NodeOutcome
 
-PATIENCE_S = 30.0
-"""How long a manager that does not answer is waited for: Ray restarts it within seconds."""
+PATIENCE_S = 120.0
+"""How long a manager that does not answer is waited for: Ray restarts it within seconds, on a
+machine that is not overloaded."""
 CALL_S = 60.0
 NODE_S = 600.0
 """How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
+NOT_RUNNING = "no Ray is running on this machine; start one, or name the address of a cluster"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Started:
-    """Whether this process started the cluster that it uses; it ends with the process then."""
+class Attached:
+    """What this process did to have a cluster."""
 
-    here = False
+    started = False
+    """It started one, which ends with the process."""
+    by: str | None = None
+    """The address by which it was attached last."""
 
 
-def connect(address: str | None = None, namespace: str = "plait") -> RayLink:
+def connect(
+    address: str | None = None, namespace: str = "plait", *, start: bool = False
+) -> RayLink:
     """A link to the cluster: the one that is attached, the one named, the one running on this
-    machine, or a new one here."""
-    join(address)
+    machine, or with `start` a new one here."""
+    join(address, start)
     return RayLink(namespace)
 
 
-def join(address: str | None) -> None:
+def join(address: str | None, start: bool) -> None:
     import_ray(address)
     import ray
 
     if ray.is_initialized():
         attached = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", "local", attached):
+        if address not in (None, "auto", "local", attached, Attached.by):
             raise JobError(
                 f"this process is attached to the cluster at {attached}, not to {address}; "
                 "call ray.shutdown() first"
@@ -61,6 +69,8 @@ def join(address: str | None) -> None:
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or running_here()
     if wanted is None or wanted == "local":
+        if not start:
+            raise ClusterError(NOT_RUNNING)
         start_here()
         return
     host = wanted.rpartition(":")[0]
@@ -72,6 +82,7 @@ def join(address: str | None) -> None:
         ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING, **here)
     except Exception as error:
         raise ClusterError(no_cluster(wanted, error)) from error
+    Attached.started, Attached.by = False, wanted
 
 
 def import_ray(address: str | None) -> None:
@@ -101,12 +112,15 @@ def has_token() -> bool:
 
 
 def running_here() -> str | None:
-    """The cluster that `ray start` on this machine left the address of."""
+    """The cluster that `ray start` on this machine left the address of, if it still listens."""
     folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
     try:
-        return (folder / "ray_current_cluster").read_text(encoding="utf-8").strip() or None
-    except OSError:
+        address = (folder / "ray_current_cluster").read_text(encoding="utf-8").strip()
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+    except (OSError, ValueError):
         return None
+    return address
 
 
 def start_here() -> None:
@@ -122,7 +136,7 @@ def start_here() -> None:
         )
     except Exception as error:
         raise ClusterError(f"Ray could not be started here: {said(error)}") from error
-    Started.here = True
+    Attached.started, Attached.by = True, None
 
 
 def no_cluster(address: str, error: BaseException) -> str:
@@ -133,7 +147,7 @@ def no_cluster(address: str, error: BaseException) -> str:
             "RAY_AUTH_TOKEN_PATH to the file with the cluster's token"
         )
     if address == "auto":
-        return "no Ray is running on this machine; start one with ray start --head, or say address="
+        return NOT_RUNNING
     return f"no cluster answers at {address}: {said(error)}"
 
 
@@ -152,7 +166,7 @@ class RayLink:
     @property
     def lasts(self) -> bool:
         """Whether the cluster stays when this process ends."""
-        return not Started.here
+        return not Attached.started
 
     @property
     def address(self) -> str:
@@ -229,6 +243,8 @@ class RayLink:
             except ray.exceptions.RayTaskError as error:
                 raise ClusterError(f"the manager of jobs: {said(error.cause or error)}") from error
             except ray.exceptions.RayError as error:
+                if isinstance(error, ray.exceptions.ActorDiedError):
+                    self.manager = None  # for good: there may be another one by now
                 if time.monotonic() > patience:
                     raise ClusterError(
                         f"the manager of jobs does not answer: {said(error)}"
@@ -244,12 +260,6 @@ class RayLink:
             try:
                 self.manager = ray.get_actor(MANAGER, namespace=self.namespace)
             except ValueError:
-                raise ClusterError(
-                    "no job was ever submitted to this cluster"
-                    + (
-                        f' (in the namespace "{self.namespace}")'
-                        if self.namespace != "plait"
-                        else ""
-                    )
-                ) from None
+                where = "" if self.namespace == "plait" else f' in the namespace "{self.namespace}"'
+                raise ClusterError(f"no job was submitted to this cluster{where}") from None
         return self.manager

@@ -70,7 +70,7 @@ def submit(
 
     payload = payload_of(graph, settings)
     spec = spec_of(graph, chosen, payload, nodes=nodes, name=name, prefer=prefer)
-    link = connect(address, namespace)
+    link = connect(address, namespace, start=True)
     link.start_manager(journal_dir, lost_after_s)
     match link.request(Submit(spec=spec)):
         case Accepted(job=accepted):

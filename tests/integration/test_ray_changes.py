@@ -64,7 +64,9 @@ def started(cluster: str, name: str, nodes: int) -> JobHandle:
 def until(true: Callable[[], bool], handle: JobHandle) -> None:
     end = time.monotonic() + PATIENCE_S
     while not true():
-        assert time.monotonic() < end, str(handle.status())
+        view = handle.status()
+        assert not view.over, str(view)
+        assert time.monotonic() < end, str(view)
         time.sleep(0.05)
 
 
@@ -112,7 +114,7 @@ def test_the_manager_is_killed_and_comes_back(cluster: str) -> None:
     link: Any = handle.link
     first = link.ask("pid")
     os.kill(first, signal.SIGKILL)
-    assert handle.status().phase == "running"  # asked of the next one, from the journal
+    assert handle.status().phase == "running"  # as the next one knows from the journal
     assert link.ask("pid") != first
     handle.rescale(1).wait(PATIENCE_S)
     check_whole(stopped(handle))

@@ -56,6 +56,23 @@ def test_the_output_is_that_of_a_plain_loop(cluster: str, nodes: int) -> None:
     handle.forget()
 
 
+def test_in_the_order_of_each_key_every_node_has_sinks(cluster: str) -> None:
+    job = counts("by-key")
+    handle = plait.submit(job, address=cluster, nodes=2, workers=1, order="key")
+    got = rows(handle.result(PATIENCE_S), "counts")
+    wanted = right(job, "counts")
+    assert by_key(got) == by_key(wanted)
+    assert [part.outputs["counts"].num_rows > 0 for part in handle.outcomes()] == [True, True]
+    handle.forget()
+
+
+def by_key(given: list[dict[str, Any]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for row in given:
+        found.setdefault(row["key"], []).append(row["count"])
+    return found
+
+
 def test_two_jobs_at_once(cluster: str) -> None:
     jobs = [counts(f"both-{number}", 20_000 + number) for number in (1, 2)]
     handles = [plait.submit(job, address=cluster, nodes=2, workers=1) for job in jobs]
