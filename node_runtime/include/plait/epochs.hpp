@@ -99,11 +99,14 @@ class Epochs {
     sources_[s].done = true;
     sources_[s].asked = false;
   }
-  // The source failed and emits nothing more; nobody waits for it.
+  // The source has emitted its failure in place of the epoch's rows and emits nothing more; nobody
+  // waits for it. On other nodes that epoch has a part as well, an empty one.
   void failed(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
     sources_[s].done = sources_[s].gone = true;
     sources_[s].asked = false;
+    ++sources_[s].next;
+    note_owed();
   }
   // Queues a control item at the earliest boundary that no source has passed or may be passing now.
   // False: the job is at its end.
