@@ -196,11 +196,11 @@ class Nodes:
 
     def move_gate(self) -> None:
         """To where the next change is due; away, if there is none."""
-        past = self.layout.epoch + 1
+        past = max(self.layout.epoch + 1, self.gate or 1)
         if not self.coming or self.stopping:
             self.gate = None
         elif self.drawing:
-            self.gate = past + self.chance.choice((0, 0, 1, 2, 3, 5, 8, 20))
+            self.gate = past + self.chance.choice((0, 0, 1, 1, 2, 3, 5, 9))
         else:
             self.gate = max(past, getattr(self.coming[0], "at", None) or 0)
         for agent in self.agents.values():

@@ -13,6 +13,7 @@ from plait import col
 from plait.node_messages import Layout
 from plait.testing import Capture, Feed, check, table
 from plait.testing.changes import Break, Join, Leave, Move, Stop, moved_away, moving_layouts
+from plait.testing.check import graph_of
 from plait.testing.check_nodes import assert_same_on_nodes, compare_parts
 from plait.testing.nodes import run_on_nodes
 from plait.testing.oracle import sequential
@@ -223,8 +224,9 @@ def totals(bids: plait.Stream) -> plait.Stream:
 def test_check_on_nodes() -> None:
     check(totals, table(GIVEN), expect=table(TOTALS), workers=(1, 2), nodes=(1, 2), rescale_at=2)
     check(totals, table(GIVEN), expect=table(TOTALS), workers=(2,), nodes=(3,))
-    with pytest.raises(AssertionError, match="1 nodes"):
-        check(totals, table(GIVEN), expect=table(GIVEN), workers=(), nodes=(1,))
+    graph, sink = graph_of(totals, table(GIVEN))
+    with pytest.raises(AssertionError, match="2 nodes"):
+        assert_same_on_nodes(graph, nodes=2, expect=table(GIVEN), expect_at=sink)
 
 
 def test_check_finds_what_depends_on_the_nodes() -> None:
@@ -235,7 +237,9 @@ def test_check_finds_what_depends_on_the_nodes() -> None:
 
     rows = plait.Table(pa.table({"n": list(range(20))}))
     with pytest.raises(AssertionError, match="2 nodes"):
-        check(lambda s: s.map_batches(first_half), rows, workers=(1,), nodes=(1, 2))
+        check(
+            lambda s: s.map_batches(first_half), rows, workers=(1,), nodes=(1, 2), epoch_records=20
+        )
 
 
 BASE = Layout(epoch=0, members=(0, 1, 2), owners=(0, 1, 2, 0), readers=(-1,), epoch_records=4)
