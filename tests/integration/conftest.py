@@ -73,7 +73,7 @@ def cluster_environment() -> Iterator[dict[str, str]]:
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            "RAY_raylet_start_wait_time_s": "120",
+            "RAY_raylet_start_wait_time_s": "300",
         }
         log = (folder / "cluster.log").open("w+b")
         process = subprocess.Popen(
