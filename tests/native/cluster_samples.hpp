@@ -31,10 +31,11 @@ struct Pipeline {
   bool repeats = true;  // some rows become two rows of the same tag
   bool texts = false;   // the first key is a text
   bool sliced = true;   // every node reads its part; false: node 0 reads all
+  bool one = false;     // there is no second state
   uint32_t second = 1;  // as many second keys
 };
 
-using Row = std::tuple<int64_t, int64_t, int64_t>;  // second key, count, sum
+using Row = std::tuple<int64_t, int64_t, int64_t>;  // key, count, sum
 
 inline int64_t at(const Column& column, int64_t row) { return column.i64()[row]; }
 
@@ -94,6 +95,10 @@ inline std::vector<Row> plain_loop(const Pipeline& p) {
       auto& [count, sum] = first[key_of(i)];
       ++count;
       sum += i;
+      if (p.one) {
+        out.emplace_back(key_of(i), count, sum);
+        continue;
+      }
       const int64_t key = (sum + k) % p.second;  // rows of one tag part here
       auto& [seen, total] = second[key];
       ++seen;
@@ -208,13 +213,14 @@ class Member {
     return std::make_shared<KeyedPlan>(KeyedPlan::make({0}, {key}, ops, p.bin_bits, lane_bits));
   }
   uint32_t exchange(Builder& b, const std::string& name, int kind, uint32_t node,
-                    std::shared_ptr<KeyedPlan> by, bool repeats, bool unique, uint32_t from) {
+                    std::shared_ptr<KeyedPlan> by, bool repeats, bool unique, uint32_t from,
+                    bool tags = true) {
     const auto channel = uint32_t(channels_++);
     const uint32_t route =
-        b.route_stage("to " + name, channel, kind, node, std::move(by), 0, repeats);
+        b.route_stage("to " + name, channel, kind, node, std::move(by), 0, repeats, tags);
     b.connect(from, route, 0);
     if (kind == int(Routing::Kind::Home) && rank != 0) return route;
-    const uint32_t gather = b.gather_stage("at " + name, channel, node, {0}, unique);
+    const uint32_t gather = b.gather_stage("at " + name, channel, node, {0}, unique, tags);
     b.connect(route, gather, 0);
     gathers.push_back(gather);
     return gather;
@@ -250,20 +256,23 @@ class Member {
     b.key_guard(2, int(OnError::Fail), {});
     b.keyed(2, plan(p, key, {count, sum, which}, lane_bits));
     last = exchange(b, "first", int(Routing::Kind::Key), 2, plan(p, key, {}, 0), p.repeats,
-                    !p.repeats, fan);
-    b.call(3, int(OnError::Fail), second_key, context, {Type::Int64, Type::Int64});
+                    !p.repeats, fan, p.total || p.repeats || !p.one);
+    if (!p.one) b.call(3, int(OnError::Fail), second_key, context, {Type::Int64, Type::Int64});
     const uint32_t first = b.keyed_stage("first", 1u << lane_bits, 0, workers);
     b.connect(last, first, 0);
 
-    b.key_guard(4, int(OnError::Fail), {});
-    b.keyed(4, plan(p, Type::Int64, {count, sum}, lane_bits));
-    last = exchange(b, "second", int(Routing::Kind::Key), 4, plan(p, Type::Int64, {}, 0), false,
-                    !p.repeats, first);
-    const uint32_t second = b.keyed_stage("second", 1u << lane_bits, 0, workers);
-    b.connect(last, second, 0);
-    last = second;
+    last = first;
+    if (!p.one) {
+      b.key_guard(4, int(OnError::Fail), {});
+      b.keyed(4, plan(p, Type::Int64, {count, sum}, lane_bits));
+      last = exchange(b, "second", int(Routing::Kind::Key), 4, plan(p, Type::Int64, {}, 0), false,
+                      !p.repeats, first);
+      const uint32_t second = b.keyed_stage("second", 1u << lane_bits, 0, workers);
+      b.connect(last, second, 0);
+      last = second;
+    }
     if (p.total) {
-      last = exchange(b, "sink", int(Routing::Kind::Home), 5, nullptr, false, !p.repeats, second);
+      last = exchange(b, "sink", int(Routing::Kind::Home), 5, nullptr, false, !p.repeats, last);
     }
     has_sink = !p.total || rank == 0;
     if (has_sink) {

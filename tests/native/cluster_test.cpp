@@ -35,7 +35,8 @@ class Conductor {
     p_.bin_bits = unsigned(below(6));
     p_.total = below(3) != 0;
     p_.repeats = below(2);
-    p_.texts = below(3) == 0;
+    p_.one = below(4) == 0;
+    p_.texts = !p_.one && below(3) == 0;
     p_.sliced = below(3) != 0;
     p_.second = uint32_t(1 + below(40));
     last_.epoch_records = p_.epoch_rows;
@@ -94,10 +95,12 @@ class Conductor {
     // Now and then the records catch up with the layouts first.
     const bool catch_up = below(3) != 0;
     for (uint32_t r : last_.members) {
-      do {
-        if (node(r).engine.wait(0)) return false;
-        if (catch_up) std::this_thread::yield();
-      } while (catch_up && node(r).cluster.next_epoch() < last_.epoch && errors_none());
+      if (node(r).engine.finished()) return false;
+      while (catch_up && node(r).cluster.next_epoch() < last_.epoch) {
+        if (node(r).engine.finished()) return false;
+        errors_none();
+        wait_a_little();
+      }
     }
     switch (below(12)) {
       case 0:
@@ -105,7 +108,7 @@ class Conductor {
       case 1:
         return last_.members.size() > 1 ? leave() : true;
       case 2:
-        return drop();
+        return lift_only();
       case 3:
       case 4:
         if (last_.members.size() > 1) {
@@ -113,8 +116,6 @@ class Conductor {
           ++tally.cuts;
         }
         return true;
-      case 5:
-        return agree() != 0 && (lift(last_.members), true);
       default:
         return move();
     }
@@ -135,10 +136,15 @@ class Conductor {
     }
     return std::max(epoch, last_.epoch + 1);
   }
+  bool lift_only() {
+    if (agree() == 0) return false;
+    lift(last_.members);
+    return true;
+  }
   void lift(const std::vector<uint32_t>& ranks) {
     for (uint32_t r : shuffled(ranks)) node(r).cluster.lift();
   }
-  // `first`: a node that begins with the last of the layouts.
+  // `joiner`: a node that begins with the last of the layouts.
   void commit(const std::vector<Layout>& layouts, int joiner = -1) {
     std::vector<uint32_t> told = last_.members;
     if (joiner >= 0) told.push_back(uint32_t(joiner));
@@ -289,22 +295,19 @@ class Conductor {
   }
 
   // A node that never owned and read anything dies.
-  bool drop(int rank = -1) {
-    if (rank < 0) return true;
-    node(uint32_t(rank)).close();
-    std::erase(last_.members, uint32_t(rank));
-    for (uint32_t r : shuffled(last_.members)) node(r).cluster.drop(uint32_t(rank));
-    dropped_.push_back(uint32_t(rank));
+  bool drop(uint32_t rank) {
+    node(rank).close();
+    std::erase(last_.members, rank);
+    for (uint32_t r : shuffled(last_.members)) node(r).cluster.drop(rank);
     ++tally.drops;
     return true;
   }
 
-  bool errors_none() {
+  void errors_none() {
     for (auto& m : all_) {
       const std::string error = m->error();
       if (!error.empty()) give_up("node " + std::to_string(m->rank) + ": " + error);
     }
-    return true;
   }
   // Between the rounds: what must hold at any time.
   void look() {
@@ -334,13 +337,23 @@ class Conductor {
   }
 
   void wait_for_all() {
-    for (int patience = 0;; ++patience) {
-      look();
-      bool all = true;
-      for (auto& m : all_) all = m->engine.wait(1'000'000) && all;
-      if (all) return look();
-      if (patience > 2'000) give_up("stuck: " + places());
+    auto over = [](const auto& m) { return m->engine.finished(); };
+    for (; !std::all_of(all_.begin(), all_.end(), over); wait_a_little()) look();
+    look();
+  }
+  // Gives up when nothing has moved for very long.
+  void wait_a_little() {
+    int64_t sum = 0;
+    for (auto& m : all_) {
+      sum += int64_t(m->cluster.next_epoch()) + m->cluster.bins_in() + m->engine.finished() +
+             m->engine.shared.delivered.load(std::memory_order_relaxed);
     }
+    idle_ = sum == moved_ ? idle_ + 1 : 0;
+    moved_ = sum;
+    if (idle_ > (seeded_fault ? 10'000 : 200'000)) give_up("stuck: " + places());
+    const auto waiting =
+        std::find_if(all_.begin(), all_.end(), [](const auto& m) { return !m->engine.finished(); });
+    if (waiting != all_.end()) (*waiting)->engine.wait(100'000);
   }
   std::string places() {
     std::string text;
@@ -381,7 +394,7 @@ class Conductor {
   Layout last_;
   bool changed_ = false;                             // the length of epochs
   std::vector<std::pair<uint32_t, uint64_t>> left_;  // who has left, and when
-  std::vector<uint32_t> dropped_;
+  int64_t moved_ = 0, idle_ = 0;                     // see wait_a_little
 };
 
 // A receiver that gives no credit gets kWindow frames and no more.

@@ -224,6 +224,7 @@ class World {
       case Phase::Promise:
         return promise();
       case Phase::Commit:
+        if (slow_ && below(100) != 0) return;  // the others may come to their end meanwhile
         commit(pending_.back());
         pending_.pop_back();
         if (pending_.empty()) phase_ = Phase::Idle;
@@ -287,7 +288,12 @@ class World {
     stop_at_ = std::min(stop_at_, end_);
     pending_ = members_;
     if (joiner_) pending_.push_back(*joiner_);
+    slow_ = below(2) == 0;
     std::shuffle(pending_.begin(), pending_.end(), rng_);
+    if (joiner_ && below(2)) {  // it hears of it last
+      std::erase(pending_, *joiner_);
+      pending_.insert(pending_.begin(), *joiner_);
+    }
     members_ = next_;
     phase_ = Phase::Commit;
   }
@@ -332,6 +338,7 @@ class World {
   std::vector<uint64_t> items_;
   std::optional<uint32_t> joiner_, leaver_;
   uint64_t agreed_ = 0, end_ = Epochs::kNever;
+  bool slow_ = false;
 };
 
 }  // namespace
