@@ -315,7 +315,15 @@ class Nodes:
             if self.settings.order == "key" and any(a.engine.wait(0.0) for a in watched):
                 break  # the others may wait for its parts
             self.pause()
+        self.let_settle()
         return False
+
+    def let_settle(self) -> None:
+        """The node where a record failed has the exception, and may hear of it last."""
+        until = time.monotonic() + STILL_S
+        others = [agent for agent in self.members if agent.rank != self.home]
+        while time.monotonic() < until and not all(agent.engine.error() for agent in others):
+            self.pause()
 
     def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""

@@ -8,14 +8,21 @@ and the failure are those of the plain loop, bit for bit.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plait.errors import RecordError
 from plait.graph import CallNode, Graph
+from plait.run import run
+from plait.testing.check import capturing, place
 from plait.testing.check_nodes import assert_same_on_nodes
+from plait.testing.nodes import run_on_nodes
 from plait.testing.strategies import graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""
@@ -77,6 +84,33 @@ def going_on(graph: Graph) -> Graph:
 @given(graph=graphs(max_rows=60).map(row_by_row), count=counts, seed=seeds, chosen=run_settings())
 def test_any_job_on_any_nodes(graph: Graph, count: int, seed: int, chosen: dict[str, Any]) -> None:
     assert_same_on_nodes(graph, chosen, nodes=count, seed=seed)
+
+
+def failure_of(run: Callable[[], Any]) -> RecordError | None:
+    try:
+        run()
+    except RecordError as error:
+        return error
+    return None
+
+
+@slow
+@given(
+    graph=graphs(max_rows=30, max_steps=3).map(row_by_row),
+    count=counts,
+    seed=seeds,
+    chosen=run_settings(),
+)
+def test_a_failure_is_told_as_on_one_node(
+    graph: Graph, count: int, seed: int, chosen: dict[str, Any]
+) -> None:
+    """The same words. A job with several sinks may end by the failure of either."""
+    one = failure_of(lambda: run(capturing(graph)[0], **chosen))
+    if one is None:
+        return
+    several = failure_of(lambda: run_on_nodes(capturing(graph)[0], count, seed=seed, **chosen))
+    if several is not None and place(several) == place(one):
+        assert str(several) == str(one)
 
 
 @slow
