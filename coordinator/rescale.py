@@ -106,7 +106,7 @@ def weighed(job: JobState, loads: LoadsKnown, policy: Policy, at: float, cause: 
     try:
         if job.stop_asked:
             raise JobError(f"{job.name} is stopping")
-        migration = planned(job, draft, loads, at)
+        migration = planned(job, draft, loads, policy, at)
     except PlaitError as error:
         job, commands = settle(job, policy, at, cause)
         return job, [reply(draft, Rejected(reason=str(error))), *commands]
@@ -122,7 +122,9 @@ def weighed(job: JobState, loads: LoadsKnown, policy: Policy, at: float, cause: 
     return job, [answer, *commands]
 
 
-def planned(job: JobState, draft: Rescaling, loads: LoadsKnown, at: float) -> machine.Migration:
+def planned(
+    job: JobState, draft: Rescaling, loads: LoadsKnown, policy: Policy, at: float
+) -> machine.Migration:
     current = BinMap(version=job.layout.epoch, owners=job.layout.owners)
     capacities = {rank: job.nodes[rank].capacity for rank in job.members}
     mean = sum(capacities.values()) / len(capacities)
@@ -132,7 +134,14 @@ def planned(job: JobState, draft: Rescaling, loads: LoadsKnown, at: float) -> ma
         weights = dict(zip(loads.bins, map(float, loads.records), strict=True))
     target = spread(current, capacities, weights, frozenset(draft.leaving))
     sizes = dict(zip(loads.bins, loads.sizes, strict=True))
-    plan = make_plan(current, target, draft.strategy, sizes, draft.gap_epochs)
+    plan = make_plan(
+        current,
+        target,
+        draft.strategy,
+        sizes,
+        draft.gap_epochs,
+        bandwidth_bytes_per_s=policy.bandwidth_bytes_per_s,
+    )
     return machine.begin(plan, at, draft.throttle_bytes_per_s)
 
 

@@ -80,7 +80,7 @@ class Policy:
     """How much of a migration is agreed on in one round: pause, abort and throttle act between."""
     chunk_layouts: int = 64
     """At most so many layouts in a round."""
-    bandwidth_bytes_per_s: float = 1e9
+    bandwidth_bytes_per_s: float = 5e8
     """What a link is taken to carry when steps of a migration are paced."""
     sweep_s: float = 5.0
     """Nodes that should be gone are stopped again so often: the first time may have been lost."""

@@ -19,4 +19,10 @@ export RAY_health_check_failure_threshold=3
 # Processes outlive a restart of the head's control service if it is back within this time.
 export RAY_gcs_rpc_server_reconnect_timeout_s=600
 
+# Ray gives its workers a low priority; the nodes of a job are no work for idle times.
+export RAY_worker_niceness=0
+
+# To encrypt what the nodes of a job send each other, name the certificates of each host:
+# export PLAIT_TLS_CERT=... PLAIT_TLS_KEY=... PLAIT_TLS_CA=...
+
 export RAY_USAGE_STATS_ENABLED=0

@@ -465,8 +465,9 @@ cdef class NativeEngine:
 
     def latency_buckets(self):
         """Of all latencies so far: [(upper edge in ns, count)], and the greatest."""
-        numbers = latency_buckets_of(self.engine.get()[0])
-        return list(zip(numbers[:-1:2], numbers[1::2], strict=True)), numbers[-1]
+        cdef list numbers = latency_buckets_of(self.engine.get()[0])
+        most = numbers.pop()
+        return list(zip(numbers[::2], numbers[1::2], strict=True)), most
 
     def loads(self):
         """Rows sent to each bin, over all exchanges, from samples."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,33 @@ import ray
 from ray import cloudpickle
 
 from plait.coordinator.once import Once
-from plait.errors import PlaitError, RecordError
+from plait.errors import JobError, PlaitError, RecordError
 from plait.node_messages import Answer, Command, End, NodeReport, Peer
 from plait.node_runtime.agent import NodeAgent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plait.node_runtime.tls_tunnel import TlsTunnel
     from plait.outcomes import NodeOutcome
+
+TLS_FILES = ("PLAIT_TLS_CERT", "PLAIT_TLS_KEY", "PLAIT_TLS_CA")
+"""Where a host keeps its certificate, its key and the certificate of who signed all of them."""
 
 LOG_MARKS = (":job_id:", ":actor_name:", ":task_name:")
 """Lines that Ray writes into the output of a process for itself."""
+
+
+def tunnel_here(environment: Mapping[str, str]) -> TlsTunnel | None:
+    """The tunnel for the links of a node, if this host is set up for TLS."""
+    files = [environment.get(name, "") for name in TLS_FILES]
+    if not any(files):
+        return None
+    if not all(files):
+        raise JobError(f"set all of {', '.join(TLS_FILES)}, or none of them")
+    from plait.node_runtime.tls_tunnel import TlsTunnel
+
+    return TlsTunnel(*files)
 
 
 class RayNode:
@@ -35,7 +54,11 @@ class RayNode:
     def __init__(self, rank: int, payload: bytes, token: str) -> None:
         self.rank = rank
         self.payload = payload
-        self.agent = NodeAgent(rank, payload, token, ray.util.get_node_ip_address())
+        # Ray starts its workers with a low priority; a node is not work for idle times.
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+        host = ray.util.get_node_ip_address()
+        self.agent = NodeAgent(rank, payload, token, host, tunnel_here(os.environ))
         self.once = Once(self.agent.apply)
 
     @ray.method(concurrency_group="ask")

@@ -227,11 +227,9 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     std::vector<uint32_t> targets;
     std::lock_guard<std::mutex> hold(lock_);
     coming_.clear();
-    size_t owned = 0;
     for (const auto& control : controls) {
       const auto& before = control->before->owners;
       const auto& after = control->layout->owners;
-      owned = std::max(owned, size_t(std::count(before.begin(), before.end(), rank_)));
       for (uint32_t bin = 0; bin < after.size(); ++bin) {
         if (before[bin] == after[bin]) continue;
         if (after[bin] == rank_) coming_.push_back(bin);
@@ -244,7 +242,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       Frame f;
       f.kind = FrameKind::Expect;
       f.channel = state->state_node();
-      f.number = state->keys_of_a_bin(owned);
+      f.number = state->keys_of_a_bin();
       for (uint32_t to : targets) links.send(to, encode_small(f));
       expect(state->state_node());
     }

@@ -14,6 +14,7 @@
 // node when it meets the layout, and stays there until the bins it brings have come.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -124,8 +125,12 @@ class KeyedStage final : public Stage, public MovingState {
     moves.add_state(*this);
   }
   uint32_t state_node() const override { return node_; }
-  uint64_t keys_of_a_bin(size_t owned) const override {
-    return owned == 0 ? 0 : uint64_t(state_bytes()) / (plan_->words * 8) / owned;
+  uint64_t keys_of_a_bin() const override {
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < lanes_; ++l) {
+      most = std::max(most, lane_[l].keys.load(std::memory_order_relaxed));
+    }
+    return most;
   }
   void expect(const std::vector<uint32_t>& bins, uint64_t keys) override {
     if (plan_->key_types.empty()) return;
@@ -145,7 +150,8 @@ class KeyedStage final : public Stage, public MovingState {
     std::unique_ptr<KeyedState> state;
     Control* moving = nullptr;  // the layout that is being passed
     std::vector<uint32_t> missing;
-    std::atomic<int64_t> bytes{0};  // of its state, said now and then
+    std::atomic<int64_t> bytes{0};  // of its state, said now and then ...
+    std::atomic<uint64_t> keys{0};  // ... and the keys that nearly every bin stays below
     std::atomic<bool> expects{false};
     std::vector<uint32_t> coming;  // under expecting_
     uint64_t keys_coming = 0;
@@ -251,7 +257,7 @@ class KeyedStage final : public Stage, public MovingState {
       return 0;
     }
     run_lane(s, number);
-    if (moves_ && next % kSayEvery == 0) say_bytes(lane);
+    if (moves_ && next % kSayEvery == 0) say_size(lane, number);
     lane.next.store(next + 1, std::memory_order_relaxed);
     lane.busy.store(false, std::memory_order_release);
     count_down(s, worker);
@@ -298,9 +304,18 @@ class KeyedStage final : public Stage, public MovingState {
     return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;
   }
 
-  void say_bytes(Lane& lane) const {
-    const uint64_t keys = lane.state->key_count();
+  void say_size(Lane& lane, uint32_t number) const {
+    const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
+    uint64_t keys = 0, filled = 0;
+    for (uint32_t bin = number * bins; bin < (number + 1) * bins; ++bin) {
+      const uint64_t here = lane.state->bin_keys(bin);
+      keys += here;
+      filled += here > 0;
+    }
     lane.bytes.store(int64_t(keys * plan_->words * 8), std::memory_order_relaxed);
+    // Keys fall into bins by chance: three deviations above the mean, few bins have more.
+    const double mean = filled ? double(keys) / double(filled) : 0;
+    lane.keys.store(uint64_t(mean + 3 * std::sqrt(mean)), std::memory_order_relaxed);
   }
   // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing.
   bool moved(const Batch& batch, uint32_t number) {
@@ -323,6 +338,7 @@ class KeyedStage final : public Stage, public MovingState {
     std::erase_if(lane.missing, [&](uint32_t b) { return install(c, *lane.state, b); });
     if (!lane.missing.empty()) return false;
     copy_ahead(c, number);
+    say_size(lane, number);
     lane.moving = nullptr;
     return true;
   }
@@ -352,10 +368,7 @@ class KeyedStage final : public Stage, public MovingState {
       const uint32_t at = keyless ? single : bin;
       if (before[at] == after[at]) continue;
       if (before[at] == here) {
-        const auto& copies = c.before->copies;
-        const bool copied =
-            lane.state->tracked(bin) &&
-            std::find(copies.begin(), copies.end(), std::pair(bin, after[at])) != copies.end();
+        const bool copied = lane.state->tracked(bin) && c.before->copied(bin, after[at]);
         Bytes bytes = copied ? lane.state->take_difference(bin) : lane.state->take_bin(bin);
         ship(after[at], bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole,
              std::move(bytes));
@@ -365,9 +378,8 @@ class KeyedStage final : public Stage, public MovingState {
     }
     if (keyless) return;
     for (auto one : c.before->copies) {  // a copy that came to nothing
-      const auto& now = c.layout->copies;
       if (!owns(number, one.first) || !lane.state->tracked(one.first)) continue;
-      if (std::find(now.begin(), now.end(), one) == now.end()) lane.state->untrack(one.first);
+      if (!c.layout->copied(one.first, one.second)) lane.state->untrack(one.first);
     }
   }
   // Copies what will go soon. Not before all that comes is in: a copy that is made without that has

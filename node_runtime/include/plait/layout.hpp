@@ -22,13 +22,16 @@ struct Layout {
   std::vector<uint32_t> members;  // ascending
   std::vector<uint32_t> owners;   // of each bin
   std::vector<int32_t> readers;   // of each source: a node, or kEveryone: each reads its slice
-  std::vector<std::pair<uint32_t, uint32_t>> copies;  // bin -> node that will get it soon
+  std::vector<std::pair<uint32_t, uint32_t>> copies;  // bin -> node that will get it soon; sorted
   int64_t epoch_records = 0;
   int64_t first_row = 0;         // of `epoch`, in sources that everyone reads
   std::vector<uint16_t> places;  // of each bin: its owner's place among the members
 
   bool member(uint32_t rank) const {
     return std::binary_search(members.begin(), members.end(), rank);
+  }
+  bool copied(uint32_t bin, uint32_t to) const {
+    return std::binary_search(copies.begin(), copies.end(), std::pair(bin, to));
   }
   uint16_t place_of(uint32_t rank) const {
     return uint16_t(std::lower_bound(members.begin(), members.end(), rank) - members.begin());
@@ -59,6 +62,7 @@ class Layouts {
       layout.first_row = int64_t(layout.epoch) * layout.epoch_records;
     }
     leave_out(layout.members);
+    std::sort(layout.copies.begin(), layout.copies.end());
     for (uint32_t owner : layout.owners) layout.places.push_back(layout.place_of(owner));
     all_.push_back(std::make_shared<Layout>(std::move(layout)));
     version_.fetch_add(1, std::memory_order_release);  // pairs with version

@@ -1,7 +1,7 @@
 // Populator: has memory made present by the kernel before a lane writes to it.
 //
 // A fresh page in the middle of a batch costs more than the batch. The thread is started when there
-// is something to do for the first time, runs at low priority and takes one piece (2 MiB at most)
+// is something to do for the first time, runs at lower priority and takes one piece (2 MiB at most)
 // at a time; pieces may go (be unmapped) at any time, the kernel then refuses them. Any thread may
 // add.
 #pragma once
@@ -46,7 +46,7 @@ class Populator {
  private:
   void work() {
     // The nice value of a thread is its own on Linux; if it cannot be set the work is done as well.
-    (void)::setpriority(PRIO_PROCESS, id_t(::syscall(SYS_gettid)), 10);
+    (void)::setpriority(PRIO_PROCESS, id_t(::syscall(SYS_gettid)), 5);
     std::unique_lock<std::mutex> hold(lock_);
     while (!over_) {
       more_.wait(hold, [this] { return over_ || !waiting_.empty(); });

@@ -35,8 +35,8 @@ class MovingState {
  public:
   virtual ~MovingState() = default;
   virtual uint32_t state_node() const = 0;
-  // Keys a bin has here on average, as the lanes last said.
-  virtual uint64_t keys_of_a_bin(size_t owned) const = 0;
+  // Keys that nearly every bin here stays below, as the lanes last said.
+  virtual uint64_t keys_of_a_bin() const = 0;
   // These bins will come, with about so many keys each: memory is made ready when a lane comes by.
   virtual void expect(const std::vector<uint32_t>& bins, uint64_t keys) = 0;
 };
