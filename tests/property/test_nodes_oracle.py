@@ -8,14 +8,18 @@ and the failure are those of the plain loop, bit for bit.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import threading
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plait.errors import RecordError
-from plait.graph import CallNode, Graph
+from plait.graph import CallNode, Graph, SourceNode
 from plait.run import run
+from plait.sources.memory import Table
+from plait.testing import Feed
 from plait.testing.check import capturing, place
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.nodes import run_on_nodes
@@ -134,3 +138,56 @@ def test_many_small_epochs(graph: Graph, count: int, seed: int, chosen: dict[str
 )
 def test_order_by_key(graph: Graph, count: int, seed: int, chosen: dict[str, Any]) -> None:
     assert_same_on_nodes(graph, {**chosen, "order": "key"}, nodes=count, seed=seed)
+
+
+def with_feeds(graph: Graph) -> tuple[Graph, dict[Feed, list[Any]]]:
+    """The graph with a live source in place of each, and the rows to push there."""
+    rows: dict[Feed, list[Any]] = {}
+    nodes: list[Any] = []
+    for node in graph.nodes:
+        if isinstance(node, SourceNode):
+            source = node.source
+            feed = Feed(node.schema)
+            rows[feed] = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
+            nodes.append(dataclasses.replace(node, source=feed))
+        else:
+            nodes.append(node)
+    return dataclasses.replace(graph, nodes=tuple(nodes)), rows
+
+
+@slow
+@given(
+    graph=graphs(max_rows=60, max_steps=4).map(row_by_row).map(going_on).map(with_feeds),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    count=counts,
+    seed=seeds,
+    chosen=run_settings(),
+)
+def test_live_sources(
+    graph: tuple[Graph, dict[Feed, list[Any]]],
+    sizes: list[int],
+    count: int,
+    seed: int,
+    chosen: dict[str, Any],
+) -> None:
+    """Rows come while the nodes change; the epochs are those that the run had."""
+    live, rows = graph
+    chosen.pop("limit", None)
+
+    def push() -> None:
+        places = dict.fromkeys(rows, 0)
+        for size in itertools.cycle(sizes):
+            for feed, at in places.items():
+                feed.push(rows[feed][at : at + size])
+                places[feed] = at + size
+            if all(at >= len(rows[feed]) for feed, at in places.items()):
+                break
+        for feed in rows:
+            feed.close()
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    try:
+        assert_same_on_nodes(live, chosen, nodes=count, seed=seed)
+    finally:
+        pusher.join()
