@@ -178,14 +178,9 @@ class RouteStage final : public Stage, public Outlet {
     const int64_t n = batch.length;
     const size_t members = layout.members.size();
     if (members == 1 || n == 0) return empty_parts(batch, layout, frames);
-    const BufferRef hashes = BufferRef::make(8 * n);
-    SplitBatch scratch;
-    split_detail::hash_rows(*routing_.plan, batch, scratch, hashes.as<uint64_t>());
-    const uint64_t* h = hashes.as<uint64_t>();
     const unsigned bits = routing_.plan->bin_bits;
     if (bits == 0) return to_one(batch, layout.owners[0], layout, frames);
-    sample(h, n, bits);
-    const RowLists lists = split_rows(h, n, 64 - bits, layout);
+    const RowLists lists = split_rows(batch, 64 - bits, layout);
     const size_t mine = layout.place_of(wire_.here());
     for (size_t m = 0; m < members; ++m) {
       if (m == mine) continue;
@@ -207,32 +202,54 @@ class RouteStage final : public Stage, public Outlet {
     std::vector<uint32_t*> rows;
     std::vector<int64_t> counts;
   };
-  static RowLists split_rows(const uint64_t* h, int64_t n, unsigned shift, const Layout& layout) {
-    const uint16_t* places = layout.places.data();
-    const size_t members = layout.members.size();
-    RowLists out;
-    out.counts.assign(members, 0);
-    if (members == 2) {  // no branch: both are written, one of them counts
-      out.memory = BufferRef::make(8 * (n + 1));
-      uint32_t* zero = out.memory.as<uint32_t>();
-      uint32_t* one = zero + n + 1;
-      out.rows = {zero, one};
-      for (int64_t i = 0; i < n; ++i) {
-        const uint32_t place = places[h[i] >> shift];
-        *zero = uint32_t(i);
-        *one = uint32_t(i);
-        zero += 1 - place;
-        one += place;
-      }
-      out.counts = {zero - out.rows[0], one - out.rows[1]};
-      return out;
+  RowLists split_rows(const Batch& batch, unsigned shift, const Layout& layout) {
+    const int64_t n = batch.length;
+    const KeyedPlan& plan = *routing_.plan;
+    const Column* key = plan.key_types.size() == 1 && is_fixed64(plan.key_types[0])
+                            ? &batch.columns[size_t(plan.key_columns[0])]
+                            : nullptr;
+    if (layout.members.size() == 2 && key && !key->validity && key->type != Type::Float64) {
+      const auto* keys = reinterpret_cast<const uint64_t*>(key->data);
+      const uint64_t s = salt(key->type);
+      return two_lists(n, shift, layout, [=](int64_t i) { return (keys[i] ^ s) * kGolden; });
     }
+    const BufferRef hashes = BufferRef::make(8 * n);
+    SplitBatch scratch;
+    split_detail::hash_rows(plan, batch, scratch, hashes.as<uint64_t>());
+    const uint64_t* h = hashes.as<uint64_t>();
+    if (layout.members.size() == 2) {
+      return two_lists(n, shift, layout, [=](int64_t i) { return h[i]; });
+    }
+    const uint16_t* places = layout.places.data();
+    RowLists out;
+    out.counts.assign(layout.members.size(), 0);
     out.memory = BufferRef::make(4 * n);
     for (int64_t i = 0; i < n; ++i) ++out.counts[places[h[i] >> shift]];
     uint32_t* start = out.memory.as<uint32_t>();
-    for (size_t m = 0; m < members; start += out.counts[m++]) out.rows.push_back(start);
+    for (size_t m = 0; m < out.counts.size(); start += out.counts[m++]) out.rows.push_back(start);
     std::vector<uint32_t*> at = out.rows;
     for (int64_t i = 0; i < n; ++i) *at[places[h[i] >> shift]]++ = uint32_t(i);
+    sample(n, shift, [=](int64_t i) { return h[i]; });
+    return out;
+  }
+  // Two members, without a branch: both lists are written, one of them counts.
+  template <class Hash>
+  RowLists two_lists(int64_t n, unsigned shift, const Layout& layout, Hash hash) {
+    const uint16_t* places = layout.places.data();
+    RowLists out;
+    out.memory = BufferRef::make(8 * (n + 1));
+    uint32_t* zero = out.memory.as<uint32_t>();
+    uint32_t* one = zero + n + 1;
+    out.rows = {zero, one};
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t place = places[hash(i) >> shift];
+      *zero = uint32_t(i);
+      *one = uint32_t(i);
+      zero += 1 - place;
+      one += place;
+    }
+    out.counts = {zero - out.rows[0], one - out.rows[1]};
+    sample(n, shift, hash);
     return out;
   }
 
@@ -244,10 +261,12 @@ class RouteStage final : public Stage, public Outlet {
     each_receiver(layout, [&](uint32_t to) { frames.emplace_back(to, frame); });
   }
 
-  void sample(const uint64_t* h, int64_t n, unsigned bits) {
+  // Counts every 16th row for its bin.
+  template <class Hash>
+  void sample(int64_t n, unsigned shift, Hash hash) {
     constexpr int64_t kEvery = 16;
     for (int64_t i = 0; i < n; i += kEvery) {
-      loads_[h[i] >> (64 - bits)].fetch_add(kEvery, std::memory_order_relaxed);
+      loads_[hash(i) >> shift].fetch_add(kEvery, std::memory_order_relaxed);
     }
   }
 
