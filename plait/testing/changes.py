@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from plait.node_messages import Layout, Rank
 
-How = Literal["all_at_once", "fluid", "optimised"]
-"""Bins change their owner in one layout; one after the other; or are copied ahead, then fluid."""
+How = Literal["all_at_once", "fluid", "optimised", "abandoned", "astray"]
+"""Bins change their owner in one layout; one after the other; or are copied ahead, then fluid. Two
+that come to nothing: copied ahead, and stay; copied ahead, and go to yet another node."""
+GOOD_WAYS: tuple[How, ...] = ("all_at_once", "fluid", "optimised")
+ALL_WAYS: tuple[How, ...] = (*GOOD_WAYS, "optimised", "abandoned", "astray")
 
 MOST_NODES = 5
 """So many nodes at most are ever drawn for a job."""
@@ -73,15 +76,19 @@ Change = Move | Join | Leave | Break | Stop
 def moving_layouts(base: Layout, epoch: int, move: Move) -> tuple[Layout, ...]:
     """The layouts of a move, the first of them at `epoch`."""
     changed = [(bin, to) for bin, to in move.owners.items() if base.owners[bin] != to]
-    plain = replace(base, epoch=epoch, copies=())
+    plain = replace(base, epoch=epoch, copies=(), epoch_records=0)
     if move.how == "all_at_once" or not changed:
         return (replace(plain, owners=with_owners(base.owners, changed)),)
     layouts: list[Layout] = []
     last = plain
-    if move.how == "optimised":
+    if move.how != "fluid":
         last = replace(plain, copies=tuple(changed))
         layouts.append(last)
         epoch += move.gap
+    if move.how == "abandoned":
+        return (*layouts, replace(plain, epoch=epoch))
+    if move.how == "astray":
+        changed = [(bin, another(base, base.owners[bin], to)) for bin, to in changed]
     for number, (bin, to) in enumerate(changed):
         last = replace(
             last,
@@ -91,6 +98,12 @@ def moving_layouts(base: Layout, epoch: int, move: Move) -> tuple[Layout, ...]:
         )
         layouts.append(last)
     return tuple(layouts)
+
+
+def another(layout: Layout, owner: Rank, copied_to: Rank) -> Rank:
+    """A member that is neither; the owner, if there is none."""
+    others = [rank for rank in layout.members if rank not in (owner, copied_to)]
+    return others[0] if others else owner
 
 
 def with_owners(owners: tuple[Rank, ...], changed: Sequence[tuple[int, Rank]]) -> tuple[Rank, ...]:
@@ -112,7 +125,7 @@ def drawn_change(
 ) -> Change:
     """Any change that this layout allows; `ranks`: how many nodes there ever were."""
     members = layout.members
-    how: How = chance.choice(("all_at_once", "fluid", "optimised"))
+    how: How = chance.choice(GOOD_WAYS)
     gap = chance.choice((1, 1, 1, 2))
     kinds = ["move"] * 6
     if len(members) > 1:
@@ -132,5 +145,6 @@ def drawn_change(
             return Join(bins=some, how=how, gap=gap)
         case "stop":
             return Stop()
+    how = chance.choice(ALL_WAYS)
     some = chance.sample(bins, chance.randint(1, min(len(bins), 20 if how == "all_at_once" else 5)))
     return Move(owners={bin: chance.choice(members) for bin in some}, how=how, gap=gap)

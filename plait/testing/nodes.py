@@ -381,7 +381,7 @@ class Nodes:
 
         def committed(epoch: int) -> Commit:
             members = (*self.layout.members, agent.rank)
-            layout = replace(self.layout, epoch=epoch, members=members, copies=())
+            layout = replace(self.layout, epoch=epoch, members=members, copies=(), epoch_records=0)
             return Commit(round=self.round, layouts=(layout,))
 
         if not self.agreed(committed, begins=[agent]):
@@ -399,7 +399,7 @@ class Nodes:
 
         def committed(epoch: int) -> Commit:
             members = tuple(rank for rank in self.layout.members if rank != change.rank)
-            layout = replace(self.layout, epoch=epoch, members=members, copies=())
+            layout = replace(self.layout, epoch=epoch, members=members, copies=(), epoch_records=0)
             return Commit(round=self.round, layouts=(layout,))
 
         if not self.agreed(committed):
