@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.config import Settings
 from plait.errors import InternalError, JobError, TimedOut
-from plait.graph import Graph, SourceNode
+from plait.graph import CallNode, FoldNode, Graph, SourceNode, StatefulNode
 from plait.node_messages import (
     EVERYONE,
     Answer,
@@ -61,6 +61,8 @@ SPLIT = (Table, Rate)
 """Sources of which every node reads its own slice."""
 STILL_S = 0.02
 """Nodes that have not moved for so long are taken to be at the end of their sources."""
+SETTLE_S = 1.0
+"""How long a failed job waits for the node that has the exception."""
 AT_THE_END = 2
 """So many more changes are made when the sources are at their end."""
 LOOK_S = 0.0005
@@ -319,11 +321,18 @@ class Nodes:
         return False
 
     def let_settle(self) -> None:
-        """The node where a record failed has the exception, and may hear of it last."""
-        until = time.monotonic() + STILL_S
-        others = [agent for agent in self.members if agent.rank != self.home]
-        while time.monotonic() < until and not all(agent.engine.error() for agent in others):
+        """The node where a Python function raised has the exception, and may hear of it last."""
+        until = time.monotonic() + SETTLE_S
+        while time.monotonic() < until and not any(map(self.knows_why, self.agents.values())):
             self.pause()
+
+    def knows_why(self, agent: NodeAgent) -> bool:
+        failure = agent.engine.error()
+        if failure is None:
+            return bool(agent.cluster.refused())
+        number, handle = failure[0], failure[5]
+        python = isinstance(self.graph.nodes[number], CallNode | FoldNode | StatefulNode)
+        return handle >= 0 or not python
 
     def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""
