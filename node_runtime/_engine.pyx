@@ -364,6 +364,10 @@ cdef class NativeEngine:
                                                  poll_outside, position_outside,
                                                  self.hold(poll, position))
 
+    def pace(self, uint32_t source, double rows):
+        """Rows in an epoch, on average, of the source with this number."""
+        self.builder.get().pace(source, rows)
+
     def connect(self, uint32_t before, uint32_t to, uint32_t input):
         self.builder.get().connect(before, to, input)
 

@@ -24,7 +24,7 @@ from plait.graph import (
 from plait.model import Type
 from plait.node_runtime._engine import NativeEngine
 from plait.node_runtime._kernels import NativeProgram
-from plait.node_runtime.exchange_plan import ExchangePlan, plan_exchanges
+from plait.node_runtime.exchange_plan import ExchangePlan, paced_rows, plan_exchanges
 from plait.node_runtime.lower import lower
 from plait.plan import Plan, StagePlan, source_numbers
 
@@ -149,6 +149,11 @@ def build(
         add_stage(plan, number, settings, built, sources, sinks)
         for position, before in enumerate(stage.inputs):
             engine.connect(built.tails[before], built.heads[number], position)
+    if seat:
+        ends = {source: sources[node] for source, node in enumerate(graph.sources)}
+        rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
+        for source, rows in paced_rows(rates, settings.epoch_records).items():
+            engine.pace(source, rows)
     return built
 
 

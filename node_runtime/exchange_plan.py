@@ -16,10 +16,16 @@ from plait.errors import JobError
 from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plait.plan import Plan, StagePlan
 
 REPEAT_BITS = 16
 """A record may become so many (2 ** 16) between two exchanges."""
+
+EPOCH_S = 0.002
+"""How long an epoch of sources with a rate is: what a record waits at most for the others of its
+epoch."""
 
 By = Literal["key", "bin", "home"]
 
@@ -83,6 +89,16 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
         bits.append(width)
         exchanged.append(before or number in made.before)
     return made
+
+
+def paced_rows(rates: Mapping[int, float], epoch_records: int) -> dict[int, float]:
+    """Rows in an epoch of each source with a rate, by source: epochs of the same duration for all,
+    with at least a row and at most `epoch_records` of the fastest."""
+    fastest = max(rates.values(), default=0.0)
+    if fastest <= 0.0:
+        return {}
+    epoch_s = min(epoch_records / fastest, max(EPOCH_S, 1.0 / fastest))
+    return {source: rate * epoch_s for source, rate in rates.items() if rate > 0.0}
 
 
 def by_of(plan: Plan, stage: StagePlan) -> By:

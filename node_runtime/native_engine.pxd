@@ -143,6 +143,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
                                 const vector[Type]& types,
                                 void (*poll)(void*, int64_t, Polled&) noexcept,
                                 int64_t (*position)(void*) noexcept, void* context) except +
+        void pace(uint32_t source, double rows) except +
         void connect(uint32_t before, uint32_t to, uint32_t input) except +
         void last_node(uint32_t stage, uint32_t node)
 

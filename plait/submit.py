@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SPLIT = (Table, Rate)
 """Sources of which every node can read its own slice; any other is read by one node."""
 MAX_NODES = 4096
+MAX_EPOCH = 1 << 16
 
 
 def submit(
@@ -59,6 +60,10 @@ def submit(
         settings: any other field of `plait.Settings`, for each node.
     """
     graph = graph_of(job)
+    if "epoch_records" not in settings and isinstance(nodes, int) and len(graph.sources) == 1:
+        # One source: where it is cut does not show in the order, so every node gets its share of a
+        # longer epoch.
+        settings["epoch_records"] = max(1, min(Settings().epoch_records * nodes, MAX_EPOCH))
     chosen = settings_for_nodes(settings)
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
         raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")

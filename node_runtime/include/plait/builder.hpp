@@ -159,6 +159,7 @@ class Builder {
                      const std::vector<Type>& types) {
     return add_source(name, node, source, types, std::make_unique<NoOrigin>());
   }
+  void pace(uint32_t source, double rows) { engine_.sources()[source]->paced_rows = rows; }
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
   }

@@ -451,7 +451,7 @@ class KeyedStage final : public Stage, public MovingState {
     }
   }
 
-  static constexpr uint64_t kSayEvery = 256;
+  static constexpr uint64_t kSayEvery = 16;
   const uint32_t node_;
   const std::shared_ptr<const KeyedPlan> plan_;
   const uint32_t lanes_;

@@ -38,11 +38,11 @@ struct Layout {
   }
   // The rows of an epoch of a source that everyone reads.
   int64_t row_of(uint64_t e) const { return first_row + int64_t(e - epoch) * epoch_records; }
-  // The part of those rows that a member reads: [from, from + count) within the epoch.
-  std::pair<int64_t, int64_t> slice(uint32_t rank) const {
+  // The part of so many rows of an epoch that a member reads: [from, from + count) of them.
+  std::pair<int64_t, int64_t> slice(uint32_t rank, int64_t rows) const {
     const auto n = int64_t(members.size());
     const int64_t at = place_of(rank);
-    const int64_t from = epoch_records * at / n, to = epoch_records * (at + 1) / n;
+    const int64_t from = rows * at / n, to = rows * (at + 1) / n;
     return {from, to - from};
   }
 };

@@ -103,6 +103,9 @@ class SourceStage final : public Stage {
   // On several nodes: who reads what. Null: this is the only node.
   const Layouts* layouts = nullptr;
   uint32_t rank = 0;
+  // Of a source with a rate, on several nodes: rows in an epoch, on average. Sources of different
+  // rates have epochs of the same duration, so that none holds another up.
+  double paced_rows = 0;
 
  private:
   // Emits one batch, or says with -1 that there is nothing to emit now.
@@ -135,17 +138,21 @@ class SourceStage final : public Stage {
                                                            : ask(turn.epoch, worker);
   }
 
+  int64_t paced_row(uint64_t epoch) const { return int64_t(double(epoch) * paced_rows); }
+
   // This node's part of the epoch's rows.
   int64_t ask_slice(uint64_t epoch, Worker& worker) {
     const Layouts::Ref layout = layouts->at(epoch);
     int64_t all = origin_->rows();
     if (limit_ >= 0) all = all < 0 ? limit_ : std::min(all, limit_);
-    const int64_t start = layout->row_of(epoch);
+    const bool paced = paced_rows > 0;
+    const int64_t start = paced ? paced_row(epoch) : layout->row_of(epoch);
+    const int64_t rows = paced ? paced_row(epoch + 1) - start : layout->epoch_records;
     if (all >= 0 && start >= all) {
       epochs_.finished(source_);
       return 0;
     }
-    auto [from, count] = layout->slice(rank);
+    auto [from, count] = layout->slice(rank, rows);
     from += start;
     if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
     if (count == 0) return data(empty_, epoch, 0, worker);
