@@ -108,19 +108,30 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
 def first_error(outcomes: Iterable[NodeOutcome]) -> BaseException | None:
     """What a sequential run would have raised: the failed record with the smallest place.
 
-    An error that is no record's (a sink, a link) counts only if no record failed. Of the nodes that
-    know a failed record the one where it failed has the exception that was the cause.
+    An error that is no record's (a sink, a link) counts only if no record failed. Which of several
+    records of one place came first only the node with the sinks knows; the exception that was the
+    cause only the node where the record failed.
     """
     parts = [(part.error, part) for part in outcomes if part.error is not None]
+    if not parts:
+        return None
     parts.sort(
         key=lambda found: (
             found[1].failed_at is None,
             found[1].failed_at or (),
-            found[0].__cause__ is None,
+            not found[1].outputs,
             found[1].rank,
         )
     )
-    return parts[0][0] if parts else None
+    first, at = parts[0][0], parts[0][1].failed_at
+    for error, part in parts:
+        if part.failed_at == at and error.__cause__ is not None and same_failure(error, first):
+            return error
+    return first
+
+
+def same_failure(one: BaseException, other: BaseException) -> bool:
+    return repr(getattr(one, "record", one)) == repr(getattr(other, "record", other))
 
 
 def check_conserved(result: Result, outcomes: Iterable[NodeOutcome]) -> None:

@@ -151,6 +151,35 @@ def test_rows_of_a_key_out_of_order_are_found() -> None:
             compare_parts("wrong", [{**others, "keyed": wrong}], wanted, failed=False)
 
 
+def next_key(record: Any) -> Any:
+    return {"k": record.k + 1, "v": record.v}
+
+
+def refused(record: Any) -> Any:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("epoch_records", [1, 2, 4])
+def test_copies_of_one_record_fail_on_two_nodes(
+    nodes: int, swapped: bool, epoch_records: int
+) -> None:
+    """The first of them is the failure, and what comes before it is delivered, wherever it is."""
+    job = plait.Job("copies")
+    rows = {"k": [0, 0, 3, 4], "v": [0, 1, 2, 3]}
+    given = job.source(plait.Table(pa.table(rows)), name="given")
+    both = given.union(given.map(next_key, schema=given.schema))
+    counted = both.key_by("k").count()
+    failing = counted.map(refused, schema=counted.schema).select("k")
+    others = both.select("k")
+    united = failing.union(others) if swapped else others.union(failing)
+    united.sink(Capture(), name="out")
+    settings = {"workers": 1, "bin_bits": 4, "epoch_records": epoch_records}
+    for seed in range(3):
+        assert_same_on_nodes(job.graph(), settings, nodes=nodes, seed=seed)
+
+
 def test_what_runs_in_one_process_only_is_refused() -> None:
     for settings in ({"order": "none"}, {"queue": "shared"}):
         with pytest.raises(plait.JobError, match="on nodes"):

@@ -24,11 +24,12 @@ struct Riders {
   int64_t bytes = 0;
 
   void add(PackWriter& out, const Letter& l) {
-    out.array(7);
+    out.array(8);
     out.uint(l.node);
     out.uint(l.source);
     out.uint(l.epoch);
     out.sint(l.row);
+    out.uint(l.sub);
     out.text(l.message);
     out.sint(l.code);
     records.push_back(shape_of(l.record, nullptr, l.record.length));

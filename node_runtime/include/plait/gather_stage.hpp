@@ -171,15 +171,13 @@ class GatherStage final : public Stage, public Inlet {
     std::shared_ptr<Failure> failure;
     std::shared_ptr<std::vector<Letter>> letters;
     for (const Batch& p : parts) {
-      if (p.failure && (!failure || p.failure->letter.row < failure->letter.row)) {
-        failure = p.failure;
-      }
+      if (p.failure && (!failure || place_of(*p.failure) < place_of(*failure))) failure = p.failure;
       if (!p.letters) continue;
       if (!letters) letters = std::make_shared<std::vector<Letter>>();
       letters->insert(letters->end(), p.letters->begin(), p.letters->end());
     }
     if (failure) {
-      for (Batch& p : parts) cut(p, failure->letter);
+      for (Batch& p : parts) cut(p, place_of(*failure));
     }
     const Batch& own = parts[own_];
     const uint64_t epoch = own.epoch;
@@ -201,12 +199,17 @@ class GatherStage final : public Stage, public Inlet {
     out.failure = failure;
     return out;
   }
+  using Place = std::pair<int64_t, uint64_t>;  // row, and order among the records of that row
+  static Place place_of(const Failure& failure) { return {failure.letter.row, failure.letter.sub}; }
   // What comes behind a failed record is not delivered; of the failed record itself, what its own
   // node put before it (rows of one tag that were made before the failure).
-  static void cut(Batch& batch, const Letter& failed) {
-    const bool own = batch.failure && batch.failure->letter.row == failed.row;
+  static void cut(Batch& batch, const Place& failed) {
+    const bool own = batch.failure && place_of(*batch.failure) == failed;
     int64_t n = 0;
-    while (n < batch.length && batch.row_number(n) < failed.row + own) ++n;
+    for (; n < batch.length; ++n) {
+      const Place at{batch.row_number(n), batch.subs ? batch.subs[n] : 0};
+      if (failed < at || (at == failed && !own)) break;
+    }
     truncate(batch, n);
   }
 

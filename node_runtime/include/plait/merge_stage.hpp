@@ -137,6 +137,10 @@ class MergeStage final : public Stage {
     out.source = source;
     out.ingest_ns = ingest_ns;
     out.letters = letters->empty() ? nullptr : letters;
+    if (failure && sub_bits_ >= 0) {  // marked like the rows; others may hold it as it was
+      failure = std::make_shared<Failure>(*failure);
+      failure->letter.sub |= uint64_t(failed_at) << sub_bits_;
+    }
     out.failure = failure;
     failed_ = failure != nullptr;
     Counts::add(worker.shared.counts[node_].in, records);

@@ -145,7 +145,7 @@ class RouteStage final : public Stage, public Outlet {
     frames.clear();
     const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
     guarded(batch, routing_.node, [&] {
-      if (routing_.repeats && batch.length) number_repeats(batch);
+      if (routing_.repeats) number_repeats(batch);
       if (routing_.kind == Routing::Kind::Home) {
         to_one(batch, routing_.home, *layout, frames);
       } else if (routing_.kind == Routing::Kind::Bin) {
@@ -273,6 +273,7 @@ class RouteStage final : public Stage, public Outlet {
   // Rows of one tag go to different nodes: their order among each other goes along.
   static void number_repeats(Batch& batch) {
     constexpr uint64_t kMost = 1 << 16;
+    if (batch.length == 0 && !batch.failure) return;
     BufferRef subs = BufferRef::make(8 * batch.length);
     uint64_t k = 0;
     for (int64_t i = 0; i < batch.length; ++i) {
@@ -285,6 +286,10 @@ class RouteStage final : public Stage, public Outlet {
     }
     batch.subs = subs.as<uint64_t>();
     batch.subs_owner = std::move(subs);
+    if (batch.failure) {  // behind all rows of its record; others may hold it as it was
+      batch.failure = std::make_shared<Failure>(*batch.failure);
+      batch.failure->letter.sub = batch.failure->letter.sub << 16 | (kMost - 1);
+    }
   }
 
   const uint32_t channel_;
