@@ -407,9 +407,10 @@ void lonely_bin(unsigned rows) {
   for (const auto& [at, bytes] : two[0]->untouched()) CHECK(ZeroedRegion::populate(at, bytes));
   CHECK(put(*two[0], one[0]->take_bin(1234)).empty());
   CHECK(two[0]->bin_keys(1234) == keys.size() && one[0]->key_count() == 0);
+  run(plan, two, counted({keys[0]}));  // brings the empty segments to the same size
   const size_t bytes = two[0]->byte_size();
   const Batch out = run(plan, two, counted(keys));
-  for (size_t i = 0; i < keys.size(); ++i) CHECK(out.columns[1].i64()[i] == 2);
+  for (size_t i = 0; i < keys.size(); ++i) CHECK(out.columns[1].i64()[i] == (i == 0 ? 3 : 2));
   CHECK(two[0]->byte_size() == bytes);
   two[0]->prepare({}, 0);
   CHECK(two[0]->untouched().empty());

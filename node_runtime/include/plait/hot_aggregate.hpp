@@ -17,29 +17,51 @@ namespace plait {
 inline constexpr uint32_t kAhead = 32;                // rows
 inline constexpr size_t kCached = size_t(128) << 10;  // a table this small needs no prefetch
 
-template <unsigned kWords, class Update>
-inline void run_hot(StateTable& table, Part& part, Update update) {
+// Runs the rows from `i` on; flat tables stop behind a row that changed the table's shape. Returns
+// the next row.
+template <unsigned kWords, bool kFlat, class Update>
+inline uint32_t run_rows(StateTable& table, Part& part, uint32_t i, Update update) {
   uint64_t* hash = part.hash;
   const uint32_t n = part.n;
-  const auto one = [&](uint32_t i) {
-    const uint64_t h = hash[i];
-    uint64_t* slot = table.find<kWords>(h);
+  const StateTable::Flat flat = table.flat();
+  const auto one = [&](uint32_t row) {
+    const uint64_t h = hash[row];
+    uint64_t* slot = kFlat ? StateTable::find<kWords>(flat, h) : table.find<kWords>(h);
     const uint64_t seen = ++slot[1];
     slot[0] = h;
-    update(slot, seen, i);
-    hash[i] = seen;
-    if (seen == 1) [[unlikely]]
-      table.inserted(h);
+    update(slot, seen, row);
+    hash[row] = seen;
+    if (seen != 1) [[likely]]
+      return true;
+    table.inserted(h);
+    return !kFlat || table.flat().slots == flat.slots;
   };
-  uint32_t i = 0;
+  const auto ask = [&](uint64_t h) {
+    if constexpr (kFlat) {
+      StateTable::prefetch<kWords>(flat, h);
+    } else {
+      table.prefetch<kWords>(h);
+    }
+  };
   if (n > kAhead && table.byte_size() > kCached) {
-    for (uint32_t k = 0; k < kAhead; ++k) table.prefetch<kWords>(hash[k]);
-    for (; i < n - kAhead; ++i) {
-      table.prefetch<kWords>(hash[i + kAhead]);
-      one(i);
+    for (uint32_t k = i; k < std::min(n, i + kAhead); ++k) ask(hash[k]);
+    while (i + kAhead < n) {
+      ask(hash[i + kAhead]);
+      if (!one(i++)) return i;
     }
   }
-  for (; i < n; ++i) one(i);
+  while (i < n) {
+    if (!one(i++)) return i;
+  }
+  return i;
+}
+
+template <unsigned kWords, class Update>
+inline void run_hot(StateTable& table, Part& part, Update update) {
+  for (uint32_t i = 0; i < part.n;) {
+    i = table.flat().slots ? run_rows<kWords, true>(table, part, i, update)
+                           : run_rows<kWords, false>(table, part, i, update);
+  }
 }
 
 namespace hot_detail {

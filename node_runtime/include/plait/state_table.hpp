@@ -5,9 +5,11 @@
 // that probing pushed behind it). The lane's table is cut into segments by the first of those bits;
 // each grows alone, by one sequential pass, so that a batch never waits for the whole lane to grow.
 // It grows when 9/16 of it are used, or when one bin fills its own range: a node may hold only some
-// of the bins. Probing is linear and wraps inside the segment. For one thread at a time (the holder
-// of the lane); never waits. Keys chosen so that their hashes share the high bits would cluster;
-// the hash is public and not meant against that.
+// of the bins. Probing is linear and wraps inside the segment. As long as all segments have one
+// size the table is flat: a slot's address needs no look at its segment (with a segment for each of
+// 1,024 bins that look cost a third of a count). For one thread at a time (the holder of the lane);
+// never waits. Keys chosen so that their hashes share the high bits would cluster; the hash is
+// public and not meant against that.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +49,33 @@ class StateTable {
         memory_(words, size_t(1) << segment_bits),
         bin_keys_(size_t(1) << (bin_bits - lane_bits), 0) {
     for (Segment& s : segments_) settle(s, kFirstBits);
+  }
+
+  // Where slots are as long as all segments have one size.
+  struct Flat {
+    uint64_t* slots = nullptr;  // null: they have not
+    uint64_t all = 0;           // slots of all segments - 1
+    uint64_t mask = 0;          // of one - 1
+    unsigned shift = 0;
+  };
+  // Valid until a key is inserted or a bin comes or goes.
+  const Flat& flat() {
+    if (unsettled_) flatten();
+    return flat_;
+  }
+  template <unsigned kWords>
+  [[gnu::always_inline]] static void prefetch(const Flat& f, uint64_t h) {
+    __builtin_prefetch(f.slots + ((h >> f.shift) & f.all) * kWords, 1);
+  }
+  template <unsigned kWords>
+  [[gnu::always_inline]] static uint64_t* find(const Flat& f, uint64_t h) {
+    uint64_t i = (h >> f.shift) & f.all;
+    uint64_t* slot = f.slots + i * kWords;
+    while (slot[0] != h && slot[1] != 0) [[unlikely]] {
+      i = (i & ~f.mask) | ((i + 1) & f.mask);
+      slot = f.slots + i * kWords;
+    }
+    return slot;
   }
 
   unsigned words() const { return words_; }
@@ -171,6 +200,40 @@ class StateTable {
     s.bits = bits;
     s.shift = 64 - above_bits_ - bits;
     s.mask = (uint64_t(1) << bits) - 1;
+    unsettled_ = true;
+    flat_ = Flat();
+  }
+  // Brings all segments to one size, if they nearly are: empty ones at once (their memory is not
+  // touched), one that lags behind most others by one step at a time.
+  void flatten() {
+    unsettled_ = false;
+    unsigned low = 64, high = 0;
+    size_t used = 0, large = 0;
+    for (const Segment& s : segments_) {
+      if (s.used == 0) continue;
+      ++used;
+      low = std::min(low, s.bits);
+      high = std::max(high, s.bits);
+    }
+    if (used == 0) low = high = kFirstBits;
+    if (low != high) {
+      Segment* behind = nullptr;
+      for (Segment& s : segments_) {
+        large += s.used != 0 && s.bits == high;
+        if (s.used != 0 && s.bits < high) behind = &s;
+      }
+      if (high == low + 1 && large * 4 >= used * 3) grow(*behind, high);  // and again next time
+      return;
+    }
+    for (Segment& s : segments_) {
+      if (s.bits == high) continue;
+      const unsigned old = s.bits;
+      settle(s, high);
+      memory_.leave(size_t(&s - segments_.data()), old, true);
+    }
+    const Segment& first = segments_.front();
+    flat_ = {first.slots, ((segment_mask_ + 1) << high) - 1, first.mask, first.shift};
+    unsettled_ = false;
   }
   void grow(Segment& s, unsigned bits) {
     const unsigned old = s.bits;
@@ -195,6 +258,8 @@ class StateTable {
   const uint64_t segment_mask_;
   const unsigned bin_bits_, range_bits_;  // of the hash, for the bin; for the bin in its segment
   const uint64_t bin_mask_;
+  Flat flat_;
+  bool unsettled_ = true;       // a segment has changed its size since the last look
   unsigned prepared_bits_ = 0;  // segments that grow get at least so many slots; 0: any
   std::vector<Segment> segments_;
   SegmentMemory memory_;
