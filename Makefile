@@ -15,7 +15,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 NATIVE := build/native.stamp
-EXAMPLE ?= examples/first.py
+EXAMPLE ?= examples/first.py examples/rescale.py
 BENCH ?= $(sort $(basename $(notdir $(wildcard benchmarks/micro/*.py))))
 BENCHFLAGS ?= --quick
 ARGS ?=
@@ -41,7 +41,7 @@ LOCKED = mkdir -p build; if command -v flock >/dev/null 2>&1; then \
 help:
 	@echo 'make setup      create .venv and install what the package and its tests need'
 	@echo 'make build      build the native modules and install plait into .venv (editable)'
-	@echo 'make run        run the main example ($(EXAMPLE))'
+	@echo 'make run        run the main examples ($(EXAMPLE))'
 	@echo 'make test       run the tests'
 	@echo 'make test-long  run the tests with many more generated cases, and the soak tests'
 	@echo 'make lint       ruff, mypy, cython-lint, clang-format; changes nothing'
@@ -56,7 +56,7 @@ build:
 	@$(call LOCKED,$(NATIVE))
 
 run: build
-	@$(PY) $(EXAMPLE)
+	@set -e; for example in $(EXAMPLE); do echo "== $$example"; $(PY) $$example; done
 
 test: build
 	$(PY) -m pytest --ignore=tests/soak --durations=10 $(ARGS)

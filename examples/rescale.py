@@ -17,7 +17,7 @@ from plait.latency_chart import latency_chart
 
 QUICK = "PLAIT_QUICK" in os.environ
 RATE = 200_000
-TOTAL = RATE * (3 if QUICK else 10)
+TOTAL = RATE * (6 if QUICK else 12)
 KEYS = 50_021
 
 

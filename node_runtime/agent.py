@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 GRACE_S = 10.0
 """How long a Python function of the job may hold a worker up when the node ends."""
+FAILING_S = 2.0
+"""A failed record is reported when all sinks behind it have what came before it, or after so
+long."""
 
 
 class NodeAgent:
@@ -91,6 +94,7 @@ class NodeAgent:
         self.committed = -1
         """The last round that was committed or lifted."""
         self.done: NodeOutcome | None = None
+        self.failing_since = 0.0
         self.pace = Pace()
         self.latencies = Latencies()
         self.process = psutil.Process()
@@ -232,7 +236,7 @@ class NodeAgent:
         p50, p99, most = self.latencies.since_last(dict(engine.latency_buckets()[0]))
         stops_early = self.ends is not None and self.ends.stops_early
         return NodeReport(
-            phase=self.phase(over, error or refused),
+            phase=self.phase(over, error, refused),
             epoch=epoch,
             delivered_epoch=passed,
             read=engine.read(),
@@ -250,12 +254,20 @@ class NodeAgent:
             **own,
         )
 
-    def phase(self, over: bool, error: str) -> Any:
-        if error:
+    def phase(self, over: bool, error: str, refused: str) -> Any:
+        if refused or (error and self.settled(over)):
             return "failed"
-        if not over:
+        if not over or error:
             return "running"
         return "left" if self.leaving else "ended"
+
+    def settled(self, over: bool) -> bool:
+        """Whether a failure has come to all sinks that are behind it: those are where they are
+        exact, so a node without sinks leaves it to the ones that have some."""
+        now = time.monotonic()
+        self.failing_since = self.failing_since or now
+        has_sinks = self.letters is not None
+        return (over and has_sinks) or now - self.failing_since >= FAILING_S
 
     def error_text(self, engine: NativeEngine) -> str:
         failure = engine.error()

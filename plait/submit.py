@@ -14,9 +14,11 @@ from plait.coordinator.requests import Accepted, Rejected, Submit
 from plait.coordinator.spec import JobSpec, SourceSpec
 from plait.durations import microseconds
 from plait.errors import JobError
-from plait.graph import SourceNode
+from plait.files import Files
+from plait.graph import SinkNode, SourceNode
 from plait.handle import JobHandle
 from plait.run import graph_of
+from plait.sinks.memory import Collect
 from plait.sources.memory import Table
 from plait.sources.rate import Rate
 
@@ -65,6 +67,8 @@ def submit(
         # longer epoch.
         settings["epoch_records"] = max(1, min(Settings().epoch_records * nodes, MAX_EPOCH))
     chosen = settings_for_nodes(settings)
+    if chosen.order == "key":
+        check_sinks(graph)
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
         raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
     lost_after_s = seconds_of(lost_after)
@@ -122,6 +126,25 @@ def settings_for_nodes(given: dict[str, Any]) -> Settings:
     if chosen.timeout_s is not None:
         raise JobError("timeout is of a run in this process; say handle.result(timeout=...)")
     return chosen
+
+
+def check_sinks(graph: Graph) -> None:
+    """With order="key" every node has its own sinks: those that can be only once are refused."""
+    for node in graph.nodes:
+        if not isinstance(node, SinkNode):
+            continue
+        if isinstance(node.sink, Files):
+            raise JobError(
+                f'{node}: with order="key" every node would write the same files; '
+                'use order="total", or a sink of your own that writes where its node is'
+            )
+        if isinstance(node.sink, Collect) and node.sink.limit is not None:
+            raise JobError(f'{node}: a limit needs order="total": each node has a sink of its own')
+    if isinstance(graph.dead_letters, Files):
+        raise JobError(
+            'with order="key" every node would write the same file of dead letters; '
+            'use order="total"'
+        )
 
 
 def spec_of(

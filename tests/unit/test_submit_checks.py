@@ -1,0 +1,48 @@
+"""What submit refuses before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import plait
+from plait.errors import JobError
+from plait.run import graph_of
+from plait.submit import check_sinks, settings_for_nodes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def job_into(sink: object, dead_letters: object = None) -> plait.Job:
+    job = plait.Job("into", dead_letters=dead_letters)
+    job.source(plait.Items([{"n": 1}])).sink(sink)
+    return job
+
+
+def test_order_by_key_refuses_sinks_that_can_be_only_once(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="every node would write the same files"):
+        check_sinks(graph_of(job_into(plait.Files(str(tmp_path / "out.csv")))))
+    with pytest.raises(JobError, match='a limit needs order="total"'):
+        check_sinks(graph_of(job_into(plait.Collect(limit=3))))
+    letters = plait.Files(str(tmp_path / "letters.jsonl"))
+    with pytest.raises(JobError, match="the same file of dead letters"):
+        check_sinks(graph_of(job_into(plait.Collect(), letters)))
+    check_sinks(graph_of(job_into(plait.Collect())))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"queue": "hybrid"}, 'must be "lanes"'),
+        ({"order": "none"}, 'choose "total" or "key"'),
+        ({"timeout_s": 1.0}, "handle.result"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_settings_that_are_of_one_process_are_refused(
+    settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(JobError, match=words):
+        settings_for_nodes(settings)
