@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import pickle
 import socket
 import ssl
 import threading
@@ -11,13 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import plait
+from plait.config import Settings
+from plait.node_messages import EVERYONE, Begin, Done, End, Layout, Prepare
+from plait.node_runtime.agent import NodeAgent
 from plait.node_runtime.tls_tunnel import TlsTunnel
+from plait.outcomes import merged
+from plait.run import graph_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -226,3 +234,30 @@ def test_files_that_do_not_fit_are_refused(files: Files, tmp_path: Path) -> None
         TlsTunnel(files.cert, other.key, files.ca)
     with pytest.raises(FileNotFoundError):
         TlsTunnel(files.cert, files.key, tmp_path / "none.pem")
+
+
+def test_the_nodes_of_a_job_talk_through_tunnels(files: Files) -> None:
+    rows = [{"k": i * 7 % 50, "v": i} for i in range(5_000)]
+    job = plait.Job("tunnelled")
+    job.source(plait.Table(pa.Table.from_pylist(rows))).key_by("k").sum("v").sink(
+        plait.Collect(), name="out"
+    )
+    expected = plait.run(job, workers=1).outputs["out"]
+    payload = pickle.dumps((graph_of(job), Settings(workers=1, epoch_records=256)))
+    agents = [NodeAgent(rank, payload, "secret", "127.0.0.1", files.tunnel()) for rank in range(2)]
+    try:
+        owners = tuple(bin % 2 for bin in range(1024))
+        layout = Layout(epoch=0, members=(0, 1), owners=owners, readers=(EVERYONE,))
+        for agent in agents:
+            others = tuple(other.peer() for other in agents if other is not agent)
+            agent.apply(Prepare(rank=agent.rank, layout=layout, peers=others, home=0))
+        for agent in agents:
+            assert agent.apply(Begin(layout=layout)) == Done()
+        assert all(agent.engine.wait(60.0) for agent in agents)
+        for agent in agents:
+            agent.apply(End(good=True))
+        made = merged("tunnelled", [found for a in agents if (found := a.outcome()) is not None])
+        assert made.outputs["out"].combine_chunks() == expected.combine_chunks()
+    finally:
+        for agent in agents:
+            agent.close()
