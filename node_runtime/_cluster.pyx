@@ -4,8 +4,7 @@ This module binds; the protocol is in the headers (cluster.hpp, links.hpp, layou
 have no threads of their own: the workers of the engine that was made with this object serve them.
 """
 
-from libc.stdint cimport UINT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libcpp cimport bool as cbool
+from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector

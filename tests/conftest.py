@@ -87,7 +87,7 @@ def changing_nodes(job: Any, **settings: Any) -> Any:
     from plait.testing.changes import Join, Leave
     from plait.testing.nodes import run_on_nodes
 
-    changes = [Join(bins=range(0, 16, 2), how="fluid", at=2), Leave(rank=1, how="optimised", at=8)]
+    changes = (Join(bins=range(0, 16, 2), how="fluid", at=2), Leave(rank=1, how="optimised", at=8))
     return run_on_nodes(job, 2, changes=changes, workers=2, **settings)
 
 

@@ -100,8 +100,8 @@ def allowed(importer: str, imported: str) -> bool:
         case "migration" | "shedding":
             return below in ("vocabulary", above) or imported == "plait.node_messages"
         case "node_runtime":
-            lower = below in ("vocabulary", "logic", "node_runtime")
-            return lower or within(imported, SHARED_WITH_RUNTIME) or (importer, imported) in OPENS
+            own = below in ("vocabulary", "logic", "node_runtime")
+            return own or within(imported, SHARED_WITH_RUNTIME) or (importer, imported) in OPENS
         case "coordinator":
             lower = ("vocabulary", "logic", "migration", "shedding", "node_runtime", "coordinator")
             return below in lower and not native(imported)

@@ -58,7 +58,7 @@ def odd(record: Any) -> Any:
 
 
 def added(state: int, record: Any) -> int:
-    return state + record.n
+    return state + int(record.n)
 
 
 def alternating(state: int, record: Any) -> Any:

@@ -12,7 +12,7 @@ import plait
 from plait import col
 from plait.node_messages import Layout
 from plait.testing import Capture, Feed, check, table
-from plait.testing.changes import Break, Join, Leave, Move, Stop, moved_away, moving_layouts
+from plait.testing.changes import Break, Change, Join, Leave, Move, Stop, moved_away, moving_layouts
 from plait.testing.check import graph_of
 from plait.testing.check_nodes import assert_same_on_nodes, compare_parts
 from plait.testing.nodes import run_on_nodes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plait.testing.changes import Change, How
 
 ROWS = 300
-FEW = {"epoch_records": 8, "bin_bits": 3, "workers": 2}
+FEW: dict[str, Any] = {"epoch_records": 8, "bin_bits": 3, "workers": 2}
 WAYS: tuple[How, ...] = ("all_at_once", "fluid", "optimised")
 
 
@@ -47,19 +47,19 @@ def states() -> Graph:
 def test_all_bins_go_to_the_other_node_and_back(how: How) -> None:
     away = dict.fromkeys(range(8), 1)
     back = dict.fromkeys(range(8), 0)
-    changes = [Move(owners=away, how=how, at=2), Move(owners=back, how=how, gap=2, at=15)]
+    changes = (Move(owners=away, how=how, at=2), Move(owners=back, how=how, gap=2, at=15))
     assert_same_on_nodes(states(), FEW, nodes=2, changes=changes)
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_a_node_joins_and_leaves(how: How) -> None:
-    changes = [Join(bins=range(8), how=how, at=3), Leave(rank=1, how=how, at=15)]
+    changes = (Join(bins=range(8), how=how, at=3), Leave(rank=1, how=how, at=15))
     assert_same_on_nodes(states(), FEW, nodes=1, changes=changes)
 
 
 def test_a_node_that_joins_reads_its_share() -> None:
     """Also at the first epoch that it can, and with rows that are not divided evenly."""
-    changes = [Join(at=1), Join(at=2), Join(at=7)]
+    changes = (Join(at=1), Join(at=2), Join(at=7))
     assert_same_on_nodes(states(), {**FEW, "epoch_records": 7}, nodes=1, changes=changes)
 
 
@@ -74,7 +74,14 @@ def test_a_change_at_the_end_of_the_sources(change: Change) -> None:
 def test_broken_connections_lose_nothing() -> None:
     moves = [Move(owners={bin: bin % 2 for bin in range(8)}, how="fluid", at=at) for at in (3, 20)]
     breaks = [Break(one=0, other=1), Break(one=1, other=0)]
-    changes = [breaks[0], moves[0], breaks[1], breaks[0], moves[1], *breaks]
+    changes: tuple[Change, ...] = (
+        breaks[0],
+        moves[0],
+        breaks[1],
+        breaks[0],
+        moves[1],
+        *breaks,
+    )
     assert_same_on_nodes(states(), FEW, nodes=2, changes=changes)
 
 
@@ -82,7 +89,7 @@ def test_a_stop_delivers_what_comes_first() -> None:
     job = plait.Job("stopped")
     numbers = job.source(plait.Table(pa.table({"n": list(range(ROWS))})), name="numbers")
     numbers.sink(plait.Collect(), name="out")
-    changes = [Move(owners={0: 1}, at=4), Stop()]
+    changes = (Move(owners={0: 1}, at=4), Stop())
     result = run_on_nodes(job, 2, changes=changes, **FEW)
     found = result.outputs["out"]["n"].to_pylist()
     assert found == list(range(len(found)))
@@ -117,7 +124,7 @@ def test_a_live_source_is_read_by_one_node() -> None:
 
     pusher = threading.Thread(target=push)
     pusher.start()
-    changes = [Join(bins=range(4), at=5), Move(owners={7: 0, 6: 0}, how="optimised", at=20)]
+    changes = (Join(bins=range(4), at=5), Move(owners={7: 0, 6: 0}, how="optimised", at=20))
     result = run_on_nodes(job, 2, changes=changes, **FEW)
     pusher.join()
     wanted = sequential(job.graph(), epoch_records=8, cuts=result.cuts)
@@ -137,7 +144,7 @@ def test_records_at_a_rate() -> None:
 
 def test_each_node_has_its_sinks_with_order_by_key() -> None:
     given = states()
-    changes = [Join(bins=range(8), at=3), Leave(rank=1, how="fluid", at=15)]
+    changes = (Join(bins=range(8), at=3), Leave(rank=1, how="fluid", at=15))
     assert_same_on_nodes(given, {**FEW, "order": "key"}, nodes=2, changes=changes)
 
 
@@ -181,7 +188,8 @@ def test_copies_of_one_record_fail_on_two_nodes(
 
 
 def test_what_runs_in_one_process_only_is_refused() -> None:
-    for settings in ({"order": "none"}, {"queue": "shared"}):
+    refused: tuple[dict[str, Any], ...] = ({"order": "none"}, {"queue": "shared"})
+    for settings in refused:
         with pytest.raises(plait.JobError, match="on nodes"):
             run_on_nodes(states(), 2, **settings)
     with pytest.raises(plait.JobError, match="colour"):

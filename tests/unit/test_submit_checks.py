@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def job_into(sink: object, dead_letters: object = None) -> plait.Job:
+def job_into(sink: plait.Sink, dead_letters: plait.Sink | None = None) -> plait.Job:
     job = plait.Job("into", dead_letters=dead_letters)
     job.source(plait.Items([{"n": 1}])).sink(sink)
     return job
