@@ -20,6 +20,9 @@ from hypothesis import HealthCheck, settings
 
 import plait
 
+# Ray reads it when it is first imported, whichever test that is.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

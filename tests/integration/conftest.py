@@ -7,18 +7,21 @@ go as Ray likes, so here only threads of plait must be gone after a test.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import plait
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CLUSTER = """
 import socket, sys
@@ -121,3 +124,21 @@ def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def entry_point(cluster: str) -> Callable[..., Any]:
+    """Runs a job on two nodes of the cluster; elsewhere `entry_point` runs it here."""
+
+    def on_ray(job: Any, **settings: Any) -> Any:
+        name = f"entry-{next(NUMBERS)}"
+        handle = plait.submit(job, address=cluster, nodes=2, name=name, workers=1, **settings)
+        try:
+            return handle.result(timeout=120)
+        finally:
+            handle.forget()
+
+    return on_ray
