@@ -123,7 +123,7 @@ class Builder {
     return done(s);
   }
   uint32_t union_stage(const std::string& name, uint32_t node,
-                       std::vector<std::vector<uint32_t>> carries, int sub_bits) {
+                       std::vector<std::vector<uint32_t>> carries, int sub_bits = -1) {
     return done(engine_.add(
         std::make_unique<MergeStage>(name, limits, node, std::move(carries), sub_bits)));
   }
