@@ -49,9 +49,9 @@ FAULTS = {
     ),
     "a layout passed before its bins are in": (
         "cluster_test",
-        "keyed_stage.hpp",
-        "if (!lane.missing.empty()) return false;",
-        "if (!FAULT && !lane.missing.empty()) return false;",
+        "lane_moves.hpp",
+        "if (!missing_.empty()) return false;",
+        "if (!FAULT && !missing_.empty()) return false;",
     ),
     "no fence": (
         "epochs_test",

@@ -1,0 +1,179 @@
+// LaneMoves: one lane's bins on their way to and from other nodes (Megaphone's S).
+//
+// Where the lane meets a new layout it ships the bins that go, and stays there until the bins that
+// come are in. A bin that was copied ahead is followed by its difference only. In between it takes
+// in copies as they come, and says now and then how large its state is. `expect`, `bytes` and
+// `keys`: any thread; all else belongs to the holder of the lane; nothing waits.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plait/events.hpp"
+#include "plait/keyed_state.hpp"
+#include "plait/state_moves.hpp"
+
+namespace plait {
+
+class LaneMoves {
+ public:
+  LaneMoves(const KeyedPlan& plan, uint32_t node, uint32_t lane, KeyedState& state,
+            StateMoves& moves)
+      : plan_(plan),
+        node_(node),
+        bins_(1u << (plan.bin_bits - plan.lane_bits)),
+        first_(lane * bins_),
+        state_(state),
+        moves_(moves) {}
+
+  // As last said.
+  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t keys() const { return keys_.load(std::memory_order_relaxed); }
+
+  // Those of these bins that are of this lane will come, with about so many keys each.
+  void expect(const std::vector<uint32_t>& bins, uint64_t keys) {
+    std::lock_guard<std::mutex> hold(lock_);
+    for (uint32_t bin : bins) {
+      if (!owns(bin)) continue;
+      coming_.push_back(bin);
+      keys_coming_ = keys;
+      expects_.store(true, std::memory_order_release);  // pairs with pass
+    }
+  }
+
+  // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing.
+  bool pass(const Batch& batch) {
+    // Acquire pairs with the release in expect.
+    if (expects_.load(std::memory_order_acquire)) make_ready();
+    uint32_t bin = 0;
+    MovedBin copy;
+    if (moves_.take_copy(node_, first_, first_ + bins_, bin, copy)) put_copy(bin, copy);
+    if (!batch.control || batch.control->kind != Control::Kind::Layout) return true;
+    Control& c = *batch.control;
+    if (passing_ != &c) {
+      passing_ = &c;
+      missing_.clear();
+      give(c);
+    }
+    std::erase_if(missing_, [&](uint32_t b) { return install(c, b); });
+    if (!missing_.empty()) return false;
+    copy_ahead(c);
+    say_size();
+    passing_ = nullptr;
+    return true;
+  }
+
+  void say_size() {
+    uint64_t keys = 0, filled = 0;
+    for (uint32_t bin = first_; bin < first_ + bins_; ++bin) {
+      const uint64_t here = state_.bin_keys(bin);
+      keys += here;
+      filled += here > 0;
+    }
+    bytes_.store(int64_t(keys * plan_.words * 8), std::memory_order_relaxed);
+    // Keys fall into bins by chance: three deviations above the mean, few bins have more.
+    const double mean = filled ? double(keys) / double(filled) : 0;
+    keys_.store(uint64_t(mean + 3 * std::sqrt(mean)), std::memory_order_relaxed);
+  }
+
+ private:
+  bool owns(uint32_t bin) const { return bin - first_ < bins_; }
+  bool keyless() const { return plan_.key_types.empty(); }
+
+  void make_ready() {
+    std::vector<uint32_t> coming;
+    uint64_t keys = 0;
+    {
+      std::lock_guard<std::mutex> hold(lock_);
+      expects_.store(false, std::memory_order_relaxed);
+      coming.swap(coming_);
+      keys = keys_coming_ * coming.size();
+    }
+    state_.prepare(coming, keys);
+    moves_.populate(state_.untouched());
+  }
+  // Ships what goes and notes what comes.
+  void give(const Control& c) {
+    const auto& before = c.before->owners;
+    const auto& after = c.layout->owners;
+    const uint32_t here = moves_.here();
+    const uint32_t single = singleton_bin(node_, after.size());
+    for (uint32_t k = 0; k < (keyless() ? 1 : bins_); ++k) {
+      const uint32_t bin = keyless() ? 0 : first_ + k;
+      const uint32_t at = keyless() ? single : bin;
+      if (before[at] == after[at]) continue;
+      if (before[at] == here) {
+        const bool copied = state_.tracked(bin) && c.before->copied(bin, after[at]);
+        Bytes bytes = copied ? state_.take_difference(bin) : state_.take_bin(bin);
+        ship(after[at], bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole,
+             std::move(bytes));
+      } else if (after[at] == here) {
+        missing_.push_back(bin);
+      }
+    }
+    if (keyless()) return;
+    for (auto [bin, to] : c.before->copies) {  // a copy that came to nothing
+      if (owns(bin) && state_.tracked(bin) && !c.layout->copied(bin, to)) state_.untrack(bin);
+    }
+  }
+  // Copies what will go soon. Not before all that comes is in: a copy that is made without that has
+  // no keys, and could reach the old owner before it has given the bin away.
+  void copy_ahead(const Control& c) {
+    const uint32_t here = moves_.here();
+    if (keyless()) return;
+    for (auto [bin, to] : c.layout->copies) {
+      if (!owns(bin) || c.layout->owners[bin] != here || to == here || state_.tracked(bin)) {
+        continue;  // not ours, or on its way since an earlier layout
+      }
+      state_.track(bin);
+      ship(to, bin, c.epoch, MoveKind::Copy, state_.copy_bin(bin));
+    }
+  }
+  void ship(uint32_t to, uint32_t bin, uint64_t epoch, MoveKind kind, Bytes bytes) {
+    const uint8_t* data = bytes.bytes.data();
+    moves_.ship(to, node_, bin, {epoch, kind, std::move(bytes.bytes), data, bytes.size});
+  }
+  bool install(Control& c, uint32_t bin) {
+    MovedBin m;
+    while (moves_.take(node_, bin, c.epoch, m)) {
+      if (m.kind == MoveKind::Copy) {
+        put_copy(bin, m);
+        continue;
+      }
+      if (m.kind == MoveKind::Whole) state_.discard_bin(bin);  // a copy that came to nothing
+      const auto size = size_t(m.size);
+      const std::string why = m.kind == MoveKind::Whole ? state_.put_bin(m.data, size)
+                                                        : state_.apply_difference(m.data, size);
+      if (!why.empty()) c.refuse("bin " + std::to_string(bin) + ": " + why);
+      moves_.installed(m.size);
+      return true;
+    }
+    return false;
+  }
+  void put_copy(uint32_t bin, const MovedBin& m) {
+    state_.discard_bin(bin);                       // an older copy
+    (void)state_.put_bin(m.data, size_t(m.size));  // if it is damaged, its difference is refused
+    moves_.moved_bytes.fetch_add(m.size, std::memory_order_relaxed);
+  }
+
+  const KeyedPlan& plan_;
+  const uint32_t node_, bins_, first_;  // bins of the lane, and the first of them
+  KeyedState& state_;
+  StateMoves& moves_;
+  Control* passing_ = nullptr;  // the layout that is being passed, and the bins it still waits for
+  std::vector<uint32_t> missing_;
+  std::atomic<int64_t> bytes_{0};
+  std::atomic<uint64_t> keys_{0};  // that nearly every bin stays below
+  std::atomic<bool> expects_{false};
+  std::mutex lock_;
+  std::vector<uint32_t> coming_;
+  uint64_t keys_coming_ = 0;
+};
+
+}  // namespace plait
