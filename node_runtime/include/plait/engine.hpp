@@ -7,8 +7,6 @@
 // after join.
 #pragma once
 
-#include <pthread.h>
-
 #include <memory>
 #include <string>
 #include <thread>
@@ -141,7 +139,7 @@ class Engine {
   // What stages do not catch themselves (memory ran out between batches) ends the run, not the
   // process.
   void work(Worker& worker) {
-    pthread_setname_np(pthread_self(), ("plait-w" + std::to_string(worker.id)).c_str());
+    name_thread(worker.name.c_str());
     try {
       loop(worker);
       // The other nodes may still need what this one has sent.

@@ -78,7 +78,7 @@ class SourceStage final : public Stage {
 
   int64_t run(Worker& worker, int64_t records) override {
     if (!runnable()) return 0;
-    PythonTurn turn(worker.shared, python);
+    PythonTurn turn(worker, python);
     if (!turn) return 0;
     // Acquire pairs with the release below: the origin's position as the last holder left it.
     if (busy_.exchange(true, std::memory_order_acquire)) return 0;

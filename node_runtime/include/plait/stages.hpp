@@ -40,20 +40,25 @@ inline void run_all(const Operators& operators, Batch& batch, Worker& worker) {
   }
 }
 
-// Holds the right to run Python code, if a stage needs it and nobody has it.
+// Holds the right to run Python code, if a stage needs it and nobody has it. Meanwhile the thread
+// has another name: threads that a library starts from there keep it, and are not taken for
+// workers.
 class PythonTurn {
  public:
-  PythonTurn(Shared& shared, bool needed) : shared_(shared), needed_(needed) {
+  PythonTurn(Worker& worker, bool needed) : worker_(worker), needed_(needed) {
     // Acquire and release pair with each other from holder to holder.
-    got_ = !needed || !shared.python_busy.exchange(true, std::memory_order_acquire);
+    got_ = !needed || !worker.shared.python_busy.exchange(true, std::memory_order_acquire);
+    if (needed_ && got_) name_thread("outside");
   }
   ~PythonTurn() {
-    if (needed_ && got_) shared_.python_busy.store(false, std::memory_order_release);
+    if (!needed_ || !got_) return;
+    name_thread(worker_.name.c_str());
+    worker_.shared.python_busy.store(false, std::memory_order_release);
   }
   explicit operator bool() const { return got_; }
 
  private:
-  Shared& shared_;
+  Worker& worker_;
   const bool needed_;
   bool got_;
 };
@@ -65,7 +70,7 @@ class ParallelStage final : public Stage {
       : Stage(std::move(name), limits), operators_(std::move(operators)) {}
 
   int64_t run(Worker& worker, int64_t records) override {
-    PythonTurn turn(worker.shared, python);
+    PythonTurn turn(worker, python);
     if (!turn) return 0;
     int64_t done = 0;
     while (done < records) {
@@ -92,7 +97,7 @@ class SerialStage : public Stage {
 
   int64_t run(Worker& worker, int64_t records) override {
     if (!runnable()) return 0;
-    PythonTurn turn(worker.shared, python);
+    PythonTurn turn(worker, python);
     if (!turn) return 0;
     // Acquire pairs with the release below: the state as the last holder left it.
     if (busy_.exchange(true, std::memory_order_acquire)) return 0;

@@ -1,6 +1,8 @@
 // Worker: what one thread of the engine owns; Shared: what all of them share.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +26,9 @@ inline int64_t now_ns() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+// Names the calling thread; at most 15 letters.
+inline void name_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
 
 // The engine's common ground. Everything here may be touched by any worker.
 struct Shared {
@@ -108,10 +113,11 @@ inline Failure runtime_failure(uint32_t node, const std::exception& error) {
 
 struct Worker {
   Worker(unsigned id_, unsigned workers_, Shared& shared_)
-      : id(id_), workers(workers_), shared(shared_) {}
+      : id(id_), workers(workers_), name("plait-w" + std::to_string(id_)), shared(shared_) {}
 
   const unsigned id;
   const unsigned workers;
+  const std::string name;  // of its thread
   Shared& shared;
   Workspace workspace;
   ErrorRows errors;
