@@ -59,7 +59,7 @@ run: build
 	@set -e; for example in $(EXAMPLE); do echo "== $$example"; $(PY) $$example; done
 
 test: build
-	$(PY) -m pytest --ignore=tests/soak --durations=10 $(ARGS)
+	$(PY) -m pytest -m 'not slow' --ignore=tests/soak --durations=10 $(ARGS)
 
 test-long: build
 	PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)

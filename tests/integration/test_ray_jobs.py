@@ -17,7 +17,7 @@ from plait.testing import sequential
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def counts(name: str, records: int = 30_000) -> plait.Job:
@@ -211,6 +211,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.slow
 def test_inside_ray_job_submit(
     cluster: str, cluster_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ def test_inside_ray_job_submit(
     assert "rows 5000 ended" in told
 
 
+@pytest.mark.slow
 def test_from_a_machine_outside_the_cluster(
     cluster: str, cluster_environment: dict[str, str], tmp_path: Path
 ) -> None:
