@@ -18,11 +18,12 @@ from plait.config import Settings
 from plait.durations import microseconds
 from plait.ends import Ends, open_ends
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
-from plait.graph import Graph, SinkNode, SourceNode
+from plait.graph import Graph, SourceNode
 from plait.letters import Letters, error_of
 from plait.node_runtime.build import build
+from plait.outcomes import counted
 from plait.plan import make_plan
-from plait.result import Account, Latency, OperatorCounts, Result
+from plait.result import Latency, Result
 from plait.snapshot import Snapshot, checked_for, keeps_state
 
 if TYPE_CHECKING:
@@ -222,27 +223,14 @@ class Running:
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
         counts = [self.engine.counts(i) for i in range(len(self.graph.nodes))]
+        account, operators = counted(self.graph, counts)
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
         sources = [node for node in self.graph.nodes if isinstance(node, SourceNode)]
         return Result(
             job=self.graph.name,
             seconds=seconds,
-            account=account_of(self.graph, counts),
-            operators=tuple(
-                OperatorCounts(
-                    node=i,
-                    name=node.name,
-                    at=str(node.at),
-                    records_in=records_in,
-                    records_out=records_out,
-                    filtered=filtered,
-                    skipped=skipped,
-                    dead_lettered=dead_lettered,
-                    made=made,
-                )
-                for i, (node, counted) in enumerate(zip(self.graph.nodes, counts, strict=True))
-                for records_in, records_out, filtered, skipped, dead_lettered, made, _ in [counted]
-            ),
+            account=account,
+            operators=operators,
             latency=Latency(p50_ms=p50, p99_ms=p99, p999_ms=p999, max_ms=most),
             outputs=outputs,
             dead_letters=self.letters.kept(),
@@ -335,20 +323,3 @@ class Presses:
         except KeyboardInterrupt:
             self.count += 1
             return False
-
-
-def account_of(graph: Graph, counts: list[Any]) -> Account:
-    def total(index: int) -> int:
-        return sum(counted[index] for counted in counts)
-
-    sources = [i for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
-    sinks = [i for i, node in enumerate(graph.nodes) if isinstance(node, SinkNode)]
-    return Account(
-        read=sum(counts[i][1] for i in sources),
-        made=total(5),
-        copied=total(6),
-        delivered=sum(counts[i][1] for i in sinks),
-        filtered=total(2),
-        skipped=total(3),
-        dead_lettered=total(4),
-    )
