@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from plait.expr import Expr
     from plait.model import Location, Schema
+    from plait.timed import TimedSpec
 
 OnError = Literal["fail", "skip", "dead_letter"]
 CallMode = Literal["map", "filter", "flat_map", "columns", "batches"]
@@ -51,6 +52,12 @@ class SourceNode(Node):
 
     source: Any
     label: str
+    event_time: str | None = None
+    """The timestamp column that is its event time; see `plait.timed`."""
+    out_of_order_us: int = 0
+    max_jump_us: int = 86_400_000_000
+    idle_us: int = 0
+    """A source without records for so long does not hold the watermark up; 0: it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +93,8 @@ class CallNode(Node):
 class Aggregate:
     """One result: kind over an expression of the input row (None only for count of rows)."""
 
-    kind: Literal["count", "sum", "min", "max", "mean", "first", "last"]
+    kind: Literal["count", "sum", "min", "max", "mean", "first", "last", "distinct"]
+    """distinct: how many different values that are not null (in windows only)."""
     over: Expr | None
 
 
@@ -123,6 +131,18 @@ class StatefulNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedNode(Node):
+    """Windows, joins, timers: an operator by key that knows time; `plait.timed` says what it does.
+
+    Its event time is `time`, a timestamp column of the input ("" if the operator has no use for
+    it, or its sides have their own)."""
+
+    keys: tuple[str, ...]
+    time: str
+    spec: TimedSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnionNode(Node):
     """Several streams of one schema as one, in the order of their tags (see above)."""
 
@@ -143,6 +163,7 @@ AnyNode = (
     | AggregateNode
     | FoldNode
     | StatefulNode
+    | TimedNode
     | UnionNode
     | SinkNode
 )

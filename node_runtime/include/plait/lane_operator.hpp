@@ -1,0 +1,62 @@
+// LaneOperator: one lane of an operator that knows time: its keys' state, and what it makes of rows
+// and of time going on.
+//
+// For every unit, in order: process with the lane's rows (not called if there are none), then
+// advance with the watermark as it is behind the unit (not called if it did not rise and
+// `wants_end` is false). Bins move between units. All calls come from the holder of the lane, one
+// at a time; nothing here waits. An exception (out of memory) ends the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plait/bin_format.hpp"
+#include "plait/emitter.hpp"
+#include "plait/timed_spec.hpp"
+
+namespace plait {
+
+// A lane's rows of a unit, in order.
+struct LaneRows {
+  const Batch& batch;
+  const uint32_t* rows;  // row i of the lane is row rows[i] of the batch; null: it is row i
+  uint32_t count;
+  const uint64_t* hashes;  // of the key of row i of the lane (key_hash.hpp)
+  uint64_t base;           // the place of row r of the batch is base + (order ? order[r] : r)
+  const uint32_t* order;
+  int64_t before;  // the watermark before the unit; kNoTime: none yet
+
+  uint32_t row(uint32_t i) const { return rows ? rows[i] : i; }
+  // Unique among all rows of all units but those of one key; it grows in their order.
+  uint64_t place(uint32_t i) const { return base + (order ? order[row(i)] : row(i)); }
+};
+
+class LaneOperator {
+ public:
+  virtual ~LaneOperator() = default;
+
+  virtual void process(const LaneRows& rows, Emitter& out) = 0;
+  // All that is due at `watermark` (times <= it) comes out, in any sequence: the emitter's orders
+  // count. `before`: the watermark before this unit, which may be the same.
+  virtual void advance(int64_t before, int64_t watermark, Emitter& out) = 0;
+  // Whether advance must be called at the end of a unit that brought this lane rows although the
+  // watermark did not rise (windows that take late records give results again).
+  virtual bool wants_end() const { return false; }
+
+  // State by bin (the top bin_bits of the hash), with all that is pending. Keys of a bin, by its
+  // number; those of other lanes are never asked for.
+  virtual uint64_t bin_keys(uint32_t bin) const = 0;
+  virtual int64_t byte_size() const = 0;
+  // The bins as bytes, one for each; an empty bin gives no bytes. One walk over the state serves
+  // all of them.
+  virtual std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const = 0;
+  virtual void drop_bins(std::span<const uint32_t> bins) = 0;
+  // Empty: the bin is in. Otherwise the reason (damaged, of another operator, here already), and
+  // nothing was changed.
+  [[nodiscard]] virtual std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) = 0;
+};
+
+}  // namespace plait

@@ -1,0 +1,213 @@
+"""Operators that know time, as plain data: windows, top rows, joins, and state with timers.
+
+**Time.** A source may name its event time, a timestamp column. After a unit (one epoch of one
+source) the source's time is the greatest event time it has had, but never more than `max_jump`
+above what it was before the unit; its watermark is that minus `out_of_order`. An idle source and
+one at its end hold nobody up. The watermark of an operator after a unit is the least of those of
+the sources that reach it and have an event time (none so far: there is no watermark yet), and never
+falls. Every epoch ends with the rows that its sources have; when all sources are at their end, one
+more empty epoch follows with the watermark at infinity.
+
+**Order.** An operator sees the units in order. In a unit it takes each row in turn, and what a row
+makes at once comes out at that row's place; then the watermark is as it is after the unit, and
+what is due by then comes out behind all rows of the unit, by time and, at the same time, by the
+place of the record that began it: windows in the order of their ends, and in a window the keys in
+the order in which they first came, as a dict of dicts in a plain loop would give them.
+
+**Late.** A record is late if all windows it belongs to have ended, lateness included, at the
+watermark *before* its unit. Late records change nothing and are counted; `LateSpec` is the stream
+of them.
+
+Every operator here has one input and works by key: `TimedNode.keys` of that input. An operator of
+two streams reads their union: `pad` in the builder gives both the same columns, and `side` says
+where a row comes from (0 left, 1 right).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from plait.graph import Aggregate
+
+How = Literal["inner", "left", "semi", "anti"]
+
+SIDE = "side"
+"""The column of a united stream that says which side a row is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Windows [start, start + size), starts at `offset` + n * `every`, for any whole n. Tumbling:
+    every = size; sliding: every < size. `every` need not divide `size`."""
+
+    size_us: int
+    every_us: int
+    offset_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Records of a key less than `gap` apart: [first, last + gap). Sessions that a record joins
+    become one; its place is that of the record that came first."""
+
+    gap_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The last `size` records of a key, whenever `every` more have come (and at least `size`); a
+    result comes at the place of the record that completes it. The rest at the end gives none."""
+
+    size: int
+    every: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The windows that the rows carry already in `window_start` and `window_end`."""
+
+
+Window = Grid | Session | Rows | Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec:
+    """Aggregates by key and window, one row each when the watermark has passed the window's end
+    (with `Rows`: at once): keys, window_start, window_end (not with `Rows`), results.
+
+    `lateness_us`: so long after its end a window still takes records; at the end of every unit that
+    brought it some, it gives its keys that changed again. `early_us`: whenever the watermark passes
+    a multiple of it, the keys that changed since in windows that have not ended give their results
+    so far, in the same order; 0: not.
+    """
+
+    window: Window
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    lateness_us: int = 0
+    early_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopSpec:
+    """The `k` rows with the greatest (or least) `by` of each key and window, when it has ended:
+    greatest first, of equal ones the one that came first. `ties`: also those that equal the last.
+    Rows with a null or NaN in `by` are never among them. Columns: those of the input, and
+    window_start and window_end unless the window is `Given`."""
+
+    window: Grid | Session | Given
+    k: int
+    by: str
+    greatest: bool = True
+    ties: bool = False
+    lateness_us: int = 0
+    """A window that takes late records gives all its rows again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateSpec:
+    """The records that a `WindowSpec` or `TopSpec` of this window and lateness leaves out as late,
+    as they are, at their place. Counted as filtered: those that are not late."""
+
+    window: Grid | Session
+    lateness_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSpec:
+    """Aggregates over the last `n` records of the key, for every record, at its place: keys,
+    results."""
+
+    n: int
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a join in the united stream: the columns (of the input) that are its record, and
+    its event time among them ("" if the join has no use for time)."""
+
+    columns: tuple[str, ...]
+    time: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSpec:
+    """Pairs of left and right records of the same key; a null key matches nothing. Columns:
+    `left.columns`, then `right.columns` (semi and anti: `left.columns` alone), under their names in
+    the node's schema.
+
+    A record meets the records of the other side that came before it, in the order they came, and
+    the pairs come out at its place. Which of them:
+
+    - `within` None: all. `ttl_us` > 0: only those whose event time is at least the watermark before
+      the unit minus ttl (they are dropped when it passes).
+    - `within` a Grid: those in the same window (a pair for every window that they share).
+    - `within` Between: right.time - left.time in [low, high]; records are dropped when nothing can
+      match them any more.
+    - `within` AsOf: a left record waits until the watermark has reached its event time, then comes
+      out (at its time, in the order of places) with the right record of the greatest event time at
+      or before its own (of equal ones the last that came), but not more than `tolerance` before.
+
+    how: "inner"; "semi": a left record comes out once, at the place where its first match is known;
+    "anti" and "left": a left record without a match comes out (left: with nulls) when the watermark
+    says that none can come any more: the end of its window, of its interval, of its ttl (with no
+    ttl: at the end); its order is that time, then its place. A record that comes too late (its
+    window has ended, its interval or ttl is over at the watermark before its unit) is late.
+    """
+
+    left: Side
+    right: Side
+    how: How = "inner"
+    within: Grid | Between | AsOf | None = None
+    ttl_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """right.time - left.time lies in [low_us, high_us]."""
+
+    low_us: int
+    high_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """The last right record at or before the left one; tolerance 0: however old."""
+
+    tolerance_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSpec:
+    """For each left record, aggregates over the right records of its key whose event time lies in
+    [start, end] of the left record (two of its timestamp columns): one row when the watermark has
+    passed `end`, by `end`, then the place of the left record. Left records without a right one give
+    no row, unless `empty`. Right records may come before the left one: they are kept while the
+    watermark is not above their event time by more than `wait_us`. A left record whose `end` is
+    below the watermark before its unit is late. Columns: left.columns, results. `aggregates` are
+    over expressions of the right columns, already computed into columns of the input."""
+
+    left: Side
+    right: Side
+    start: str
+    end: str
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    empty: bool = False
+    wait_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A user's state machine with timers, in Python: `process` is a `plait.Process`. What
+    `on_record` (or `on_left`, `on_right`) yields comes at the record's place; an event-time timer
+    fires when the watermark has reached it, by its time, then by the order in which the timers were
+    set (one timer for a key and time). `sides`: the columns of each side of a connected pair, empty
+    for one stream."""
+
+    process: Any
+    sides: tuple[Side, ...] = ()
+
+
+TimedSpec = WindowSpec | TopSpec | LateSpec | LastSpec | JoinSpec | SpanSpec | ProcessSpec
