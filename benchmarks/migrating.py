@@ -1,7 +1,7 @@
 """Moves bins between the nodes of a running benchmark, and reads the latencies meanwhile.
 
-`migrate` carries out a plan as the coordinator does: chunk by chunk, a round for each, the next
-when all nodes have passed the last. Latencies are read as they come in; a window is the difference
+`migrate` carries out a plan as the coordinator does: memory is made ready first, then the bins move
+chunk by chunk, a round for each, the next when all nodes have passed the last. Latencies are read as they come in; a window is the difference
 of two readings, so nothing has to stop for it.
 """
 
@@ -31,6 +31,8 @@ CALM_MS = 20.0
 class Moved:
     """A migration that was made."""
 
+    asked: float
+    """When the nodes were told what will move; it began when memory was ready for it."""
     began: float
     ended: float
     bins: int
@@ -43,6 +45,10 @@ class Moved:
     @property
     def seconds(self) -> float:
         return self.ended - self.began
+
+    @property
+    def ready_s(self) -> float:
+        return self.began - self.asked
 
 
 def migrate(
@@ -61,9 +67,13 @@ def migrate(
         strategy,
         sizes,
     )
+    policy = Policy()
+    asked_at = now()
+    nodes.expect(plan)
+    while not nodes.ready() and now() < asked_at + policy.ready_s:
+        time.sleep(POLL_S)
     began = now()
     rounds = 0
-    policy = Policy()
     move = machine.begin(plan, began)
     agreed_s = 0.0
     while (chunk := machine.next_chunk(move, epochs_per_s, policy.chunk_s)) is not None:
@@ -83,6 +93,7 @@ def migrate(
     ended = now()
     after = sum(report.moved_bytes for report in nodes.reports())
     return Moved(
+        asked=asked_at,
         began=began,
         ended=ended,
         bins=plan.bins,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
+    from plait.migration.plan import Plan
     from plait.node_messages import Layout, NodeReport
     from plait.outcomes import NodeOutcome
     from plait.result import Result
@@ -94,6 +95,10 @@ class Host:
         cluster, engine = self.agent.cluster, self.agent.engine
         error = self.agent.error_text(engine) or cluster.refused()
         return cluster.next_epoch(), cluster.passed(engine.sinks()), error
+
+    def ready(self) -> int:
+        """The last plan for whose bins all memory is there."""
+        return int(self.agent.cluster.ready())
 
     def until_over(self, seconds: float) -> bool:
         """Whether the node has come to its end; waits for it."""
@@ -201,6 +206,8 @@ class Nodes:
         self.layout: Layout
         self.margin_s = Policy().margin_s
         self.number = 0
+        self.told: dict[int, int] = {}
+        """By rank, the last plan that was told."""
 
     def __enter__(self) -> Self:
         for rank in range(self.count):
@@ -326,6 +333,22 @@ class Nodes:
     @property
     def epoch_records(self) -> int:
         return int(pickle.loads(self.payload)[1].epoch_records)
+
+    def expect(self, plan: Plan) -> None:
+        """Tells the nodes what will move."""
+        from plait.migration.expecting import expectations
+
+        self.number += 1
+        told = expectations(plan, self.number)
+        self.apply(list(told), list(told.values()))
+        self.told = {rank: self.number for rank in told}
+
+    def ready(self) -> bool:
+        """Whether memory is there for all that was told."""
+        found = self.call(list(self.told), "ready", [()] * len(self.told))
+        return all(
+            int(number) >= self.told[rank] for rank, number in zip(self.told, found, strict=True)
+        )
 
     def reports(self) -> list[NodeReport]:
         return self.all("report")

@@ -35,6 +35,7 @@ from plait.coordinator.state import (
     Pacing,
     Placing,
     Quiet,
+    Readying,
     Stage,
     Starting,
     State,
@@ -182,7 +183,7 @@ def stop(job: JobState, policy: Policy, at: float, cause: str) -> Result | Rejec
     match job.stage.awaits:
         case Quiet() if job.phase == "running":
             return rescale.settle(job, policy, at, cause)
-        case Pacing() | Placing() | Starting():
+        case Pacing() | Placing() | Starting() | Readying():
             return rescale.move(job, policy, at, cause)
         case _:
             return job, []
@@ -213,6 +214,6 @@ def steer(
         case _:
             assert_never(request)
     job = with_change(job, replace(one, migration=migration))
-    if migration.over and isinstance(job.stage.awaits, Pacing | Placing | Starting):
+    if migration.over and isinstance(job.stage.awaits, Pacing | Placing | Starting | Readying):
         return rescale.move(job, policy, at, cause)
     return job, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.coordinator.stages import waited_for
-from plait.coordinator.state import Measuring, Pacing, Passing, Quiet, Telling
+from plait.coordinator.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
 from plait.errors import InternalError
 from plait.node_messages import EVERYONE, Commit, Promise
 
@@ -81,8 +81,8 @@ def stage(job: JobState) -> str:
         committed = [c for c in commands if isinstance(c, Commit) and c.layouts]
         if any(c.layouts[-1].epoch != job.layout.epoch for c in committed):
             return "what is committed is not the newest layout"
-    settled = isinstance(awaits, Pacing | Measuring | Quiet) or (
-        isinstance(awaits, Telling) and awaits.act in ("prepare", "promise", "lift")
+    settled = isinstance(awaits, Pacing | Readying | Measuring | Quiet) or (
+        isinstance(awaits, Telling) and awaits.act in ("prepare", "expect", "promise", "lift")
     )
     if settled and len(job.layouts) > 1 and not job.over:
         return f"{len(job.layouts)} layouts are in force in stage {job.stage.id}"
@@ -112,7 +112,7 @@ def phase(job: JobState) -> str:
         return f"it is {job.phase} without a layout"
     if job.over and not isinstance(job.stage.awaits, Quiet):
         return f"it is over, in stage {job.stage}"
-    if job.dropping and (job.over or isinstance(job.stage.awaits, Quiet | Pacing)):
+    if job.dropping and (job.over or isinstance(job.stage.awaits, Quiet | Pacing | Readying)):
         return f"nobody is told of the lost nodes {job.dropping}"
     return ""
 

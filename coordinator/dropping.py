@@ -20,6 +20,7 @@ from plait.coordinator.state import (
     Pacing,
     Passing,
     Quiet,
+    Readying,
     Telling,
     with_nodes,
 )
@@ -28,7 +29,7 @@ from plait.node_messages import Drop
 if TYPE_CHECKING:
     from plait.node_messages import Rank
 
-Waiting = Measuring | Passing | Pacing | Quiet
+Waiting = Measuring | Passing | Readying | Pacing | Quiet
 """Stages that a Drop can come between."""
 
 
@@ -63,7 +64,7 @@ def without_lost(job: JobState, then: Waiting) -> Waiting:
     match then:
         case Passing():
             return replace(then, ranks=there(then.ranks), leaving=there(then.leaving))
-        case Measuring():
+        case Measuring() | Readying():
             return replace(then, ranks=there(then.ranks))
         case Pacing() | Quiet():
             return then

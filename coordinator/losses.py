@@ -25,6 +25,7 @@ from plait.coordinator.state import (
     Passing,
     Placing,
     Quiet,
+    Readying,
     Starting,
     Telling,
     needed,
@@ -120,7 +121,9 @@ def go_on(job: JobState, policy: Policy, at: float, cause: str) -> Result:
         case Telling():
             # Commit, lift and drop go through; the drop follows them.
             return job, []
-        case Measuring() | Passing() | Pacing() | Quiet():
+        case Readying() if running(job)[1].over:
+            return move(job, policy, at, cause)
+        case Measuring() | Passing() | Readying() | Pacing() | Quiet():
             if not job.dropping:
                 return job, []
             return tell_drop(job, awaits, at, cause)
@@ -142,7 +145,7 @@ def dropped(job: JobState, told: tuple[Rank, ...], policy: Policy, at: float, ca
             return move(job, policy, at, cause)
         case Quiet():
             return settle(job, policy, at, cause)
-        case Measuring() | Passing():
+        case Measuring() | Passing() | Readying():
             return enter(job, without_lost(job, then), at, cause)
         case _:
             assert_never(then)

@@ -1,4 +1,4 @@
-"""A rescale from the request to its end: measure, plan, join, move in chunks, leave.
+"""A rescale from the request to its end: measure, plan, join, make ready, move in chunks, leave.
 
 Each part is a stage or a round; between two of them the user's wishes (pause, abort, stop) are
 looked at. A rescale that is given up leaves every bin with the owner it has at that moment; new
@@ -20,16 +20,20 @@ from plait.coordinator.state import (
     Aim,
     JobState,
     Measuring,
+    Order,
     Pacing,
     Passing,
     Quiet,
+    Readying,
     Rescaling,
+    Telling,
     with_change,
     with_nodes,
 )
 from plait.errors import InternalError, JobError, PlaitError
 from plait.migration import machine
 from plait.migration.bins import BinMap
+from plait.migration.expecting import expectations, receivers
 from plait.migration.plan import make_plan
 from plait.migration.target import spread
 
@@ -175,6 +179,8 @@ def move(job: JobState, policy: Policy, at: float, cause: str) -> Result:
         return tell_drop(job, Pacing(), at, cause)
     job = with_change(job, replace(running(job)[0], phase="running"))
     if not migration.over:
+        if not change.expected:
+            return expect(job, at, cause)
         return enter(job, Pacing(), at, cause)
     leaving = who_leave(job)
     if leaving and job.refusals <= policy.round_tries and not job.stop_asked:
@@ -182,6 +188,30 @@ def move(job: JobState, policy: Policy, at: float, cause: str) -> Result:
         job = with_nodes(job, (replace(job.nodes[rank], phase="leaving") for rank in leaving))
         return promise(job, "leave", policy, at, cause)
     return close(job, policy, at, cause)
+
+
+def expect(job: JobState, at: float, cause: str) -> Result:
+    """Before the first chunk, each node is told what will move from it and to it."""
+    change, migration = running(job)
+    number = job.next_stage
+    orders = tuple(
+        Order(ranks=(rank,), command=command)
+        for rank, command in expectations(migration.plan, number).items()
+    )
+    job = with_change(job, replace(change, expected=True))
+    return enter(job, Telling(aim="ready", act="expect", orders=orders), at, cause)
+
+
+def expected(job: JobState, policy: Policy, at: float, cause: str) -> Result:
+    """All know what will move: those who get bins make memory ready for them."""
+    _, migration = running(job)
+    if migration.over:
+        return move(job, policy, at, cause)
+    ranks = tuple(sorted(receivers(migration.plan) & set(job.members)))
+    readying = Readying(number=job.stage.id, ranks=ranks)
+    if job.dropping:
+        return tell_drop(job, readying, at, cause)
+    return enter(job, readying, at, cause)
 
 
 def running(job: JobState) -> tuple[Rescaling, machine.Migration]:

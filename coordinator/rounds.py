@@ -75,7 +75,7 @@ def agreed(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[Layout,
             layouts = chunk_layouts(migration, migration.chunk, base, epoch)
             migration = chunk_committed(migration, layouts[-1].epoch)
             return with_change(job, replace(change, migration=migration)), layouts
-        case "start" | "stop" | "drop" | "over":
+        case "start" | "ready" | "stop" | "drop" | "over":
             raise InternalError(f"{job.name}: a round for {aim} has no layouts")
         case _:
             assert_never(aim)

@@ -76,6 +76,8 @@ class Policy:
     """How far ahead the epoch of a round is: more than the nodes take to hear of it."""
     round_tries: int = 3
     """How often a refused round is tried again before the change is given up."""
+    ready_s: float = 10.0
+    """A migration begins after so long even where memory for its bins is not ready yet."""
     chunk_s: float = 0.1
     """How much of a migration is agreed on in one round: pause, abort and throttle act between."""
     chunk_layouts: int = 64

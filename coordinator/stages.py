@@ -17,6 +17,7 @@ from plait.coordinator.state import (
     Passing,
     Placing,
     Quiet,
+    Readying,
     Stage,
     Starting,
     Telling,
@@ -43,7 +44,7 @@ def waited_for(awaits: Awaited) -> tuple[Rank, ...]:
     match awaits:
         case Telling(orders=orders):
             return tuple(rank for order in orders for rank in order.ranks)
-        case Measuring(ranks=ranks) | Passing(ranks=ranks):
+        case Measuring(ranks=ranks) | Passing(ranks=ranks) | Readying(ranks=ranks):
             return ranks
         case Placing() | Starting() | Pacing() | Quiet():
             return ()
@@ -85,7 +86,7 @@ def commands(job: JobState) -> list[Outgoing]:
                 for rank in ranks
                 if rank in missing
             ]
-        case Passing() | Pacing() | Quiet():
+        case Passing() | Readying() | Pacing() | Quiet():
             return []
         case _:
             assert_never(stage.awaits)
@@ -108,7 +109,7 @@ def without(awaits: Awaited, lost: Rank) -> Awaited:
                 for order in awaits.orders
             )
             return replace(awaits, orders=tuple(order for order in orders if order.ranks))
-        case Measuring():
+        case Measuring() | Readying() | Starting():
             return replace(awaits, ranks=tuple(r for r in awaits.ranks if r != lost))
         case Passing():
             return replace(
@@ -116,8 +117,6 @@ def without(awaits: Awaited, lost: Rank) -> Awaited:
                 ranks=tuple(r for r in awaits.ranks if r != lost),
                 leaving=tuple(r for r in awaits.leaving if r != lost),
             )
-        case Starting():
-            return replace(awaits, ranks=tuple(r for r in awaits.ranks if r != lost))
         case Placing() | Pacing() | Quiet():
             return awaits
         case _:

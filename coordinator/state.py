@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plait.migration.machine import Migration
     from plait.node_messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
 
-Aim = Literal["start", "join", "chunk", "leave", "stop", "drop", "over"]
+Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
 """What a stage is a part of."""
 
 
@@ -56,7 +56,7 @@ class Telling:
     """Waits for an answer to each of these commands."""
 
     aim: Aim
-    act: Literal["prepare", "begin", "promise", "commit", "lift", "drop", "end"]
+    act: Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "end"]
     orders: tuple[Order, ...]
 
 
@@ -79,6 +79,16 @@ class Passing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Readying:
+    """A migration is before its first chunk: waits until the nodes that get bins have memory for
+    them, at most as long as the policy says."""
+
+    number: int
+    """Of the Expect."""
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pacing:
     """A migration is between two chunks: waits for the next one to be due."""
 
@@ -88,7 +98,7 @@ class Quiet:
     """Waits for nothing."""
 
 
-Awaited = Placing | Starting | Telling | Measuring | Passing | Pacing | Quiet
+Awaited = Placing | Starting | Telling | Measuring | Passing | Readying | Pacing | Quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +141,8 @@ class Rescaling:
     leaving: tuple[Rank, ...]
     migration: Migration | None = None
     """None until the loads are known."""
+    expected: bool = False
+    """The nodes know which bins will move."""
     phase: Literal["preparing", "running", "done", "failed"] = "preparing"
     """`preparing`: nodes are made and joined; `running`: bins move, then nodes leave."""
     reason: str = ""

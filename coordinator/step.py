@@ -34,6 +34,7 @@ from plait.coordinator.losses import dropped, given_up, lose
 from plait.coordinator.rescale import (
     chunk_due,
     committed,
+    expected,
     lifted,
     move,
     passed,
@@ -51,6 +52,7 @@ from plait.coordinator.state import (
     Passing,
     Placing,
     Quiet,
+    Readying,
     Starting,
     State,
     Telling,
@@ -219,6 +221,10 @@ def done(job: JobState, epoch: int, policy: Policy, at: float, cause: str) -> Re
             return move(job, policy, at, cause)
         case Telling(act="begin"):
             return settle(replace(job, phase="running", began_at=at), policy, at, cause)
+        case Telling(act="expect"):
+            return expected(job, policy, at, cause)
+        case Readying():
+            return move(job, policy, at, cause)
         case Telling(act="promise", aim=aim):
             return commit(job, aim, epoch, at, cause)
         case Telling(act="commit", aim="stop"):
@@ -264,7 +270,7 @@ def refused(job: JobState, event: StageRefused, policy: Policy) -> Result:
         case "commit":
             # It promised, and the others may have the layouts: the only way is forward.
             return end(job, "failed", f"{who} broke its promise: {event.reason}", at, cause)
-        case "lift" | "drop" | "end":
+        case "expect" | "lift" | "drop" | "end":
             return job, []
         case _:
             assert_never(awaits.act)

@@ -35,6 +35,7 @@ from plait.coordinator.state import (
     Passing,
     Placing,
     Quiet,
+    Readying,
     Seen,
     Starting,
     State,
@@ -115,7 +116,9 @@ def reported(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
         watch = replace(watch, ended=watch.ended | {rank})
     awaits = job.stage.awaits
     if rank in watch.missing:
-        if isinstance(awaits, Passing) and has_passed(awaits, rank, report):
+        if (isinstance(awaits, Passing) and has_passed(awaits, rank, report)) or (
+            isinstance(awaits, Readying) and has_room(awaits, report)
+        ):
             watch = replace(watch, missing=watch.missing - {rank})
         elif isinstance(awaits, Measuring) and event.loads:
             watch = replace(
@@ -129,6 +132,10 @@ def has_passed(awaits: Passing, rank: int, report: NodeReport) -> bool:
     if report.phase in ("left", "ended"):
         return True
     return rank not in awaits.leaving and report.delivered_epoch >= awaits.epoch
+
+
+def has_room(awaits: Readying, report: NodeReport) -> bool:
+    return report.phase in ("left", "ended") or report.ready >= awaits.number
 
 
 def news(job: JobState, event: Reported) -> list[Fact]:
@@ -149,12 +156,8 @@ def ready(job: JobState, at: float) -> Fact | None:
     """The fact that the present stage has all it waits for, if so."""
     stage, watch = job.stage, job.watch
     match stage.awaits:
-        case Telling() | Passing():
-            if watch.missing:
-                return None
-            return StageDone(
-                at=at, cause=stage.cause, job=job.name, stage=stage.id, epoch=watch.fence
-            )
+        case Telling() | Passing() | Readying():
+            return None if watch.missing else stage_done(job, at)
         case Measuring():
             return None if watch.missing else loads_known(job, at)
         case Pacing():
@@ -172,6 +175,11 @@ def ready(job: JobState, at: float) -> Fact | None:
             return None
         case _:
             assert_never(stage.awaits)
+
+
+def stage_done(job: JobState, at: float) -> StageDone:
+    stage, fence = job.stage, job.watch.fence
+    return StageDone(at=at, cause=stage.cause, job=job.name, stage=stage.id, epoch=fence)
 
 
 def loads_known(job: JobState, at: float) -> LoadsKnown:
@@ -265,7 +273,9 @@ def job_tick(
                     for rank in ranks
                     if job.nodes[rank].peer is None
                 ]
-        case Passing():
+        case Readying() if at - job.stage.since > policy.ready_s:
+            facts.append(stage_done(job, at))
+        case Passing() | Readying():
             # Asked more often than for the heartbeat: the rescale waits for it.
             again = max(policy.tick_s, len(watch.missing) / policy.calls_per_s)
             if at - watch.told_at >= again:

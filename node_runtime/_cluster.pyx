@@ -9,7 +9,9 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native_cluster cimport Cluster, Layout, LinkOptions, LinkTraffic
+from plait.node_runtime.native_cluster cimport (
+    Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove,
+)
 
 
 cdef Layout layout_of(given):
@@ -62,6 +64,22 @@ cdef class NativeCluster:
             all.push_back(layout_of(layout))
         with nogil:
             self.cluster.get().commit(all, stop)
+
+    def expect(self, uint64_t number, bins, sources, targets):
+        """Bins that later layouts will move: memory is made ready for those that come here."""
+        cdef vector[PlannedMove] moves
+        cdef PlannedMove move
+        for bin, source, target in zip(bins, sources, targets):
+            move.bin = bin
+            move.source = source
+            move.target = target
+            moves.push_back(move)
+        with nogil:
+            self.cluster.get().expect(number, moves)
+
+    def ready(self):
+        """The last `expect` for whose bins all memory is there."""
+        return self.cluster.get().ready()
 
     def promise(self, uint64_t ahead):
         """The epoch that the sources will not pass before commit or lift; 0: they are at their

@@ -31,6 +31,7 @@ from plait.node_messages import (
     Done,
     Drop,
     End,
+    Expect,
     Layout,
     Lift,
     NodeReport,
@@ -119,6 +120,8 @@ class NodeAgent:
                 return self.connect(peers)
             case Begin(layout=layout):
                 return self.begin(layout)
+            case Expect():
+                return self.expect(command)
             case Promise():
                 return self.promise(command)
             case Commit():
@@ -183,6 +186,12 @@ class NodeAgent:
             self.cluster.begin(replace(layout, epoch_records=records), layout.epoch > 0)
         return Done()
 
+    def expect(self, command: Expect) -> Answer:
+        if not self.begun:
+            return Refused(reason="the node has not begun")
+        self.cluster.expect(command.number, command.bins, command.sources, command.targets)
+        return Done()
+
     def promise(self, command: Promise) -> Answer:
         if command.round not in self.rounds:
             if command.round <= self.committed:
@@ -244,6 +253,7 @@ class NodeAgent:
             state_bytes=engine.state_bytes(),
             moved_bins=bins,
             moved_bytes=size_bytes,
+            ready=self.cluster.ready(),
             loads=self.loads(engine) if loads else (),
             p50_ms=p50,
             p99_ms=p99,

@@ -41,12 +41,22 @@ cdef extern from "plait/links.hpp" namespace "plait" nogil:
         pair[int64_t, string] refusals() except +
 
 
+cdef extern from "plait/expected_moves.hpp" namespace "plait" nogil:
+    cdef cppclass PlannedMove:
+        PlannedMove() except +
+        uint32_t bin
+        uint32_t source "from"
+        uint32_t target "to"
+
+
 cdef extern from "plait/cluster.hpp" namespace "plait" nogil:
     cdef cppclass Cluster:
         Cluster(uint32_t rank, string job, string token, LinkOptions options) except +
         Links links
         void begin(Layout layout, cbool joins) except +
         void commit(vector[Layout] layouts, uint64_t stop_at) except +
+        void expect(uint64_t number, const vector[PlannedMove]& moves) except +
+        uint64_t ready() except +
         void drop(uint32_t peer) except +
         uint64_t promise(uint64_t ahead) except +
         void lift() except +

@@ -82,6 +82,23 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """Bins that layouts to come will move, all of a plan: make memory ready where they come.
+
+    Nothing moves by it, and layouts are free to differ from it. Those who have the bins tell those
+    who will get them how large they are; NodeReport.ready says when all is there. What was made
+    ready for an earlier one and is not used is given back.
+    """
+
+    number: int
+    """Ascending; one that is not above the last changes nothing."""
+    bins: tuple[int, ...]
+    sources: tuple[Rank, ...]
+    """Of each of these bins; columns, because there may be a hundred thousand."""
+    targets: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
     """Say up to which epoch you will go; do not pass it before Commit or Lift of this round."""
 
@@ -121,7 +138,7 @@ class End:
     good: bool
 
 
-Command = Prepare | Connect | Begin | Promise | Commit | Lift | Drop | End
+Command = Prepare | Connect | Begin | Expect | Promise | Commit | Lift | Drop | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +188,8 @@ class NodeReport:
     moved_bins: int = 0
     """Bins this node has taken over since it began, and their bytes."""
     moved_bytes: int = 0
+    ready: int = 0
+    """The last Expect for whose bins all memory is there."""
     loads: tuple[BinLoad, ...] = field(default=())
     """Of the bins it owns; empty when not asked for."""
     cpu_ratio: float = 0.0

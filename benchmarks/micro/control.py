@@ -77,6 +77,7 @@ class Figurehead:
             phase="running" if self.leaves_at is None else "left",
             epoch=self.epoch(),
             delivered_epoch=self.epoch(),
+            ready=1 << 60,
             loads=weights,
         )
 

@@ -185,8 +185,9 @@ def one(
     else:
         given: Any = strategy
         moved = migrate(nodes, case.balanced, given, sizes_of(nodes), epochs_per_s)
-        began = moved.began
+        began = moved.asked
         figures = {
+            "ready_s": round(moved.ready_s, 4),
             "duration_s": round(moved.seconds, 4),
             "moved_mb": round(moved.size_bytes / 1e6, 1),
             "mb_per_s": round(moved.size_bytes / 1e6 / moved.seconds, 1),

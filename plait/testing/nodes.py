@@ -29,6 +29,7 @@ from plait.node_messages import (
     Connect,
     Done,
     End,
+    Expect,
     Layout,
     Lift,
     Prepare,
@@ -136,6 +137,7 @@ class Nodes:
         self.agents: dict[int, NodeAgent] = {}
         self.gone: set[int] = set()
         self.round = 0
+        self.plans = 0
         self.stopping = False
         self.gate: int | None = None
         """The epoch that no source passes before the next change."""
@@ -379,7 +381,21 @@ class Nodes:
             layouts = moving_layouts(self.layout, epoch, change)
             return Commit(round=self.round, layouts=layouts)
 
+        self.expect(change)
         return self.agreed(committed)
+
+    def expect(self, change: Move) -> None:
+        """All hear of the bins first. Nobody waits until they are ready: the gate may hold them."""
+        bins = tuple(change.owners)
+        self.plans += 1
+        command = Expect(
+            number=self.plans,
+            bins=bins,
+            sources=tuple(self.layout.owners[bin] for bin in bins),
+            targets=tuple(change.owners.values()),
+        )
+        for agent in self.members:
+            self.must(agent, command)
 
     def join(self, change: Join) -> bool:
         agent = self.make(len(self.agents))

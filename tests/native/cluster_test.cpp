@@ -17,7 +17,7 @@ using namespace plait;
 using namespace plait::testing;
 
 struct Tally {
-  int64_t rounds = 0, bins = 0, joins = 0, leaves = 0, drops = 0, cuts = 0;
+  int64_t rounds = 0, bins = 0, joins = 0, leaves = 0, drops = 0, cuts = 0, ready = 0;
 };
 Tally tally;
 
@@ -208,8 +208,24 @@ class Conductor {
       layouts.back().epoch_records = 1 + below(12);
       changed_ = true;
     }
+    if (below(2)) expect(layouts);
     commit(layouts);
     return true;
+  }
+  // All hear of the moves before they are made, or some while the others make them already; now and
+  // then of others than are made.
+  void expect(const std::vector<Layout>& layouts) {
+    std::vector<PlannedMove> moves;
+    const std::vector<uint32_t>* before = &last_.owners;
+    for (const Layout& l : layouts) {
+      for (uint32_t bin = 0; bin < l.owners.size(); ++bin) {
+        const uint32_t to = below(16) ? l.owners[bin] : any_member();
+        if ((*before)[bin] != to) moves.push_back({bin, (*before)[bin], to});
+      }
+      before = &l.owners;
+    }
+    ++plans_;
+    for (uint32_t r : shuffled(last_.members)) node(r).cluster.expect(plans_, moves);
   }
   void copy_and_switch(Layout& next, std::vector<Layout>& layouts) {
     const std::vector<std::pair<uint32_t, uint32_t>> left = last_.copies;
@@ -321,6 +337,9 @@ class Conductor {
     }
     uint64_t passed = UINT64_MAX;
     for (uint32_t r : last_.members) {
+      const uint64_t ready = node(r).cluster.ready();
+      CHECK(ready <= plans_);
+      tally.ready += plans_ && ready == plans_;
       passed = std::min(passed, node(r).cluster.passed(node(r).engine.sinks_total));
     }
     std::erase_if(left_, [&](auto gone) { return let_go(gone.first, gone.second, passed); });
@@ -395,6 +414,7 @@ class Conductor {
   bool changed_ = false;                             // the length of epochs
   std::vector<std::pair<uint32_t, uint64_t>> left_;  // who has left, and when
   int64_t moved_ = 0, idle_ = 0;                     // see wait_a_little
+  uint64_t plans_ = 0;                               // told by expect
 };
 
 // A receiver that gives no credit gets kWindow frames and no more.
@@ -458,8 +478,9 @@ int main(int argc, char** argv) {
   }
   std::printf(
       "%lu runs: %lld rounds, %lld bins moved, %lld joins, %lld leaves, %lld drops, %lld "
-      "cuts\n",
+      "cuts, %lld times ready\n",
       runs, (long long)tally.rounds, (long long)tally.bins, (long long)tally.joins,
-      (long long)tally.leaves, (long long)tally.drops, (long long)tally.cuts);
+      (long long)tally.leaves, (long long)tally.drops, (long long)tally.cuts,
+      (long long)tally.ready);
   return 0;
 }

@@ -123,6 +123,8 @@ def build_faulty(program: str) -> Path:
         chosen = instead.replace("FAULT", f"(seeded_fault == {NUMBERS[name]})")
         broken[header] = whole.replace(text, chosen)
     (copies / "plait").mkdir(parents=True, exist_ok=True)
+    for old in (copies / "plait").iterdir():
+        old.unlink()  # the headers it is a copy of may have no fault any more
     for header, whole in broken.items():
         (copies / "plait" / header).write_text(whole)
     subprocess.run(command, check=True)

@@ -21,6 +21,7 @@ from plait.node_messages import (
     Done,
     Drop,
     End,
+    Expect,
     Layout,
     Lift,
     NodeReport,
@@ -128,6 +129,8 @@ class SimNode:
     passed: int = -1
     began: int = -1
     moved: int = 0
+    expects: list[tuple[int, int]] = field(default_factory=list)
+    """Each Expect, and the epoch processed next when its memory is there."""
     stopped: bool = False
     """Its process has ended."""
     frozen: bool = False
@@ -149,6 +152,12 @@ class SimNode:
                 self.epoch = self.done = self.began = layout.epoch
                 self.passed = layout.epoch
                 self.ledger.begin(layout)
+            case Expect(number=number, sources=sources, targets=targets):
+                if self.expects and number <= self.expects[-1][0]:
+                    raise Violation(f"node {self.rank} expects {number} after {self.expects}")
+                if any(self.rank not in pair for pair in zip(sources, targets, strict=True)):
+                    raise Violation(f"node {self.rank} hears of moves of others")
+                self.expects.append((number, self.done + self.margin()))
             case Promise(round=number):
                 if self.phase != "running" or self.epoch >= self.end:
                     return Refused(reason=f"it is {self.phase}, its sources are at their end")
@@ -279,5 +288,6 @@ class SimNode:
             # What is before `done` has passed; the layout at `done` only with its first epoch.
             delivered_epoch=self.done - 1,
             moved_bins=self.moved,
+            ready=max((number for number, at in self.expects if at <= self.done), default=0),
             loads=weights,
         )

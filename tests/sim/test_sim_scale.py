@@ -76,6 +76,7 @@ class LightNode(SimNode):
             phase=self.phase,
             epoch=self.epoch,
             delivered_epoch=self.epoch - 1,
+            ready=max((number for number, at in self.expects if at <= self.epoch), default=0),
             loads=weights,
         )
 

@@ -33,6 +33,7 @@ from plait.node_messages import (
     Commit,
     Done,
     End,
+    Expect,
     Layout,
     Lift,
     NodeReport,
@@ -73,6 +74,7 @@ class StepNode:
     layouts: list[Layout] = field(default_factory=list)
     told: list[Command] = field(default_factory=list)
     fails: str = ""
+    ready: int = 0
 
     def peer(self) -> Peer:
         return Peer(rank=self.rank, host="local", port=7000 + self.rank)
@@ -84,6 +86,8 @@ class StepNode:
                 self.phase = "prepared"
             case Begin(layout=layout):
                 self.phase, self.epoch, self.layouts = "running", layout.epoch, [layout]
+            case Expect(number=number):
+                self.ready = number
             case Promise():
                 self.fence = self.epoch + 3
                 return Done(epoch=self.fence)
@@ -114,6 +118,7 @@ class StepNode:
             epoch=self.epoch,
             delivered_epoch=self.epoch - 1,
             read=self.epoch * 100,
+            ready=self.ready,
             loads=tuple(BinLoad(bin=b, records=10, size_bytes=1000) for b in mine),
             error=self.fails,
         )

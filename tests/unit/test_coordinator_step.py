@@ -75,6 +75,8 @@ class Hand:
     now: float = 0.0
     sent: list[Outgoing] = field(default_factory=list)
     replies: dict[str, Accepted | Rejected] = field(default_factory=dict)
+    room: int = 1 << 30
+    """The last Expect for which all nodes are ready."""
 
     def give(self, event: Event) -> list[Outgoing]:
         self.state, _, out = turn(self.state, event)
@@ -133,6 +135,7 @@ class Hand:
             phase="left" if node.phase == "leaving" and rank not in self.job.members else "running",
             epoch=epoch,
             delivered_epoch=epoch,
+            ready=self.room,
             loads=tuple(BinLoad(bin=b, records=1, size_bytes=1_000_000) for b in mine),
         )
         return Reported(at=self.now, job="job", rank=rank, report=report, loads=loads)

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -126,7 +125,9 @@ class BinTable : public StateTable {
   // Makes memory ready for bins with so many keys each; they come by put_bin or by inserting.
   void prepare(const std::vector<uint32_t>& bins, uint64_t keys_of_each) {
     std::vector<uint64_t> more(segments_.size(), 0);
-    for (uint64_t bin : bins) more[segment_index(first_hash(bin, bin_bits_))] += keys_of_each;
+    for (uint64_t bin : bins) {
+      if (bin_keys(bin) == 0) more[segment_index(first_hash(bin, bin_bits_))] += keys_of_each;
+    }
     prepared_bits_ = 0;
     for (size_t i = 0; i < more.size(); ++i) {
       if (more[i] == 0) continue;
@@ -155,12 +156,15 @@ class BinTable : public StateTable {
     bin_keys_[bin & bin_mask_] += uint32_t(keys);
   }
 
+  // The size that so many keys grow to if they come one by one, and a little to spare: another one
+  // than that of the segments around would keep the table from being flat.
   unsigned fitting_bits(uint64_t used, uint64_t of_bin) const {
-    unsigned bits = std::max(kFirstBits, unsigned(std::bit_width(used * 2)));
-    if (of_bin <= kFewKeys) return bits;
-    const unsigned wanted = unsigned(std::bit_width(of_bin * 2 - 1)) + range_bits_;
-    const unsigned most = unsigned(std::bit_width(used)) + 12;
-    return std::max(bits, std::min(wanted, most));
+    Segment s;
+    unsigned bits = kFirstBits;
+    for (;; ++bits) {
+      s.mask = (uint64_t(1) << bits) - 1;
+      if (!crowded(s, used + used / 32, of_bin)) return bits;
+    }
   }
 
   // Of an empty segment.

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "plait/epochs.hpp"
 #include "plait/exchange.hpp"
+#include "plait/expected_moves.hpp"
 #include "plait/links.hpp"
 #include "plait/network.hpp"
 #include "plait/populator.hpp"
@@ -81,10 +81,28 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       if (leaving) break;  // what the others do later is nothing to this node
     }
     epochs_->peers(others(*all_.last()));
-    look_ahead(controls);
     epochs_->commit(controls, stop_at, leaving);
     tell_again();
     shared_->wake_all();
+  }
+  // Bins that layouts to come will move: memory is made ready where they come.
+  void expect(uint64_t number, const std::vector<PlannedMove>& moves) {
+    const std::vector<uint32_t> targets = expected_.plan(number, moves, rank_);
+    Frame f;
+    f.kind = FrameKind::Expect;
+    f.number = number;
+    for (const auto& [node, keys] : expected_.own_words()) {
+      f.channel = node;
+      f.other = keys;
+      for (uint32_t to : targets) links.send(to, encode_small(f));
+    }
+    shared_->wake_all();
+  }
+  // The last plan for whose bins all memory is there.
+  uint64_t ready() {
+    const uint64_t number = expected_.ready();
+    if (populator_.idle()) ready_.store(number, std::memory_order_relaxed);
+    return ready_.load(std::memory_order_relaxed);
   }
   // Nodes that owned and read nothing are gone.
   void drop(uint32_t peer) {
@@ -149,7 +167,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   }
 
   // StateMoves
-  void add_state(MovingState& state) override { states_.push_back(&state); }
+  void add_state(MovingState& state) override { expected_.add(state); }
   void populate(std::vector<std::pair<void*, size_t>> pieces) override { populator_.add(pieces); }
   void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin moved) override {
     Frame f;
@@ -163,6 +181,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     f.size = moved.size;
     links.send_bulk(to, encode_state(f));
   }
+  int64_t unsent_bytes(uint32_t to) override { return links.unsent_bulk_bytes(to); }
 
   // LinkHandler
   void frame(uint32_t from, Frame&& f) override {
@@ -182,11 +201,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
         arrived(f.node, f.bin, {f.number, MoveKind(f.channel), f.bytes, f.state, f.size});
         shared_->wake();
         return;
-      case FrameKind::Expect: {
-        std::lock_guard<std::mutex> hold(lock_);
-        keys_[f.channel] = f.number;
-        return expect(f.channel);
-      }
+      case FrameKind::Expect:
+        return expected_.word(from, f.number, f.channel, f.other);
       default:
         return;
     }
@@ -220,42 +236,6 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   void note(const std::shared_ptr<Control>& control) {
     std::lock_guard<std::mutex> hold(lock_);
     controls_.push_back(control);
-  }
-
-  // Tells the nodes that get bins how large those are, and makes room for bins that come.
-  void look_ahead(const std::vector<std::shared_ptr<Control>>& controls) {
-    std::vector<uint32_t> targets;
-    std::lock_guard<std::mutex> hold(lock_);
-    coming_.clear();
-    for (const auto& control : controls) {
-      const auto& before = control->before->owners;
-      const auto& after = control->layout->owners;
-      for (uint32_t bin = 0; bin < after.size(); ++bin) {
-        if (before[bin] == after[bin]) continue;
-        if (after[bin] == rank_) coming_.push_back(bin);
-        if (before[bin] == rank_) targets.push_back(after[bin]);
-      }
-    }
-    std::sort(targets.begin(), targets.end());
-    targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-    for (MovingState* state : states_) {
-      Frame f;
-      f.kind = FrameKind::Expect;
-      f.channel = state->state_node();
-      f.number = state->keys_of_a_bin();
-      for (uint32_t to : targets) links.send(to, encode_small(f));
-      expect(state->state_node());
-    }
-  }
-  // Under the lock. What comes is known by the commit, how large it is by word of the owner,
-  // whichever is later.
-  void expect(uint32_t node) {
-    const auto keys = keys_.find(node);
-    if (keys == keys_.end() || keys->second == 0 || coming_.empty()) return;
-    for (MovingState* state : states_) {
-      if (state->state_node() == node) state->expect(coming_, keys->second);
-    }
-    keys_.erase(keys);
   }
 
   void data(uint32_t from, Frame&& f) {
@@ -315,9 +295,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   size_t first_ = 0;  // of them, not passed yet
   uint64_t passed_ = 0;
   std::string last_down_, refused_;
-  std::vector<MovingState*> states_;   // added before the start
-  std::vector<uint32_t> coming_;       // bins that the last commit brings here
-  std::map<uint32_t, uint64_t> keys_;  // operator -> keys of a bin, as its owner said
+  ExpectedMoves expected_;
+  std::atomic<uint64_t> ready_{0};
   Populator populator_;
 };
 

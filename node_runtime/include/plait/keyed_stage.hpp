@@ -105,6 +105,10 @@ class KeyedStage final : public Stage, public MovingState {
     if (plan_->key_types.empty()) return;
     for (uint32_t l = 0; l < lanes_; ++l) lane_[l].moves->expect(bins, keys);
   }
+  bool ready() const override {
+    return std::all_of(lane_.get(), lane_.get() + lanes_,
+                       [](const Lane& lane) { return lane.moves->ready(); });
+  }
 
  private:
   struct alignas(kCacheLine) Lane {

@@ -1,15 +1,18 @@
 // LaneMoves: one lane's bins on their way to and from other nodes (Megaphone's S).
 //
 // Where the lane meets a new layout it ships the bins that go, and stays there until the bins that
-// come are in. A bin that was copied ahead is followed by its difference only. In between it takes
-// in copies as they come, and says now and then how large its state is. `expect`, `bytes` and
-// `keys`: any thread; all else belongs to the holder of the lane; nothing waits.
+// come are in. Many bins go one by one as the link takes them: their bytes would else fill memory
+// that was never used before, which costs more than the link. A bin that was copied ahead is
+// followed by its difference only. In between it takes in copies as they come, and says now and
+// then how large its state is. `expect`, `ready`, `bytes` and `keys`: any thread; all else belongs
+// to the holder of the lane; nothing waits.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -39,15 +42,18 @@ class LaneMoves {
   // Those of these bins that are of this lane will come, with about so many keys each.
   void expect(const std::vector<uint32_t>& bins, uint64_t keys) {
     std::lock_guard<std::mutex> hold(lock_);
-    for (uint32_t bin : bins) {
-      if (!owns(bin)) continue;
-      coming_.push_back(bin);
-      keys_coming_ = keys;
-      expects_.store(true, std::memory_order_release);  // pairs with pass
-    }
+    coming_.clear();
+    std::copy_if(bins.begin(), bins.end(), std::back_inserter(coming_),
+                 [this](uint32_t bin) { return owns(bin); });
+    keys_coming_ = keys;
+    ++told_;
+    expects_.store(true, std::memory_order_release);  // pairs with pass
   }
+  // Whether memory is made ready for what was expected last.
+  bool ready() const { return !expects_.load(std::memory_order_acquire); }  // pairs with make_ready
 
-  // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing.
+  // Takes in what came ahead, and passes a layout: false as long as a bin it brings is missing, or
+  // one it takes is here.
   bool pass(const Batch& batch) {
     // Acquire pairs with the release in expect.
     if (expects_.load(std::memory_order_acquire)) make_ready();
@@ -58,11 +64,13 @@ class LaneMoves {
     Control& c = *batch.control;
     if (passing_ != &c) {
       passing_ = &c;
-      missing_.clear();
-      give(c);
+      note(c);
     }
+    give(c);
     std::erase_if(missing_, [&](uint32_t b) { return install(c, b); });
     if (!missing_.empty()) return false;
+    if (!going_.empty()) return false;
+    forget_copies(c);
     copy_ahead(c);
     say_size();
     passing_ = nullptr;
@@ -88,37 +96,55 @@ class LaneMoves {
 
   void make_ready() {
     std::vector<uint32_t> coming;
-    uint64_t keys = 0;
+    uint64_t keys = 0, told = 0;
     {
       std::lock_guard<std::mutex> hold(lock_);
-      expects_.store(false, std::memory_order_relaxed);
       coming.swap(coming_);
       keys = keys_coming_ * coming.size();
+      told = told_;
     }
     state_.prepare(coming, keys);
     moves_.populate(state_.untouched());
+    std::lock_guard<std::mutex> hold(lock_);
+    // Release pairs with ready: what is to be populated is known to be by then.
+    if (told == told_) expects_.store(false, std::memory_order_release);
   }
-  // Ships what goes and notes what comes.
-  void give(const Control& c) {
+  // What a layout takes from this lane and brings to it.
+  void note(const Control& c) {
     const auto& before = c.before->owners;
     const auto& after = c.layout->owners;
     const uint32_t here = moves_.here();
     const uint32_t single = singleton_bin(node_, after.size());
+    missing_.clear();
+    going_.clear();
     for (uint32_t k = 0; k < (keyless() ? 1 : bins_); ++k) {
       const uint32_t bin = keyless() ? 0 : first_ + k;
       const uint32_t at = keyless() ? single : bin;
       if (before[at] == after[at]) continue;
-      if (before[at] == here) {
-        const bool copied = state_.tracked(bin) && c.before->copied(bin, after[at]);
-        Bytes bytes = copied ? state_.take_difference(bin) : state_.take_bin(bin);
-        ship(after[at], bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole,
-             std::move(bytes));
-      } else if (after[at] == here) {
-        missing_.push_back(bin);
-      }
+      if (before[at] == here) going_.emplace_back(bin, after[at]);
+      if (after[at] == here) missing_.push_back(bin);
     }
+  }
+  // Ships what goes, as far as the links to the new owners take it.
+  void give(const Control& c) {
+    uint32_t full = moves_.here();  // a node that takes no more now
+    std::erase_if(going_, [&](auto move) {
+      const auto [bin, to] = move;
+      if (to == full) return false;
+      if (moves_.unsent_bytes(to) > kUnsentBytes) {
+        full = to;
+        return false;
+      }
+      const bool copied = state_.tracked(bin) && c.before->copied(bin, to);
+      Bytes bytes = copied ? state_.take_difference(bin) : state_.take_bin(bin);
+      ship(to, bin, c.epoch, copied ? MoveKind::Difference : MoveKind::Whole, std::move(bytes));
+      return true;
+    });
+  }
+  // Copies that came to nothing.
+  void forget_copies(const Control& c) {
     if (keyless()) return;
-    for (auto [bin, to] : c.before->copies) {  // a copy that came to nothing
+    for (auto [bin, to] : c.before->copies) {
       if (owns(bin) && state_.tracked(bin) && !c.layout->copied(bin, to)) state_.untrack(bin);
     }
   }
@@ -166,14 +192,16 @@ class LaneMoves {
   const uint32_t node_, bins_, first_;  // bins of the lane, and the first of them
   KeyedState& state_;
   StateMoves& moves_;
-  Control* passing_ = nullptr;  // the layout that is being passed, and the bins it still waits for
-  std::vector<uint32_t> missing_;
+  static constexpr int64_t kUnsentBytes = 4 << 20;
+  Control* passing_ = nullptr;                        // the layout that is being passed
+  std::vector<uint32_t> missing_;                     // bins it still waits for
+  std::vector<std::pair<uint32_t, uint32_t>> going_;  // bins still to be shipped, and to whom
   std::atomic<int64_t> bytes_{0};
   std::atomic<uint64_t> keys_{0};  // that nearly every bin stays below
   std::atomic<bool> expects_{false};
   std::mutex lock_;
   std::vector<uint32_t> coming_;
-  uint64_t keys_coming_ = 0;
+  uint64_t keys_coming_ = 0, told_ = 0;
 };
 
 }  // namespace plait

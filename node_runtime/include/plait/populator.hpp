@@ -42,6 +42,11 @@ class Populator {
     }
     more_.notify_one();
   }
+  // All that was added is done.
+  bool idle() {
+    std::lock_guard<std::mutex> hold(lock_);
+    return waiting_.empty() && !busy_;
+  }
 
  private:
   void work() {
@@ -53,9 +58,11 @@ class Populator {
       while (!over_ && !waiting_.empty()) {
         const Piece piece = waiting_.front();
         waiting_.pop_front();
+        busy_ = true;
         hold.unlock();
         (void)ZeroedRegion::populate(piece.first, piece.second);
         hold.lock();
+        busy_ = false;
       }
     }
   }
@@ -63,7 +70,7 @@ class Populator {
   std::mutex lock_;
   std::condition_variable more_;
   std::deque<Piece> waiting_;
-  bool over_ = false;
+  bool busy_ = false, over_ = false;
   std::thread thread_;
 };
 

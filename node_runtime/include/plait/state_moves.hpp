@@ -38,7 +38,10 @@ class MovingState {
   // Keys that nearly every bin here stays below, as the lanes last said.
   virtual uint64_t keys_of_a_bin() const = 0;
   // These bins will come, with about so many keys each: memory is made ready when a lane comes by.
+  // What was made ready before and is not used is given back.
   virtual void expect(const std::vector<uint32_t>& bins, uint64_t keys) = 0;
+  // Whether all lanes have come by since.
+  virtual bool ready() const = 0;
 };
 
 class StateMoves {
@@ -48,6 +51,8 @@ class StateMoves {
   // Has pages made present before they are used; by a thread of its own.
   virtual void populate(std::vector<std::pair<void*, size_t>> pieces) = 0;
   virtual void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin bytes) = 0;
+  // Shipped to a node, and still in this one's memory.
+  virtual int64_t unsent_bytes(uint32_t to) = 0;
   virtual uint32_t here() const = 0;
 
   void arrived(uint32_t node, uint32_t bin, MovedBin bytes) {
