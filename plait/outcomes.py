@@ -24,7 +24,19 @@ Place = tuple[int, int, int, int]
 """Epoch, source, row and operator of a record: the order in which a sequential run meets them."""
 
 KEPT_LETTERS = 10_000
-SUMMED = ("records_in", "records_out", "filtered", "skipped", "dead_lettered", "made")
+COUNTED = (
+    "records_in",
+    "records_out",
+    "filtered",
+    "skipped",
+    "dead_lettered",
+    "made",
+    "copied",
+    "late",
+    "absorbed",
+)
+"""What the engine counts for each operator, in its order."""
+SUMMED = tuple(name for name in COUNTED if name != "copied")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +74,37 @@ class NodeOutcome:
 def counted(
     graph: Graph, counts: Sequence[Sequence[int]]
 ) -> tuple[Account, tuple[OperatorCounts, ...]]:
-    """The account and the operators' counts from the engine's seven numbers for each operator.
-
-    They are records in, records out, filtered, skipped, dead-lettered, made, copied.
-    """
+    """The account and the operators' counts from the engine's numbers for each operator, in the
+    order of `COUNTED`."""
+    found = [
+        dict(zip(COUNTED, (*numbers, 0, 0)[: len(COUNTED)], strict=True)) for numbers in counts
+    ]
     operators = tuple(
         OperatorCounts(
             node=number,
             name=node.name,
             at=str(node.at),
-            **dict(zip(SUMMED, numbers[:6], strict=True)),
+            **{name: numbers[name] for name in SUMMED},
         )
-        for number, (node, numbers) in enumerate(zip(graph.nodes, counts, strict=True))
+        for number, (node, numbers) in enumerate(zip(graph.nodes, found, strict=True))
     )
+
+    def total(what: str, kind: type | None = None) -> int:
+        pairs = zip(graph.nodes, found, strict=True)
+        return sum(
+            numbers[what] for node, numbers in pairs if kind is None or isinstance(node, kind)
+        )
+
     account = Account(
-        read=sum(counts[i][1] for i, n in enumerate(graph.nodes) if isinstance(n, SourceNode)),
-        delivered=sum(counts[i][1] for i, n in enumerate(graph.nodes) if isinstance(n, SinkNode)),
-        made=sum(numbers[5] for numbers in counts),
-        copied=sum(numbers[6] for numbers in counts),
-        filtered=sum(numbers[2] for numbers in counts),
-        skipped=sum(numbers[3] for numbers in counts),
-        dead_lettered=sum(numbers[4] for numbers in counts),
+        read=total("records_out", SourceNode),
+        delivered=total("records_out", SinkNode),
+        made=total("made"),
+        copied=total("copied"),
+        filtered=total("filtered"),
+        skipped=total("skipped"),
+        dead_lettered=total("dead_lettered"),
+        late=total("late"),
+        absorbed=total("absorbed"),
     )
     return account, operators
 
@@ -136,11 +158,18 @@ def same_failure(one: BaseException, other: BaseException) -> bool:
 
 def check_conserved(result: Result, outcomes: Iterable[NodeOutcome]) -> None:
     """The conservation law over all nodes, for a job that came to its end."""
-    if result.account.difference and not any(part.stops_early for part in outcomes):
+    parts = list(outcomes)
+    if result.account.difference and not any(part.stops_early for part in parts):
         raise InternalError(
             f"records were lost or doubled: {result.account}\n"
             f"  difference {result.account.difference}; please report this with the job"
         )
+    for counts in result.operators:
+        if counts.difference and not any(part.stops_early for part in parts):
+            raise InternalError(
+                f"{counts.name} at {counts.at} lost or doubled {counts.difference} records:"
+                f" {counts}; please report this with the job"
+            )
 
 
 def summed_accounts(accounts: Sequence[Account]) -> Account:

@@ -1,7 +1,10 @@
 """What a run gives back: counts per operator, rates, latencies, the outputs of the sinks, and the
 conservation law.
- `Account` is the law: every record that was read, copied by a fan-out or made by a flat_map is
-delivered, filtered, skipped, dead-lettered, shed or late. A difference is a bug in plait.
+
+`Account` is the law: every record that was read, copied by a fan-out or made by an operator is
+delivered, filtered, skipped, dead-lettered, shed, late, or absorbed by an operator that knows time
+(a window, a join: what it gives is made). It holds for each operator too. A difference is a bug in
+plait.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ class Account:
 
     read: int = 0
     made: int = 0
-    """Rows a flat_map (or batch function) returned beyond one for each record."""
+    """Rows a flat_map (or batch function) returned beyond one for each record, and all rows of
+    operators that know time."""
     copied: int = 0
     """Rows a fan-out handed on beyond the first branch."""
     delivered: int = 0
@@ -28,6 +32,9 @@ class Account:
     dead_lettered: int = 0
     shed: int = 0
     late: int = 0
+    """Records that came after all windows they belong to had ended."""
+    absorbed: int = 0
+    """Records that operators that know time took and were not late."""
 
     @property
     def difference(self) -> int:
@@ -38,6 +45,7 @@ class Account:
             + self.dead_lettered
             + self.shed
             + self.late
+            + self.absorbed
         )
         return self.read + self.made + self.copied - went
 
@@ -52,6 +60,7 @@ class Account:
             "dead_lettered",
             "shed",
             "late",
+            "absorbed",
         ):
             value = getattr(self, name)
             if value or name == "delivered":
@@ -61,7 +70,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCounts:
-    """What one operator saw. `made` may be counted where one record gave several."""
+    """What one operator saw. `made` may be counted where one record gave several; an operator that
+    knows time absorbs what is not late, and makes all that it gives."""
 
     node: int
     name: str
@@ -72,6 +82,21 @@ class OperatorCounts:
     skipped: int = 0
     dead_lettered: int = 0
     made: int = 0
+    late: int = 0
+    absorbed: int = 0
+
+    @property
+    def difference(self) -> int:
+        """What came in or was made here and neither went on nor is accounted for."""
+        went = (
+            self.records_out
+            + self.filtered
+            + self.skipped
+            + self.dead_lettered
+            + self.late
+            + self.absorbed
+        )
+        return self.records_in + self.made - went
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
