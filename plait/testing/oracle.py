@@ -5,6 +5,9 @@ row. One source's rows of one epoch are a unit; within a unit each node is run o
 its inputs, which gives what pushing row by row would, because every operator is a function of the
 sequence of its inputs and a union orders by (row, input). It shares no code with the runtime.
 
+Rows that are due by time come behind all rows of their unit: as if the unit had one more row. When
+all sources are at their end one more epoch without rows follows, and then all is due.
+
 A record that fails ends the streams that depend on it: each sink after the failing operator has
 what came before that record. `outputs` is what the loop had delivered when it stopped at the first
 failure; `beyond` is what each sink gets if only streams that depend on a failure end.
@@ -14,15 +17,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING
 
 from plait.errors import RecordError
-from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, UnionNode
+from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNode, UnionNode
 from plait.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
 from plait.testing.oracle_read import epochs
+from plait.testing.oracle_time import TimedOperator, Watermarks
+from plait.testing.oracle_timed import timed_operator
 from plait.testing.oracle_values import Fault, Values, shown
+from plait.timed import LateSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,17 +97,16 @@ def sequential(
     }
     over: set[int] = set()
     try:
-        for _ in count():
+        while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
             for i, _node in sources:
                 rows = next(streams[i], None) if i not in over else None
                 if rows is None:
                     over.add(i)
                 taken[i] = rows or []
-            if len(over) == len(sources):
-                break
+            # The last time round no source has rows: the closing epoch.
             for i, _node in sources:
-                loop.unit(i, taken[i])
+                loop.unit(i, taken[i], over=i in over, closing=len(over) == len(sources))
     finally:
         for stream in streams.values():
             stream.close()  # type: ignore[attr-defined]
@@ -117,11 +121,21 @@ class Loop:
         self.operators: dict[int, Operator] = {
             i: operator_of(node, self.schema_in(node))
             for i, node in enumerate(graph.nodes)
-            if node.inputs and not isinstance(node, UnionNode | SinkNode) and not is_batches(node)
+            if node.inputs
+            and not isinstance(node, UnionNode | SinkNode | TimedNode)
+            and not is_batches(node)
         }
+        self.timed: dict[int, TimedOperator] = {
+            i: timed_operator(node, self.schema_in(node))
+            for i, node in enumerate(graph.nodes)
+            if isinstance(node, TimedNode)
+        }
+        self.watermarks = Watermarks(graph)
         self.ended: dict[int, RecordError] = {}
         self.failure: RecordError | None = None
         self.counts: Counter[tuple[int, str]] = Counter()
+        self.places: Counter[int] = Counter()
+        """How many rows an operator that knows time has been given: the last one's place."""
         self.letters: list[DeadLetter] = []
         self.cuts: dict[str, list[int]] = {}
         labels = [node.label for node in graph.nodes if isinstance(node, SinkNode)]
@@ -131,13 +145,18 @@ class Loop:
     def schema_in(self, node: AnyNode) -> Schema:
         return self.graph.nodes[node.inputs[0]].schema
 
-    def unit(self, source: int, rows: list[Values]) -> None:
-        """Runs one epoch of one source through all the nodes."""
+    def unit(
+        self, source: int, rows: list[Values], *, over: bool = False, closing: bool = False
+    ) -> None:
+        """Runs one epoch of one source through all the nodes. `over`: the source is at its end."""
         origin = self.graph.nodes[source]
         assert isinstance(origin, SourceNode)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
-        cuts.append(len(rows))
+        behind = first + len(rows)
+        if not closing:
+            cuts.append(len(rows))
+        self.watermarks.read(source, rows, over)
         streams: dict[int, Stream] = {}
         letters: list[tuple[int, DeadLetter]] = []
         failures: list[End] = []
@@ -155,7 +174,10 @@ class Loop:
                 self.outputs[node.label] += streams[i].items
             else:
                 given = streams[node.inputs[0]]
-                streams[i] = self.run_node(i, given, origin.label, letters)
+                if isinstance(node, TimedNode):
+                    streams[i] = self.run_timed(i, given, behind, origin.label, letters)
+                else:
+                    streams[i] = self.run_node(i, given, origin.label, letters)
                 own = streams[i].end
                 if own is not None and own is not given.end:
                     failures.append(own)
@@ -200,6 +222,42 @@ class Loop:
             self.counts[i, "filtered" if not results else "made"] += abs(len(results) - 1)
             items += [(row, result) for result in results]
         return Stream(items, given.end)
+
+    def run_timed(
+        self,
+        i: int,
+        given: Stream,
+        behind: int,
+        source: str,
+        letters: list[tuple[int, DeadLetter]],
+    ) -> Stream:
+        """Runs an operator that knows time: the rows of the unit, then what is due; the latter has
+        the row number `behind`."""
+        node = self.graph.nodes[i]
+        assert isinstance(node, TimedNode)
+        passes_on = isinstance(node.spec, LateSpec)
+        before, watermark = self.watermarks.step(i)
+        items: list[Item] = []
+        for row, values in given.items:
+            self.places[i] += 1
+            try:
+                results = self.timed[i].take(self.places[i], values, before)
+            except Fault as fault:
+                end = self.failed(i, (row, values), source, fault, letters)
+                if end is not None:
+                    return Stream(items, end)
+                continue
+            if passes_on:
+                self.counts[i, "filtered"] += not results
+            else:
+                self.counts[i, "late" if results is None else "absorbed"] += 1
+                self.counts[i, "made"] += len(results or ())
+            items += [(row, result) for result in results or ()]
+        if given.end is not None:
+            return Stream(items, given.end)
+        due = self.timed[i].due(before, watermark)
+        self.counts[i, "made"] += len(due)
+        return Stream([*items, *((behind, values) for values in due)])
 
     def run_batch(
         self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
@@ -293,6 +351,8 @@ class Loop:
             skipped=self.counts[i, "skipped"],
             dead_lettered=self.counts[i, "dead_lettered"],
             made=self.counts[i, "made"],
+            late=self.counts[i, "late"],
+            absorbed=self.counts[i, "absorbed"],
         )
 
     def account(self) -> Account:
@@ -312,6 +372,8 @@ class Loop:
             filtered=total("filtered"),
             skipped=total("skipped"),
             dead_lettered=total("dead_lettered"),
+            late=total("late"),
+            absorbed=total("absorbed"),
         )
 
 

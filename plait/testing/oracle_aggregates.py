@@ -1,18 +1,31 @@
-"""Running aggregates of one key, in the plainest Python: feed a value, read the result.
+"""Aggregates of one key, in the plainest Python: feed a value, read the result.
 
 A null is never fed, except to the count of rows. Sums start with the first value (so that -0.0
 alone stays) and add in the order of the records; sums of ints wrap around; means add floats. min
-and max keep the first of equal values.
+and max keep the first of equal values; first and last go by the places of their records.
+
+The aggregates of two parts of a window (panes of a sliding window, sessions that become one) are
+joined by `absorb`, the earlier part taking the later one in: sums are those of the parts added.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from plait.model import Type
-from plait.testing.oracle_expr import wrap
+from plait.testing.oracle_expr import compiled, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.graph import Aggregate
+    from plait.model import Schema
+    from plait.testing.oracle_values import Values
+
+NAN = "nan"
+"""Stands for every NaN among the different values."""
 
 
 @dataclass(slots=True)
@@ -24,34 +37,85 @@ class Running:
     """Of the values it is fed; None for the count of rows."""
     seen: int = 0
     value: Any = None
+    place: int = 0
+    """Of the record that `value` is of, for first and last."""
+    different: set[Any] = field(default_factory=set)
 
-    def feed(self, value: Any) -> None:
+    def feed(self, value: Any, place: int = 0) -> None:
         self.seen += 1
         match self.kind:
             case "sum":
-                total = value if self.value is None else self.value + value
-                self.value = wrap(total) if self.type is Type.INT64 else total
+                self.add(value)
             case "mean":
-                self.value = float(value) if self.value is None else self.value + float(value)
+                self.add(float(value))
             case "min" | "max":
                 if self.value is None or is_nan(self.value) or self.beats(value):
                     self.value = value
             case "first":
                 if self.seen == 1:
-                    self.value = value
+                    self.value, self.place = value, place
             case "last":
-                self.value = value
+                self.value, self.place = value, place
+            case "distinct":
+                self.different.add(NAN if is_nan(value) else value)
+
+    def add(self, value: Any) -> None:
+        total = value if self.value is None else self.value + value
+        self.value = wrap(total) if self.kind == "sum" and self.type is Type.INT64 else total
 
     def beats(self, value: Any) -> bool:
         """Comparisons with NaN are false, so that NaN never replaces a number."""
         return bool(value < self.value if self.kind == "min" else value > self.value)
 
+    def absorb(self, later: Running) -> None:
+        """Takes in what another part of the same window has."""
+        if later.seen == 0:
+            return
+        if self.seen == 0:
+            self.value, self.place = later.value, later.place
+        elif self.kind in ("sum", "mean"):
+            self.add(later.value)
+        elif self.kind in ("min", "max"):
+            if is_nan(self.value) or self.beats(later.value):
+                self.value = later.value
+        elif (self.kind == "first" and later.place < self.place) or (
+            self.kind == "last" and later.place > self.place
+        ):
+            self.value, self.place = later.value, later.place
+        self.seen += later.seen
+        self.different |= later.different
+
     def result(self) -> Any:
         if self.kind == "count":
             return self.seen
+        if self.kind == "distinct":
+            return len(self.different)
         if self.kind == "mean":
             return None if self.seen == 0 else self.value / self.seen
         return self.value
+
+
+class Results:
+    """Named aggregates over the rows of a schema."""
+
+    def __init__(self, aggregates: Sequence[tuple[str, Aggregate]], schema: Schema) -> None:
+        self.names = [name for name, _ in aggregates]
+        self.parts = [
+            (one.kind, None if one.over is None else compiled(one.over, schema))
+            for _, one in aggregates
+        ]
+
+    def fed(self, values: Values) -> Values:
+        """What a row gives to each aggregate; raises Fault."""
+        return tuple(None if over is None else over.run(values) for _, over in self.parts)
+
+    def start(self) -> list[Running]:
+        return [Running(kind, None if over is None else over.type) for kind, over in self.parts]
+
+    def feed(self, state: Sequence[Running], fed: Values, place: int = 0) -> None:
+        for running, (_, over), value in zip(state, self.parts, fed, strict=True):
+            if over is None or value is not None:
+                running.feed(value, place)
 
 
 def is_nan(value: Any) -> bool:

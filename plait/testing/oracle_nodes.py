@@ -22,7 +22,7 @@ from plait.graph import (
 )
 from plait.model import Field, Schema, Type
 from plait.records import value_of
-from plait.testing.oracle_aggregates import Running
+from plait.testing.oracle_aggregates import Results, Running
 from plait.testing.oracle_expr import compiled, widened
 from plait.testing.oracle_values import (
     Fault,
@@ -37,8 +37,6 @@ from plait.testing.oracle_values import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from plait.expr import Expr
 
 
 class Operator(Protocol):
@@ -202,25 +200,15 @@ class Keys:
 class Aggregates:
     def __init__(self, node: AggregateNode, schema: Schema) -> None:
         self.keys = Keys(node.keys, schema)
-        self.parts = [(one.kind, compiled_over(one.over, schema)) for _, one in node.aggregates]
+        self.results = Results(node.aggregates, schema)
         self.states: dict[Values, list[Running]] = {}
 
     def apply(self, values: Values) -> list[Values]:
         key = self.keys.key(values)
-        fed = [None if over is None else over.run(values) for _, over in self.parts]
-        if key not in self.states:
-            self.states[key] = [
-                Running(kind, None if over is None else over.type) for kind, over in self.parts
-            ]
-        state = self.states[key]
-        for running, (_, over), value in zip(state, self.parts, fed, strict=True):
-            if over is None or value is not None:
-                running.feed(value)
+        fed = self.results.fed(values)
+        state = self.states.setdefault(key, self.results.start())
+        self.results.feed(state, fed)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]
-
-
-def compiled_over(over: Expr | None, schema: Schema) -> Any:
-    return None if over is None else compiled(over, schema)
 
 
 def fresh(init: Any) -> Any:

@@ -1,7 +1,8 @@
 """The epochs of a source, as the sequential run reads them.
 
 Without cuts one poll that gives rows is one epoch; with cuts the same rows are dealt out in epochs
-of the given sizes, whatever the polls were, which repeats a run whose epochs depended on time.
+of the given sizes, whatever the polls were, which repeats a run whose epochs depended on time. The
+source is at its end behind the last cut that has rows.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def polls(
             waits.append(node.label)
             time.sleep(polled.seconds)
             continue
-        rows = held_from_poll(polled, node.source.schema, node.label)
+        rows = held_from_poll(polled, node.schema, node.label)
         if len(rows) > most:
             raise SourceError(f"source {node.label}: asked for {most} rows, got {len(rows)}")
         if not rows:  # no rows are no epoch; the reader is asked again
@@ -68,7 +69,8 @@ def dealt(
 ) -> Iterator[list[Values]]:
     waiting: list[Values] = []
     more = polls(node, reader, epoch_records, None, waits)
-    for size in cuts:
+    filled = max((number for number, size in enumerate(cuts, 1) if size), default=0)
+    for size in cuts[:filled]:
         while len(waiting) < size:
             rows = next(more, None)
             if rows is None:

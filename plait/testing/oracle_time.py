@@ -1,0 +1,93 @@
+"""Time in the plain loop: how far the sources are, and with them every operator.
+
+No watermark yet is minus infinity, and infinity is the watermark when nothing more can come, so
+that comparisons need no special cases. `plait.timed` has the definitions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+from plait.graph import Graph, SourceNode, upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.testing.oracle_values import Values
+
+Time = float
+"""Microseconds since 1970 as an int, or minus or plus infinity; both compare exactly."""
+NO_TIME, ALL_TIME = -math.inf, math.inf
+
+
+class TimedOperator(Protocol):
+    """An operator that knows time."""
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+        """The rows that come at the place of this record, or None if it is late; may raise Fault.
+
+        `place` grows from row to row; `before` is the watermark before the unit.
+        """
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        """The rows that come behind all rows of the unit, with the watermark behind it."""
+
+
+class SourceTime:
+    """How far one source is."""
+
+    def __init__(self, node: SourceNode) -> None:
+        self.node = node
+        self.time: Time = NO_TIME
+        self.over = False
+
+    def read(self, rows: Sequence[Values]) -> None:
+        """After a unit with these rows."""
+        if self.node.event_time is None or not rows:
+            return
+        column = self.node.schema.index(self.node.event_time)
+        greatest: Time = max(row[column] for row in rows)
+        if self.time != NO_TIME:
+            greatest = min(greatest, self.time + self.node.max_jump_us)
+        self.time = max(self.time, greatest)
+
+    @property
+    def watermark(self) -> Time:
+        if self.over:
+            return ALL_TIME
+        return self.time if self.time == NO_TIME else self.time - self.node.out_of_order_us
+
+
+class Watermarks:
+    """The watermark of every node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.sources = {
+            i: SourceTime(node)
+            for i, node in enumerate(graph.nodes)
+            if isinstance(node, SourceNode)
+        }
+        self.reaching = [
+            [self.sources[j] for j in upstream(graph.nodes, i) if j in self.sources]
+            for i in range(len(graph.nodes))
+        ]
+        self.now: list[Time] = [NO_TIME] * len(graph.nodes)
+
+    def read(self, source: int, rows: Sequence[Values], over: bool) -> None:
+        """After a unit of a source. `over`: it is at its end."""
+        self.sources[source].read(rows)
+        self.sources[source].over |= over
+
+    def step(self, node: int) -> tuple[Time, Time]:
+        """The watermark of a node before and after the unit; it is now the latter."""
+        before = self.now[node]
+        self.now[node] = max(before, self.least(node))
+        return before, self.now[node]
+
+    def least(self, node: int) -> Time:
+        reaching = self.reaching[node]
+        if all(source.over for source in reaching):
+            return ALL_TIME
+        timed = [source for source in reaching if source.node.event_time is not None]
+        return min((source.watermark for source in timed), default=NO_TIME)

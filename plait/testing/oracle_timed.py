@@ -1,0 +1,25 @@
+"""The operator of the plain loop for each kind of `TimedNode`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plait.testing.oracle_joins import join_operator
+from plait.testing.oracle_process import Processes
+from plait.testing.oracle_windows import window_operator
+from plait.timed import JoinSpec, ProcessSpec, SpanSpec
+
+if TYPE_CHECKING:
+    from plait.graph import TimedNode
+    from plait.model import Schema
+    from plait.testing.oracle_time import TimedOperator
+
+
+def timed_operator(node: TimedNode, schema: Schema) -> TimedOperator:
+    """The operator of a node; `schema` is its input's."""
+    match node.spec:
+        case ProcessSpec():
+            return Processes(node, schema)
+        case JoinSpec() | SpanSpec():
+            return join_operator(node, schema)
+    return window_operator(node, schema)

@@ -1,0 +1,304 @@
+"""Windows in the plain loop: a cell for each key and window, and what is in it.
+
+A cell is begun by a record and has its place. At the end of a unit every cell whose window has
+ended and that has changed since gives its rows, by the end of the window and the place of the cell;
+sessions that a record joins become one cell. What a cell holds is a `Tally` of aggregates or the
+`Best` rows; the rest is the same for both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plait.testing.oracle_aggregates import Results, Running, is_nan
+from plait.testing.oracle_nodes import Keys
+from plait.timed import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plait.graph import TimedNode
+    from plait.model import Schema
+    from plait.testing.oracle_time import Time
+    from plait.testing.oracle_values import Values
+
+Span = tuple[int, int]
+"""Start and end of a window; the end is not in it."""
+
+
+def windows_of(grid: Grid, time: int) -> list[Span]:
+    """All windows that a time is in, the earliest first."""
+    last = time - (time - grid.offset_us) % grid.every_us
+    found: list[Span] = []
+    start = last
+    while start + grid.size_us > time:
+        found.append((start, start + grid.size_us))
+        start -= grid.every_us
+    return found[::-1]
+
+
+def pane_of(grid: Grid, time: int) -> int:
+    """The start of the pane: the widest piece of time that lies in a window wholly or not."""
+    divides = grid.size_us % grid.every_us == 0
+    width = grid.every_us if divides else math.gcd(grid.size_us, grid.every_us)
+    return time - (time - grid.offset_us) % width
+
+
+class Content(Protocol):
+    """What a cell holds."""
+
+    def add(self, place: int, time: int, values: Values, fed: Values) -> None: ...
+    def absorb(self, later: Any) -> None: ...
+    def rows(self) -> list[Values]: ...
+
+
+class Tally:
+    """Aggregates, pane by pane, the panes joined in the order of time."""
+
+    def __init__(self, results: Results, pane: Callable[[int], int]) -> None:
+        self.results = results
+        self.pane = pane
+        self.panes: dict[int, list[Running]] = {}
+
+    def add(self, place: int, time: int, values: Values, fed: Values) -> None:
+        state = self.panes.setdefault(self.pane(time), self.results.start())
+        self.results.feed(state, fed, place)
+
+    def absorb(self, later: Tally) -> None:
+        for pane, state in later.panes.items():
+            mine = self.panes.setdefault(pane, self.results.start())
+            for one, other in zip(mine, state, strict=True):
+                one.absorb(other)
+
+    def rows(self) -> list[Values]:
+        total = self.results.start()
+        for _, state in sorted(self.panes.items(), key=lambda pane: pane[0]):
+            for one, other in zip(total, state, strict=True):
+                one.absorb(other)
+        return [tuple(running.result() for running in total)]
+
+
+class Best:
+    """The rows of a window, and the best of them."""
+
+    def __init__(self, spec: TopSpec, by: int) -> None:
+        self.spec = spec
+        self.by = by
+        self.records: list[tuple[int, Values]] = []
+
+    def add(self, place: int, time: int, values: Values, fed: Values) -> None:
+        self.records.append((place, values))
+
+    def absorb(self, later: Best) -> None:
+        self.records += later.records
+
+    def rows(self) -> list[Values]:
+        able = [one for one in self.records if self.able(one[1][self.by])]
+        able.sort(key=lambda one: one[0])
+        able.sort(key=lambda one: one[1][self.by], reverse=self.spec.greatest)  # keeps equal ones
+        best = able[: self.spec.k]
+        if self.spec.ties and best:
+            best += [one for one in able[self.spec.k :] if one[1][self.by] == best[-1][1][self.by]]
+        return [values for _, values in best]
+
+    @staticmethod
+    def able(value: Any) -> bool:
+        return value is not None and not is_nan(value)
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """One key in one window."""
+
+    key: Values
+    keys: Values
+    """The columns of the key as its first record had them."""
+    start: int
+    end: int
+    place: int
+    content: Content
+    due: bool = True
+    """Whether it has changed since it last came out with its window ended."""
+    changed: bool = True
+    """Whether it has changed since it last came out."""
+
+
+class Cells:
+    """Windows of every kind but `Rows`."""
+
+    def __init__(self, node: TimedNode, schema: Schema) -> None:
+        spec = node.spec
+        assert isinstance(spec, WindowSpec | TopSpec)
+        assert not isinstance(spec.window, Rows)
+        self.window: Grid | Session | Given = spec.window
+        self.spec = spec
+        self.keys = Keys(node.keys, schema)
+        self.key_names = node.keys
+        self.schema = schema
+        self.out = node.schema
+        self.time = schema.index(node.time) if node.time else -1
+        self.lateness = spec.lateness_us
+        self.early = spec.early_us if isinstance(spec, WindowSpec) else 0
+        self.results = Results(spec.aggregates if isinstance(spec, WindowSpec) else (), schema)
+        self.cells: dict[int, dict[Cell, None]] = {}
+        """By the end of their window."""
+        self.of_key: dict[Values, dict[Cell, None]] = {}
+
+    def content(self) -> Content:
+        if isinstance(self.spec, TopSpec):
+            return Best(self.spec, self.schema.index(self.spec.by))
+        window = self.window
+        return Tally(self.results, lambda t: pane_of(window, t) if isinstance(window, Grid) else 0)
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+        key = self.keys.key(values)
+        fed = self.results.fed(values)
+        time = values[self.time] if self.time >= 0 else 0
+        spans = [span for span in self.spans(time, values) if span[1] + self.lateness > before]
+        if not spans:
+            return None
+        for span in spans:
+            cell = self.cell(key, values, span, place)
+            cell.content.add(place, time, values, fed)
+            cell.due = cell.changed = True
+        return []
+
+    def spans(self, time: int, values: Values) -> list[Span]:
+        match self.window:
+            case Grid():
+                return windows_of(self.window, time)
+            case Session():
+                return [(time, time + self.window.gap_us)]
+            case Given():
+                names = ("window_start", "window_end")
+                start, end = (values[self.schema.index(name)] for name in names)
+                return [(start, end)]
+
+    def cell(self, key: Values, values: Values, span: Span, place: int) -> Cell:
+        """The cell that a record goes into, maybe a new one."""
+        mine = self.of_key.setdefault(key, {})
+        if isinstance(self.window, Session):
+            touched = [c for c in mine if c.start < span[1] and span[0] < c.end]
+        else:
+            touched = [c for c in mine if (c.start, c.end) == span]
+        touched.sort(key=lambda c: c.start)
+        if not touched:
+            found = Cell(key, self.keys.columns(values), *span, place, self.content())
+        else:
+            found = touched[0]
+            for other in touched:
+                self.remove(other)
+            for other in touched[1:]:
+                found.content.absorb(other.content)
+                if other.place < found.place:
+                    found.place, found.keys = other.place, other.keys
+            found.start = min(span[0], found.start)
+            found.end = max([span[1], *(c.end for c in touched)])
+        mine[found] = None
+        self.cells.setdefault(found.end, {})[found] = None
+        return found
+
+    def remove(self, cell: Cell) -> None:
+        del self.of_key[cell.key][cell]
+        del self.cells[cell.end][cell]
+        if not self.cells[cell.end]:
+            del self.cells[cell.end]
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        ended = [c for end in self.cells if end <= watermark for c in self.cells[end] if c.due]
+        early = []
+        if self.early and watermark != math.inf and self.passes(before, watermark):
+            going = [end for end in self.cells if end > watermark]
+            early = [c for end in going for c in self.cells[end] if c.changed]
+        rows: list[Values] = []
+        for cell in sorted(ended + early, key=lambda c: (c.end, c.place)):
+            rows += self.rows(cell)
+            cell.changed = False
+            cell.due = cell.due and cell.end > watermark
+        for end in [end for end in self.cells if end + self.lateness <= watermark]:
+            for cell in list(self.cells[end]):
+                self.remove(cell)
+        return rows
+
+    def passes(self, before: Time, watermark: Time) -> bool:
+        """Whether a multiple of `early` lies above the one and not above the other."""
+        return watermark // self.early > before // self.early if before != -math.inf else True
+
+    def rows(self, cell: Cell) -> list[Values]:
+        found = cell.content.rows()
+        if isinstance(self.spec, TopSpec):
+            span = () if isinstance(self.window, Given) else (cell.start, cell.end)
+            return [values + span for values in found]
+        named = dict(zip(self.key_names, cell.keys, strict=True))
+        named |= {"window_start": cell.start, "window_end": cell.end}
+        named |= dict(zip(self.results.names, found[0], strict=True))
+        return [tuple(named[name] for name in self.out.names)]
+
+
+class Late:
+    """The stream of late records."""
+
+    def __init__(self, node: TimedNode, schema: Schema) -> None:
+        assert isinstance(node.spec, LateSpec)
+        self.spec = node.spec
+        self.keys = Keys(node.keys, schema)
+        self.time = schema.index(node.time)
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+        self.keys.key(values)
+        return [values] if self.end(values[self.time]) + self.spec.lateness_us <= before else []
+
+    def end(self, time: int) -> int:
+        """When the last window that the time is in ends."""
+        window = self.spec.window
+        return (
+            time + window.gap_us if isinstance(window, Session) else windows_of(window, time)[-1][1]
+        )
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        return []
+
+
+class LastRows:
+    """Aggregates over the last records of a key: `Rows` windows and `LastSpec`."""
+
+    def __init__(self, node: TimedNode, schema: Schema) -> None:
+        self.keys = Keys(node.keys, schema)
+        match node.spec:
+            case LastSpec(n=n, aggregates=aggregates):
+                self.size, self.every, self.least = n, 1, 1
+            case WindowSpec(window=Rows(size=size, every=every), aggregates=aggregates):
+                self.size, self.every, self.least = size, every, size
+            case _:
+                raise TypeError(f"{node.spec} is not over the last records")
+        self.results = Results(aggregates, schema)
+        self.last: dict[Values, deque[Values]] = {}
+        self.seen: dict[Values, int] = {}
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+        key = self.keys.key(values)
+        fed = self.results.fed(values)
+        last = self.last.setdefault(key, deque(maxlen=self.size))
+        last.append(fed)
+        self.seen[key] = seen = self.seen.get(key, 0) + 1
+        if seen < self.least or seen % self.every:
+            return []
+        state = self.results.start()
+        for number, one in enumerate(last):
+            self.results.feed(state, one, number)
+        return [self.keys.columns(values) + tuple(running.result() for running in state)]
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        return []
+
+
+def window_operator(node: TimedNode, schema: Schema) -> Cells | Late | LastRows:
+    match node.spec:
+        case LateSpec():
+            return Late(node, schema)
+        case LastSpec() | WindowSpec(window=Rows()):
+            return LastRows(node, schema)
+    return Cells(node, schema)
