@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from plait.aggregates import count, first, last, max, mean, min, sum
+    from plait.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
     from plait.config import Settings
     from plait.durations import hours, minutes, seconds
     from plait.errors import (
@@ -51,11 +51,13 @@ if TYPE_CHECKING:
     from plait.sources.memory import Items, Table
     from plait.sources.rate import Rate
     from plait.submit import attach, jobs, submit
+    from plait.window_kinds import Rows, Session, Sliding, Tumbling
+    from plait.windows import Windowed
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "plait.aggregates": "count first last max mean min sum",
+    "plait.aggregates": "all any count distinct first last max mean min sum",
     "plait.config": "Settings",
     "plait.durations": "hours minutes seconds",
     "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchemaError "
@@ -77,6 +79,8 @@ _MODULES = {
     "plait.sources.memory": "Items Table",
     "plait.sources.rate": "Rate",
     "plait.submit": "attach jobs submit",
+    "plait.window_kinds": "Rows Session Sliding Tumbling",
+    "plait.windows": "Windowed",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -103,11 +107,14 @@ __all__ = [
     "Reader",
     "RecordError",
     "Result",
+    "Rows",
     "Schema",
     "SchemaError",
+    "Session",
     "Settings",
     "Sink",
     "SinkError",
+    "Sliding",
     "Source",
     "SourceError",
     "StateError",
@@ -115,16 +122,21 @@ __all__ = [
     "Table",
     "TimedOut",
     "Timestamp",
+    "Tumbling",
     "Type",
     "Wait",
+    "Windowed",
     "Writer",
     "__version__",
+    "all",
+    "any",
     "attach",
     "coalesce",
     "col",
     "compiled",
     "concat",
     "count",
+    "distinct",
     "first",
     "hours",
     "jobs",

@@ -1,4 +1,5 @@
-"""What can be computed over the records of a key: count, sum, min, max, mean, first, last.
+"""What can be computed over some records: count, sum, min, max, mean, first, last, any, all, and in
+windows distinct.
 
 Each takes the name of a column or an expression and gives an `Aggregate`, which is plain data;
 `bound` checks it against the schema of the stream. Nulls are skipped, so a result is null exactly
@@ -57,6 +58,27 @@ def last(over: str | Expr) -> Aggregate:
     return Aggregate(kind="last", over=operand("last", over))
 
 
+def distinct(over: str | Expr) -> Aggregate:
+    """How many different values that are not null; in windows only."""
+    return Aggregate(kind="distinct", over=operand("distinct", over))
+
+
+class Truth(Aggregate):
+    """A max or min that makes sense of bools alone."""
+
+    __slots__ = ()
+
+
+def any(over: str | Expr) -> Aggregate:
+    """Whether a bool is true at least once."""
+    return Truth(kind="max", over=operand("any", over))
+
+
+def all(over: str | Expr) -> Aggregate:
+    """Whether a bool is never false."""
+    return Truth(kind="min", over=operand("all", over))
+
+
 def operand(kind: str, over: Any) -> Expr:
     if isinstance(over, Expr):
         return over
@@ -78,7 +100,12 @@ def bound(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
     if checked.type is None:
         raise JobError(f"{kind} of {text(over)}: a null has no type; write lit(None).cast(int)")
     settled = Aggregate(kind=kind, over=checked.expr)
-    if kind == "count":
+    if isinstance(aggregate, Truth) and checked.type is not Type.BOOL:
+        word = "any" if kind == "max" else "all"
+        raise JobError(f"{word} needs a bool, but {text(over)} is {checked}; compare it")
+    if kind == "distinct" and checked.type is Type.OBJECT:
+        raise JobError(f"{text(over)} is object, whose values cannot be told apart; give it a type")
+    if kind in ("count", "distinct"):
         return settled, Type.INT64, False
     if kind in ("sum", "mean") and checked.type not in NUMBERS:
         advice = ""

@@ -22,9 +22,11 @@ from plait.graph import (
     SinkNode,
     SourceNode,
     StatefulNode,
+    TimedNode,
     UnionNode,
 )
-from plait.plan import Plan, StagePlan, make_plan
+from plait.plan import Plan, StagePlan, kind_of, make_plan
+from plait.timed_text import length, results_text, spec_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +38,9 @@ KINDS = {
     "native": "any number of workers, output put back in order",
     "python": "one worker at a time holds the interpreter",
     "keyed": "workers share the lanes of the key space, output put back in order",
+    "timed": "workers share the lanes of the key space and of time, output put back in order",
     "state": "one worker at a time, in order",
+    "process": "one worker at a time, in order",
     "union": "one worker at a time, by order tag",
     "sink": "one worker at a time, in order",
 }
@@ -77,7 +81,8 @@ def what_of(node: AnyNode) -> str:
     """What the user asked for, in a line."""
     match node:
         case SourceNode():
-            return f"{type(node.source).__name__} {node.label} ({node.schema})"
+            told = f"{type(node.source).__name__} {node.label} ({node.schema})"
+            return told + source_time_text(node)
         case FilterNode():
             return text(node.predicate)
         case ProjectNode():
@@ -87,17 +92,24 @@ def what_of(node: AnyNode) -> str:
                 return ", ".join(f"{name}={name_of(function)}" for name, function in node.columns)
             return name_of(node.function)
         case AggregateNode():
-            made = (
-                f"{name}={a.kind}({'' if a.over is None else text(a.over)})"
-                for name, a in node.aggregates
-            )
-            return f"{by(node.keys)}: {', '.join(made)}"
+            return f"{by(node.keys)}: {results_text(node.aggregates)}"
+        case TimedNode():
+            return f"{by(node.keys)}, {spec_text(node.spec)}"
         case FoldNode() | StatefulNode():
             return f"{by(node.keys)}: {name_of(node.step)}"
         case UnionNode():
             return f"{len(node.inputs)} streams"
         case SinkNode():
             return f"{type(node.sink).__name__} {node.label}"
+
+
+def source_time_text(node: SourceNode) -> str:
+    """What the source says of event time."""
+    if node.event_time is None:
+        return ""
+    idle = f", idle after {length(node.idle_us)}" if node.idle_us else ""
+    late = length(node.out_of_order_us)
+    return f"; event time {node.event_time}, out of order by {late}{idle}"
 
 
 def by(keys: tuple[str, ...]) -> str:
@@ -129,6 +141,11 @@ def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
         case AggregateNode():
             bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
             return "native", f"typed state in flat tables, {bins}, queue {settings.queue}"
+        case TimedNode() if kind_of(node) == "process":
+            return "inline", "state, timers and functions are Python objects: one core"
+        case TimedNode():
+            bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
+            return "native", f"typed state by key and time, {bins}; no interpreter"
         case FoldNode() | StatefulNode():
             return "inline", "state and function are Python objects: one core"
         case UnionNode():

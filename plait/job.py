@@ -24,6 +24,7 @@ from plait.checks import (
     own_label,
 )
 from plait.errors import JobError
+from plait.event_time import NEVER, Time, behind, of_union, source_time, still_time
 from plait.expr import Expr, col
 from plait.expr_text import text
 from plait.graph import (
@@ -41,12 +42,14 @@ from plait.graph import (
     cut_out,
     upstream,
 )
+from plait.joins import Joining
 from plait.labels import labelled
 from plait.model import Schema, Type
 from plait.place import Place
 from plait.running import Over, Running
-from plait.typing_rules import bind
+from plait.typing_rules import bind, known
 from plait.unions import union_schema
+from plait.windows import Site, Windowing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,23 +76,42 @@ class Job:
     def __repr__(self) -> str:
         return f'Job("{self.name}", {len(self._nodes)} operators)'
 
-    def source(self, source: Any, name: str | None = None) -> Stream:
+    def source(
+        self,
+        source: Any,
+        name: str | None = None,
+        *,
+        event_time: str | None = None,
+        out_of_order: Any = None,
+        max_jump: Any = "1d",
+        idle: Any = None,
+    ) -> Stream:
         """A stream of what a source reads: a path or glob, an iterable, a table, a source object.
 
-        `name` is the source's name in results and errors.
+        `name` is the source's name in results and errors. `event_time` names the timestamp column
+        that windows and joins go by; records may come `out_of_order` by so much and are not late.
+        One wild time cannot put the clock forward by more than `max_jump` (None: any). A source
+        that has been `idle` for so long holds nobody up.
         """
         with Place("source") as place:
             opened = converted(source)
+            given = Schema.of(opened.schema)
+            fixed = type(opened).__name__ == "Items"
+            time = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
             taken = [node.label for node in self._nodes if isinstance(node, SourceNode)]
             node = SourceNode(
                 name="source",
                 at=place.at,
                 inputs=(),
-                schema=Schema.of(opened.schema),
+                schema=time.schema,
                 source=opened,
                 label=own_label(name, opened, taken),
+                event_time=time.column,
+                out_of_order_us=time.out_of_order_us,
+                max_jump_us=time.max_jump_us,
+                idle_us=time.idle_us,
             )
-            return self._add(node)
+            return self._add(node, NEVER if time.column is None else col(time.column))
 
     def graph(self) -> Graph:
         """The job as plain data, checked."""
@@ -118,9 +140,9 @@ class Job:
             self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
         )
 
-    def _add(self, node: AnyNode) -> Stream:
+    def _add(self, node: AnyNode, time: Time) -> Stream:
         self._nodes.append(node)
-        return Stream(self, len(self._nodes) - 1)
+        return Stream(self, len(self._nodes) - 1, time)
 
     def _absorb(self, other: Job) -> None:
         """Takes over the nodes of a job without a name; its streams find them by `_merged`."""
@@ -132,12 +154,14 @@ class Job:
         other._merged = (self, offset)
 
 
-class Stream(Running["Stream"]):
+class Stream(Running["Stream"], Windowing, Joining):
     """Records of one schema, in order. Made by `plait.stream`, `Job.source` and its own methods."""
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: Job, number: int, time: Time = NEVER) -> None:
         self._made_in = job
         self._made_as = number
+        self._time = time
+        """The event time, an expression over the columns."""
 
     def __repr__(self) -> str:
         return f"Stream({self.schema}) made by {self._node}"
@@ -171,8 +195,36 @@ class Stream(Running["Stream"]):
     def _over(self) -> Over:
         return Over(number=self._number, schema=self.schema)
 
-    def _made(self, node: AnyNode) -> Stream:
-        return self.job._add(node)
+    def _site(self) -> Site:
+        return Site(stream=self)
+
+    def _left(self) -> Stream:
+        return self
+
+    def _united(self, place: Place, others: Sequence[Stream], name: str) -> Stream:
+        return united(place, (self, *others), name)
+
+    def _made(self, node: AnyNode, time: Time | None = None) -> Stream:
+        """The stream of a node that reads this one; `time`: its event time, if it has another."""
+        return self.job._add(node, behind(node, self._time) if time is None else time)
+
+    def with_event_time(self, column: str) -> Stream:
+        """The same records with another column as their event time.
+
+        The watermark stays that of the sources: a record whose new time is far behind it is late.
+        """
+        with Place("with_event_time"):
+            field = self.schema[known(column, self.schema)]
+            if not still_time(col(column), self.schema):
+                raise JobError(f"column {field} is no event time; it must be a timestamp, not null")
+            nodes = self.job._nodes
+            above = [nodes[number] for number in upstream(nodes, self._number)]
+            if not any(isinstance(one, SourceNode) and one.event_time for one in above):
+                raise JobError(
+                    "no source of the stream has an event time, so there is no watermark;"
+                    ' say it there: source(..., event_time="ts")'
+                )
+            return Stream(self.job, self._number, col(column))
 
     def filter(self, predicate: Any, *, on_error: OnError = "fail") -> Stream:
         """The records for which an expression, or a function of the record, is true."""
@@ -402,7 +454,7 @@ class Stream(Running["Stream"]):
         return stream if projection is None else stream._project(place, projection, on_error)
 
 
-class KeyedStream(Running[Stream]):
+class KeyedStream(Running[Stream], Windowing):
     """A stream whose records are told apart by key. Its methods give streams again."""
 
     def __init__(self, stream: Stream, keys: tuple[str, ...], on_error: OnError) -> None:
@@ -416,8 +468,8 @@ class KeyedStream(Running[Stream]):
     def __getattr__(self, name: str) -> NoReturn:
         if hasattr(Stream, name) and not name.startswith("_"):
             raise AttributeError(
-                f"a keyed stream has no {name}; after key_by comes count, sum, aggregate, fold or"
-                f" stateful, and then {name}"
+                f"a keyed stream has no {name}; after key_by comes count, sum, aggregate, fold,"
+                f" stateful, process or a window, and then {name}"
             )
         raise AttributeError(f"a keyed stream has no {name}")
 
@@ -435,23 +487,36 @@ class KeyedStream(Running[Stream]):
         number, schema = self._stream._number, self.schema
         return Over(number=number, schema=schema, keys=self.keys, on_error=self._on_error)
 
+    def _site(self) -> Site:
+        return Site(stream=self._stream, keys=self.keys, on_error=self._on_error)
+
     def _made(self, node: AnyNode) -> Stream:
-        return self._stream.job._add(node)
+        return self._stream._made(node)
 
 
 COLLECTED = "collected"
 """The label of the sink behind collect, show and to_arrow."""
 
 
-def stream(x: Any, name: str | None = None) -> Stream:
-    """A stream in a job of its own.
+def stream(
+    x: Any,
+    name: str | None = None,
+    *,
+    event_time: str | None = None,
+    out_of_order: Any = None,
+    max_jump: Any = "1d",
+    idle: Any = None,
+) -> Stream:
+    """A stream in a job of its own; event time as of `Job.source`.
 
     `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
     values, an Arrow, pandas or polars table, or a source object.
     """
     job = Job("job")
     job._nameless = True
-    return job.source(x, name)
+    return job.source(
+        x, name, event_time=event_time, out_of_order=out_of_order, max_jump=max_jump, idle=idle
+    )
 
 
 def union(*streams: Stream) -> Stream:
@@ -460,7 +525,7 @@ def union(*streams: Stream) -> Stream:
         return united(place, streams)
 
 
-def united(place: Place, streams: Sequence[Stream]) -> Stream:
+def united(place: Place, streams: Sequence[Stream], name: str = "union") -> Stream:
     if not streams:
         raise JobError("give at least one stream")
     for one in streams:
@@ -474,8 +539,8 @@ def united(place: Place, streams: Sequence[Stream]) -> Stream:
     for one in streams:
         again = one._number in inputs
         inputs.append(passed_on(place, one)._number if again else one._number)
-    node = UnionNode(name="union", at=place.at, inputs=tuple(inputs), schema=schema)
-    return job._add(node)
+    node = UnionNode(name=name, at=place.at, inputs=tuple(inputs), schema=schema)
+    return job._add(node, of_union([one._time for one in streams]))
 
 
 def passed_on(place: Place, one: Stream) -> Stream:

@@ -2,10 +2,10 @@
 
 Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with
 one worklist in front. Rules of fusion: native operators (filter, projections) that follow each
-other run in one stage; a running aggregate takes the native operators before and behind it into
-its own stage (they run on all workers, outside the lanes); Python functions that follow each other
-share a stage, apart from native ones, so that native work never waits for the interpreter. A
-fan-out ends a stage.
+other run in one stage; a running aggregate, a window and a join take the native operators before
+and behind them into their own stage (they run on all workers, outside the lanes); Python functions
+that follow each other share a stage, apart from native ones, so that native work never waits for
+the interpreter. A fan-out ends a stage.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from plait import timed
 from plait.graph import (
     AggregateNode,
     AnyNode,
@@ -24,10 +25,13 @@ from plait.graph import (
     SinkNode,
     SourceNode,
     StatefulNode,
+    TimedNode,
     UnionNode,
 )
 
-StageKind = Literal["source", "native", "python", "keyed", "state", "union", "sink"]
+StageKind = Literal[
+    "source", "native", "python", "keyed", "timed", "state", "process", "union", "sink"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ def kind_of(node: AnyNode) -> StageKind:
             return "keyed"
         case FoldNode() | StatefulNode():
             return "state"
+        case TimedNode():
+            return "process" if isinstance(node.spec, timed.ProcessSpec) else "timed"
         case UnionNode():
             return "union"
         case SinkNode():
@@ -90,6 +96,8 @@ FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
     ("native", "native"): "native",
     ("native", "keyed"): "keyed",
     ("keyed", "native"): "keyed",
+    ("native", "timed"): "timed",
+    ("timed", "native"): "timed",
     ("python", "python"): "python",
 }
 """What a stage becomes when an operator of the second kind joins it; pairs that are not here do

@@ -6,21 +6,18 @@ The class knows nothing of jobs: a stream tells it what it is over and takes the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from plait import aggregates, functions
+from plait import functions
+from plait.aggregating import Aggregating, Made, settled
 from plait.checks import checked_policy, keyed_schema
-from plait.errors import JobError
-from plait.expr import Expr
-from plait.expr_text import text
 from plait.graph import Aggregate, AggregateNode, FoldNode, OnError, StatefulNode
-from plait.model import Field, Schema
 from plait.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Made = TypeVar("Made")
+    from plait.model import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +30,7 @@ class Over:
     on_error: OnError = "fail"
 
 
-class Running(Generic[Made]):
+class Running(Aggregating[Made]):
     """Aggregates and states: by key on a keyed stream, one for all records on any other.
 
     All are running: one output for each input, in input order, with the key and the results.
@@ -46,46 +43,6 @@ class Running(Generic[Made]):
     def _made(self, node: AggregateNode | FoldNode | StatefulNode) -> Made:
         """The stream of a new node."""
         raise TypeError(f"{type(self).__name__} cannot hold {node}")
-
-    def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> Made:
-        """Several results at once: `aggregate(total=plait.sum("price"), n=plait.count())`."""
-        with Place("aggregate") as place:
-            return self._aggregate(place, results, on_error)
-
-    def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> Made:
-        """How many records so far, as column "count"; of a column: how many that are not null."""
-        with Place("count") as place:
-            return self._aggregate(place, {"count": aggregates.count(over)}, on_error)
-
-    def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The sum so far, as column "sum"."""
-        with Place("sum") as place:
-            return self._aggregate(place, {"sum": aggregates.sum(over)}, on_error)
-
-    def min(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The smallest value so far, as column "min"."""
-        with Place("min") as place:
-            return self._aggregate(place, {"min": aggregates.min(over)}, on_error)
-
-    def max(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The largest value so far, as column "max"."""
-        with Place("max") as place:
-            return self._aggregate(place, {"max": aggregates.max(over)}, on_error)
-
-    def mean(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The mean so far, as column "mean"."""
-        with Place("mean") as place:
-            return self._aggregate(place, {"mean": aggregates.mean(over)}, on_error)
-
-    def first(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The first value, as column "first"."""
-        with Place("first") as place:
-            return self._aggregate(place, {"first": aggregates.first(over)}, on_error)
-
-    def last(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The last value so far, as column "last"."""
-        with Place("last") as place:
-            return self._aggregate(place, {"last": aggregates.last(over)}, on_error)
 
     def fold(
         self,
@@ -148,17 +105,7 @@ class Running(Generic[Made]):
         self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
     ) -> Made:
         over = self._over()
-        if not results:
-            raise JobError("name at least one result: aggregate(total=plait.sum(...))")
-        settled: list[tuple[str, Aggregate]] = []
-        fields: list[Field] = []
-        for name, result in results.items():
-            if not isinstance(result, Aggregate):
-                given = text(result) if isinstance(result, Expr) else repr(result)
-                raise JobError(f"{name}={given} is no aggregate; say how: plait.sum(...)")
-            aggregate, kind, nullable = aggregates.bound(result, over.schema)
-            settled.append((name, aggregate))
-            fields.append(Field(name, kind, nullable))
+        done, fields = settled(results, over.schema, distinct=False)
         node = AggregateNode(
             name=place.name,
             at=place.at,
@@ -166,6 +113,6 @@ class Running(Generic[Made]):
             schema=keyed_schema(over.schema, over.keys, fields),
             on_error=checked_policy(on_error or over.on_error),
             keys=over.keys,
-            aggregates=tuple(settled),
+            aggregates=done,
         )
         return self._made(node)

@@ -1,0 +1,158 @@
+"""What a join's arguments must be, and what follows from them: columns and event time of a pair.
+
+Pure functions; each raises a JobError that says what to write instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any, get_args
+
+from plait import timed
+from plait.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.errors import JobError
+from plait.event_time import Lost, at_least_zero, kept, later
+from plait.expr import Expr, lit
+from plait.expr_build import when
+from plait.expr_text import text
+from plait.model import Field, Schema, Type
+from plait.timed import How
+from plait.typing_rules import bind
+from plait.window_kinds import is_window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plait.event_time import Time
+    from plait.sides import Keys
+
+Within = timed.Grid | timed.Between | timed.AsOf | None
+
+
+class Wanted:
+    """What the user asked of a join, checked."""
+
+    def __init__(self, *, within: Within, how: How, ttl_us: int, suffix: str) -> None:
+        if not isinstance(suffix, str) or not f"a{suffix}".isidentifier() or not suffix:
+            raise JobError(f"suffix is {suffix!r}; it must be an ending for names: _right")
+        self.within = within
+        self.how = how
+        self.ttl_us = ttl_us
+        self.suffix = suffix
+
+    @property
+    def one_sided(self) -> bool:
+        return self.how in ("semi", "anti")
+
+
+def right_fields(left: Schema, right: Schema, keys: Keys, spec: Wanted) -> dict[str, Field]:
+    """The columns of the right record in a pair, by their names in the right stream."""
+    found: dict[str, Field] = {}
+    for field in right.fields:
+        if field.name in keys.right:
+            continue
+        name = field.name + spec.suffix if field.name in left else field.name
+        if name in left or (name != field.name and name in right):
+            raise JobError(
+                f'"{field.name}" is a column of both streams, and "{name}" is one, too;'
+                ' give another suffix="_other", or rename it'
+            )
+        found[field.name] = Field(name, field.type, field.nullable or spec.how == "left")
+    return found
+
+
+def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -> Time:
+    """The event time of a pair: the later of both; of a left record alone: when that is known."""
+    if isinstance(left, Lost):
+        return left
+    end_us = spec.ttl_us
+    if isinstance(spec.within, timed.Between):
+        end_us = max(spec.within.high_us, 0)
+    alone = left + lit(datetime.timedelta(microseconds=end_us)) if end_us else left
+    match spec.how:
+        case "semi":
+            return left
+        case "anti":
+            return alone
+    if isinstance(spec.within, timed.AsOf):
+        return left
+    if isinstance(right, Lost):
+        return right
+    theirs = kept(right, names, "join")
+    if isinstance(theirs, Lost) or spec.how == "inner":
+        return theirs if isinstance(theirs, Lost) else later(left, theirs)
+    return when(theirs.is_null()).then(alone).otherwise(later(left, theirs))
+
+
+def checked_how(how: Any) -> How:
+    if how not in get_args(How):
+        words = ", ".join(f'"{word}"' for word in get_args(How))
+        raise JobError(f"how is {how!r}; it must be one of {words}")
+    checked: How = how
+    return checked
+
+
+def refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise JobError(f"{name}= does not go together with window= or between=; choose one")
+
+
+def is_span(between: Any) -> bool:
+    return isinstance(between, tuple | list) and any(isinstance(one, Expr) for one in between)
+
+
+def within_of(window: Any, between: Any) -> Within:
+    if window is not None and between is not None:
+        raise JobError("give window= or between=, not both")
+    if window is not None:
+        noun = is_window(window)
+        if not isinstance(noun.spec, timed.Grid):
+            raise JobError(f"a join is in tumbling or sliding windows, not in {noun!r}")
+        return noun.spec
+    if between is None:
+        return None
+    if not isinstance(between, tuple | list) or len(between) != 2:
+        raise JobError(f'between is {between!r}; write two durations: ("-5s", "10s")')
+    low, high = (any_duration(one) for one in between)
+    if low > high:
+        raise JobError(f"between is {between!r}: the first must not be above the second")
+    return timed.Between(low_us=low, high_us=high)
+
+
+def any_duration(given: Any) -> int:
+    """A duration of any sign: "-5s" is before."""
+    if isinstance(given, str) and given.strip()[:1] in ("-", "+"):
+        sign, rest = given.strip()[0], given.strip()[1:]
+        length = signed_microseconds(rest)
+        length = -length if sign == "-" else length
+    else:
+        length = signed_microseconds(given)
+    if abs(length) > LONGEST_US:
+        raise JobError(f"duration {given!r} is too long")
+    return length
+
+
+def ttl_of(ttl: Any) -> int:
+    return 0 if ttl is None else microseconds(ttl)
+
+
+def wait_of(wait: Any) -> int:
+    return 0 if wait is None else at_least_zero("wait", wait)
+
+
+def checked_span(between: Any, schema: Schema) -> tuple[Expr, Expr]:
+    """Beginning and end of a span, two times of the left record."""
+    if len(between) != 2 or not all(isinstance(one, Expr) for one in between):
+        raise JobError(
+            f"between is {between!r}; write two times of the left record,"
+            ' (col("ts"), col("expires")), or two durations, ("-5s", "10s")'
+        )
+    for one in between:
+        try:
+            bound = bind(one, schema)
+        except JobError as error:
+            raise JobError(f"of the left stream: {error}") from None
+        if bound.type is not Type.TIMESTAMP:
+            raise JobError(f"between: {text(one)} is {bound}, no time")
+    return between[0], between[1]

@@ -1,0 +1,94 @@
+"""What an operator that knows time does, in a line: for `explain`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, assert_never
+
+from plait import timed
+from plait.expr_text import text
+
+if TYPE_CHECKING:
+    from plait.graph import Aggregate
+
+
+def spec_text(spec: timed.TimedSpec) -> str:
+    """What the node does with the records of a key."""
+    match spec:
+        case timed.WindowSpec():
+            more = late_text(spec.lateness_us)
+            more += f", early results every {length(spec.early_us)}" if spec.early_us else ""
+            return f"{window_text(spec.window)}{more}: {results_text(spec.aggregates)}"
+        case timed.TopSpec():
+            which = "greatest" if spec.greatest else "least"
+            ties = ", with ties" if spec.ties else ""
+            late = late_text(spec.lateness_us)
+            return f"{window_text(spec.window)}{late}: the {spec.k} {which} by {spec.by}{ties}"
+        case timed.LateSpec():
+            late = late_text(spec.lateness_us)
+            return f"what comes too late for {window_text(spec.window)}{late}"
+        case timed.LastSpec():
+            return f"the last {spec.n} records: {results_text(spec.aggregates)}"
+        case timed.JoinSpec():
+            ttl = f", records kept for {length(spec.ttl_us)}" if spec.ttl_us else ""
+            return f"{spec.how}{within_text(spec.within)}{ttl}"
+        case timed.SpanSpec():
+            ends = f"right records from {spec.start} to {spec.end} of the left"
+            return f"{ends}: {results_text(spec.aggregates)}"
+        case timed.ProcessSpec():
+            two = " of two streams" if spec.sides else ""
+            return f"{type(spec.process).__name__}{two}"
+        case _:
+            assert_never(spec)
+
+
+def window_text(window: timed.Window) -> str:
+    match window:
+        case timed.Grid():
+            kind = "tumbling" if window.every_us == window.size_us else "sliding"
+            every = f" every {length(window.every_us)}" if kind == "sliding" else ""
+            offset = f" from {length(window.offset_us)}" if window.offset_us else ""
+            return f"{kind} {length(window.size_us)}{every}{offset}"
+        case timed.Session():
+            return f"session with gap {length(window.gap_us)}"
+        case timed.Rows():
+            return f"{window.size} records every {window.every}"
+        case timed.Given():
+            return "the window of the records"
+        case _:
+            assert_never(window)
+
+
+def within_text(within: timed.Grid | timed.Between | timed.AsOf | None) -> str:
+    match within:
+        case None:
+            return ", all that came before"
+        case timed.Grid():
+            return f", in {window_text(within)}"
+        case timed.Between():
+            return f", right less left from {length(within.low_us)} to {length(within.high_us)}"
+        case timed.AsOf():
+            old = f", at most {length(within.tolerance_us)} old" if within.tolerance_us else ""
+            return f", the last one as of the left{old}"
+        case _:
+            assert_never(within)
+
+
+def late_text(lateness_us: int) -> str:
+    return f", {length(lateness_us)} of lateness" if lateness_us else ""
+
+
+def results_text(aggregates: tuple[tuple[str, Aggregate], ...]) -> str:
+    """Aggregates and their names."""
+    return ", ".join(
+        f"{name}={a.kind}({'' if a.over is None else text(a.over)})" for name, a in aggregates
+    )
+
+
+def length(us: int) -> str:
+    """A length of time as a person would say it."""
+    for word, unit in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000)):
+        if us and us % unit == 0:
+            return f"{us // unit}{word}"
+    seconds = datetime.timedelta(microseconds=us) / datetime.timedelta(seconds=1)
+    return f"{seconds:g}s"

@@ -1,0 +1,98 @@
+"""The windows as nouns: what `.window(...)` and `join(..., window=...)` take.
+
+>>> Tumbling("10s").spec
+Grid(size_us=10000000, every_us=10000000, offset_us=0)
+>>> Sliding("10s", every="2s")
+Sliding('10s', every='2s')
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait import timed
+from plait.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.errors import JobError
+from plait.place import Place
+
+MOST_ROWS = 2**31
+
+
+class Window:
+    """What all windows are: words to show, and the plain data that a node holds."""
+
+    def __init__(self, spec: timed.Window, words: str) -> None:
+        self.spec = spec
+        self._words = words
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._words})"
+
+
+class Tumbling(Window):
+    """Windows one behind the other: [0s, 10s), [10s, 20s), ... since 1970, moved by `offset`."""
+
+    def __init__(self, size: Any, *, offset: Any = None) -> None:
+        with Place("Tumbling"):
+            super().__init__(grid(size, size, offset), words(size, offset=offset))
+
+
+class Sliding(Window):
+    """Windows of a size, one begins `every` so long: a record is in several of them."""
+
+    def __init__(self, size: Any, *, every: Any, offset: Any = None) -> None:
+        with Place("Sliding"):
+            super().__init__(grid(size, every, offset), words(size, every=every, offset=offset))
+
+
+class Session(Window):
+    """Records of a key, each less than `gap` after the one before it."""
+
+    def __init__(self, gap: Any) -> None:
+        with Place("Session"):
+            super().__init__(timed.Session(gap_us=microseconds(gap)), f"gap={gap!r}")
+
+
+class Rows(Window):
+    """The last `size` records of a key, whenever `every` more have come (as many as `size` if not
+    said)."""
+
+    def __init__(self, size: int, *, every: int | None = None) -> None:
+        with Place("Rows"):
+            step = size if every is None else every
+            spec = timed.Rows(size=whole("size", size), every=whole("every", step))
+            super().__init__(spec, words(size, every=every))
+
+
+def grid(size: Any, every: Any, offset: Any) -> timed.Grid:
+    size_us, every_us = microseconds(size), microseconds(every)
+    offset_us = 0 if offset is None else signed_microseconds(offset)
+    if every_us > size_us:
+        raise JobError(
+            f"a window of {size!r} every {every!r} would leave records out;"
+            " `every` must not be more than the size"
+        )
+    if abs(offset_us) > LONGEST_US:
+        raise JobError(f"offset {offset!r} is too long")
+    return timed.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
+
+
+def whole(name: str, given: Any) -> int:
+    """A number of records: 1 or more."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_ROWS:
+        raise JobError(f"{name} is {given!r}; it must be a whole number above 0")
+    return given
+
+
+def words(size: Any, **more: Any) -> str:
+    told = [repr(size), *(f"{name}={value!r}" for name, value in more.items() if value is not None)]
+    return ", ".join(told)
+
+
+def is_window(given: Any) -> Window:
+    if isinstance(given, Window):
+        return given
+    advice = f'; write plait.Tumbling("{given}")' if isinstance(given, str) else ""
+    if isinstance(given, type) and issubclass(given, Window):
+        advice = f"; write plait.{given.__name__}(...)"
+    raise JobError(f"{given!r} is no window{advice or '; give one such as plait.Tumbling(...)'}")
