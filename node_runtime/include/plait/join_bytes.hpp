@@ -1,0 +1,134 @@
+// Writing and reading the bytes of a bin of a join.
+//
+// The header is BinHeader with a mark of its own; ByteWriter collects what follows and seals it,
+// open_bytes() checks everything that can be checked without knowing the operator, ByteReader never
+// reads beyond the end. Nothing shared: any thread, no waiting.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "plait/bin_format.hpp"
+#include "plait/timed_spec.hpp"
+#include "plait/xxh64.hpp"
+
+namespace plait {
+
+inline constexpr char kJoinMark = 'J';
+
+class ByteWriter {
+ public:
+  ByteWriter() : out_(BufferRef::make(int64_t(room_))) {}
+
+  void put(const void* data, size_t size) {
+    if (size_ + size > room_) [[unlikely]] {
+      room_ = std::max(2 * room_, size_ + size);
+      BufferRef larger = BufferRef::make(int64_t(room_));
+      std::memcpy(larger.data(), out_.data(), size_);
+      out_ = std::move(larger);
+    }
+    if (size) std::memcpy(out_.data() + size_, data, size);
+    size_ += size;
+  }
+  template <class T>
+  void put(const T& value) {
+    put(&value, sizeof value);
+  }
+  void put_bytes(const void* data, uint64_t size) {
+    put(size);
+    put(data, size);
+  }
+  Bytes seal(BinHeader header) {
+    header.magic[3] = kJoinMark;
+    header.length = size_ - sizeof header;
+    header.checksum = header.right_checksum(out_.data() + sizeof header);
+    std::memcpy(out_.data(), &header, sizeof header);
+    return {std::move(out_), int64_t(size_)};
+  }
+
+ private:
+  size_t size_ = sizeof(BinHeader), room_ = 4096;
+  BufferRef out_;
+};
+
+class ByteReader {
+ public:
+  ByteReader(const uint8_t* at, const uint8_t* end) : at_(at), end_(end) {}
+
+  template <class T>
+  [[nodiscard]] bool get(T& value) {
+    const char* from;
+    if (!get(from, sizeof value)) return false;
+    std::memcpy(&value, from, sizeof value);
+    return true;
+  }
+  [[nodiscard]] bool get(const char*& data, uint64_t size) {
+    if (uint64_t(end_ - at_) < size) return false;
+    data = reinterpret_cast<const char*>(at_);
+    at_ += size;
+    return true;
+  }
+  [[nodiscard]] bool get_bytes(const char*& data, uint64_t& size) {
+    return get(size) && get(data, size);
+  }
+  bool at_end() const { return at_ == end_; }
+
+ private:
+  const uint8_t *at_, *end_;
+};
+
+// Bins move only between operators that do the same.
+inline uint64_t join_fingerprint(const TimedSpec& s) {
+  std::string bytes;
+  const auto add = [&](int64_t v) { bytes.append(reinterpret_cast<const char*>(&v), 8); };
+  for (int64_t v : {int64_t(s.kind), int64_t(s.within), int64_t(s.how), s.size, s.every, s.offset,
+                    s.low, s.high, s.tolerance, s.ttl, s.wait, int64_t(s.empty)}) {
+    add(v);
+  }
+  const auto add_types = [&](const std::vector<int>& columns) {
+    add(int64_t(columns.size()));
+    for (int c : columns) add(int64_t(s.types[size_t(c)]));
+  };
+  add_types(s.key_columns);
+  for (const auto* side : {&s.left, &s.right}) {
+    add_types(side->columns);
+    add(side->time);
+  }
+  for (int c : {s.span_start, s.span_end}) add(c);
+  for (const AggregateSpec& a : s.aggregates) {
+    for (int v : {int(a.kind), int(a.input >= 0), int(a.type), int(a.nullable)}) add(v);
+  }
+  return xxh64(bytes.data(), bytes.size(), 0);
+}
+
+// Empty when the bytes are an undamaged bin of this number and operator; else why not.
+inline std::string open_bytes(const BinHeader& expected, const uint8_t* data, size_t size,
+                              BinHeader& h) {
+  if (size < sizeof h) return "truncated: shorter than a header";
+  std::memcpy(&h, data, sizeof h);
+  if (std::memcmp(h.magic, BinHeader().magic, 3) != 0 || h.magic[3] != kJoinMark) {
+    return "not the state of a bin of a join";
+  }
+  if (h.version != BinHeader::kVersion) {
+    return "version " + std::to_string(h.version) + ", this runtime reads " +
+           std::to_string(BinHeader::kVersion);
+  }
+  if (h.length != size - sizeof h) {
+    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
+           std::to_string(h.length);
+  }
+  if (h.checksum != h.right_checksum(data + sizeof h)) return "damaged: wrong checksum";
+  if (h.fingerprint != expected.fingerprint) return "of another operator";
+  if (h.bin_bits != expected.bin_bits) {
+    return "of a job with 2^" + std::to_string(h.bin_bits) + " bins, this one has 2^" +
+           std::to_string(expected.bin_bits);
+  }
+  if (h.bin != expected.bin) {
+    return "of bin " + std::to_string(h.bin) + ", not " + std::to_string(expected.bin);
+  }
+  return "";
+}
+
+}  // namespace plait

@@ -1,0 +1,77 @@
+// DueQueue: things that are due when the watermark has reached their time.
+//
+// A radix heap: a thing lies in the bucket of the highest bit in which its time differs from the
+// watermark, and moves to a lower one when the watermark changes that bit, so adding is one append
+// and a watermark that rises touches only what is due or nearly so. Things of one time come in the
+// order in which they were added. One thread at a time: the holder of the lane; never waits.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plait/timed_spec.hpp"
+
+namespace plait {
+
+template <class T>
+class DueQueue {
+ public:
+  void add(int64_t due, T what) { buckets_[bucket(due)].push_back({due, what}); }
+
+  // Takes out all that is due at `watermark` (times <= it) and calls visit(thing) for each, which
+  // must not add.
+  template <class Visit>
+  void take(int64_t watermark, Visit visit) {
+    unsigned k = 0;
+    if (watermark > last_) {
+      k = unsigned(std::bit_width(uint64_t(watermark) ^ uint64_t(last_)));
+      last_ = watermark;
+    }
+    for (unsigned b = 0; b < k || b == 0; ++b) {
+      for (const Item& item : buckets_[b]) visit(item.what);
+      buckets_[b].clear();
+    }
+    if (k == 0 || buckets_[k].empty()) return;
+    moving_.swap(buckets_[k]);
+    for (const Item& item : moving_) {
+      if (item.due <= watermark) {
+        visit(item.what);
+      } else {
+        buckets_[bucket(item.due)].push_back(item);
+      }
+    }
+    moving_.clear();
+  }
+
+  // Forgets the things for which gone(thing).
+  template <class Gone>
+  void remove(Gone gone) {
+    for (auto& b : buckets_) std::erase_if(b, [&](const Item& item) { return gone(item.what); });
+  }
+  void clear() {
+    for (auto& b : buckets_) b.clear();
+  }
+  size_t byte_size() const {
+    size_t n = 0;
+    for (const auto& b : buckets_) n += b.size() * sizeof(Item);
+    return n;
+  }
+
+ private:
+  struct Item {
+    int64_t due;
+    T what;
+  };
+  unsigned bucket(int64_t due) const {
+    return due <= last_ ? 0 : unsigned(std::bit_width(uint64_t(due) ^ uint64_t(last_)));
+  }
+
+  int64_t last_ = kNoTime;
+  std::array<std::vector<Item>, 65> buckets_;
+  std::vector<Item> moving_;
+};
+
+}  // namespace plait

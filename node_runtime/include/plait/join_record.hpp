@@ -1,0 +1,59 @@
+// What a join keeps: records, in two lists for each key, one for each side.
+//
+// A record is this head and a body: the packed row, and what the operator puts before it. Lists are
+// in the order in which the records came. Records and keys lie in the lane's pool and never move.
+// One thread at a time: the holder of the lane.
+#pragma once
+
+#include <cstdint>
+
+namespace plait {
+
+struct JoinKey;
+
+struct JoinRecord {
+  JoinRecord *next, *prev;
+  JoinKey* key;  // null: it is in no list any more, only waiting for its time to be forgotten
+  int64_t time;  // its event time; of a span its start
+  int64_t last;  // it is over when the watermark is above this
+  uint64_t place;
+  uint64_t size;     // of head and body
+  uint32_t side;     // 0 left, 1 right
+  uint32_t matched;  // of a left record: whether it has met a right one
+
+  char* body() { return reinterpret_cast<char*>(this + 1); }
+  const char* body() const { return reinterpret_cast<const char*>(this + 1); }
+  size_t body_size() const { return size - sizeof(JoinRecord); }
+};
+static_assert(sizeof(JoinRecord) == 64);
+
+struct JoinList {
+  JoinRecord *head = nullptr, *tail = nullptr;
+
+  void append(JoinRecord* r) { insert_behind(tail, r); }
+  // `at` null: in front.
+  void insert_behind(JoinRecord* at, JoinRecord* r) {
+    r->prev = at;
+    r->next = at ? at->next : head;
+    (at ? at->next : head) = r;
+    (r->next ? r->next->prev : tail) = r;
+  }
+  void remove(JoinRecord* r) {
+    (r->prev ? r->prev->next : head) = r->next;
+    (r->next ? r->next->prev : tail) = r->prev;
+  }
+};
+
+struct JoinKey {
+  uint64_t hash;
+  JoinList lists[2];
+  uint32_t size;  // of the bytes behind it; 0 where the hash is the key
+  uint32_t null;  // 1: a null key, which matches nothing
+
+  char* bytes() { return reinterpret_cast<char*>(this + 1); }
+  const char* bytes() const { return reinterpret_cast<const char*>(this + 1); }
+  bool empty() const { return !lists[0].head && !lists[1].head; }
+};
+static_assert(sizeof(JoinKey) == 48);
+
+}  // namespace plait
