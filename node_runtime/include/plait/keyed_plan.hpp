@@ -19,7 +19,8 @@
 
 namespace plait {
 
-enum class AggregateKind : uint8_t { Count, Sum, Min, Max, Mean, First, Last };
+// Distinct, the number of different values that are not null, is in windows only.
+enum class AggregateKind : uint8_t { Count, Sum, Min, Max, Mean, First, Last, Distinct };
 
 struct AggregateSpec {
   AggregateKind kind = AggregateKind::Count;
@@ -90,6 +91,7 @@ struct KeyedPlan {
     AggregateOp op;
     static_cast<AggregateSpec&>(op) = spec;
     require(op.input >= 0 || op.kind == K::Count, "only a count may be without an input");
+    require(op.kind != K::Distinct, "a running aggregate cannot count different values");
     if (op.input < 0) op.nullable = false;
     const bool fits = op.kind != K::Sum && op.kind != K::Mean;
     const bool number = op.type == Type::Int64 || op.type == Type::Float64 || op.type == Type::Bool;

@@ -1,0 +1,268 @@
+// WindowLane: aggregates or top rows by key and window, for windows on a grid and those that rows
+// carry.
+//
+// Each row goes into the one pane of its time, found without arithmetic as long as rows stay in
+// one; at the end of a unit the windows that ended come out in the order of their ends, those that
+// took late records give the groups that changed again, and if the watermark passed a multiple of
+// `early` open windows give what changed since. Which windows have ended is the watermark's
+// business alone, so state that comes from elsewhere needs no more than its groups. All calls
+// belong to the holder of the lane; never waits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plait/group_fold.hpp"
+#include "plait/window_emit.hpp"
+
+namespace plait {
+
+class WindowLane : public LaneOperator {
+ public:
+  explicit WindowLane(const TimedSpec& spec)
+      : time_(spec.time),
+        start_column_(spec.window_start),
+        end_column_(spec.window_end),
+        p_(spec),
+        emit_(p_) {
+    if (!p_.given && time_ < 0) throw std::invalid_argument("a window needs an event time");
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    ++p_.unit;
+    p_.plan.keys.bind(rows.batch);
+    if (p_.given) return process_given(rows, out);
+    const Column& time = rows.batch.columns[size_t(time_)];
+    if (!time.validity && rows.count && one_pane(rows, time.i64(), out)) return;
+    Locate locate{*this, rows.before};
+    run(rows, [&](uint32_t, uint32_t row) -> WindowPane* {
+      if (!time.valid(row)) {
+        ++out.left_out;
+        return nullptr;
+      }
+      WindowPane* pane = locate(time.i64()[row]);
+      if (!pane) ++out.late;
+      return pane;
+    });
+  }
+
+  bool wants_end() const override { return p_.lateness > 0; }
+
+  void advance(int64_t before, int64_t watermark, Emitter& out) override {
+    const bool fires =
+        p_.early && watermark > before && watermark != kAllTime &&
+        (before == kNoTime || floor_div(watermark, p_.early) != floor_div(before, p_.early));
+    if (p_.given) {
+      for (size_t i = 0; i < p_.panes.size(); ++i) {
+        if (p_.panes[i]->end > watermark && !fires) break;
+        window(i, i + 1, p_.panes[i]->start, p_.panes[i]->end, before, watermark, fires, out);
+      }
+    } else {
+      walk(before, watermark, fires, out);
+    }
+    if (fires) p_.fired = p_.unit++;
+    for (size_t i = 0; p_.marks() && i < p_.panes.size(); ++i) {
+      p_.panes[i]->late.clear();
+      if (fires) p_.panes[i]->early.clear();
+    }
+    p_.expire(watermark);
+  }
+
+  uint64_t bin_keys(uint32_t bin) const override { return p_.bin_keys(bin); }
+  int64_t byte_size() const override { return p_.byte_size(); }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    return p_.copy_bins(bins);
+  }
+  void drop_bins(std::span<const uint32_t> bins) override { p_.drop_bins(bins); }
+  std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
+    return p_.put_bin(bin, data, size);
+  }
+
+ private:
+  static constexpr uint32_t kAsk = 24;  // rows that are asked for ahead
+
+  // The pane of a time; null: too late for all its windows.
+  struct Locate {
+    WindowLane& lane;
+    int64_t before;
+    bool any = false;
+    int64_t start = 0;
+    WindowPane* pane = nullptr;
+
+    WindowPane* operator()(int64_t t) {
+      const WindowGrid& grid = lane.p_.grid;
+      t = clamp_time(t);
+      if (any && uint64_t(t) - uint64_t(start) < uint64_t(grid.width)) return pane;
+      any = true;
+      start = grid.pane(t);
+      const bool late = before != kNoTime && grid.last_end(start) + lane.p_.lateness <= before;
+      return pane = late ? nullptr : &lane.p_.obtain(start, start + grid.width);
+    }
+  };
+
+  // Works all rows off if they are in one pane.
+  bool one_pane(const LaneRows& rows, const int64_t* times, Emitter& out) {
+    int64_t low = times[rows.row(0)], high = low;
+    if (rows.rows) {
+      for (uint32_t i = 1; i < rows.count; ++i) {
+        const int64_t t = times[rows.rows[i]];
+        low = std::min(low, t);
+        high = std::max(high, t);
+      }
+    } else {
+      for (uint32_t i = 1; i < rows.count; ++i) {
+        low = std::min(low, times[i]);
+        high = std::max(high, times[i]);
+      }
+    }
+    if (p_.grid.pane(clamp_time(low)) != p_.grid.pane(clamp_time(high))) return false;
+    WindowPane* pane = Locate{*this, rows.before}(low);
+    if (!pane) {
+      out.late += rows.count;
+    } else {
+      run(rows, [pane](uint32_t, uint32_t) { return pane; });
+    }
+    return true;
+  }
+
+  void process_given(const LaneRows& rows, Emitter& out) {
+    const Column& starts = rows.batch.columns[size_t(start_column_)];
+    const Column& ends = rows.batch.columns[size_t(end_column_)];
+    WindowPane* pane = nullptr;
+    run(rows, [&](uint32_t, uint32_t row) -> WindowPane* {
+      if (!starts.valid(row) || !ends.valid(row)) {
+        ++out.left_out;
+        return nullptr;
+      }
+      const int64_t start = clamp_time(starts.i64()[row]), end = clamp_time(ends.i64()[row]);
+      if (rows.before != kNoTime && end + p_.lateness <= rows.before) {
+        ++out.late;
+        return nullptr;
+      }
+      if (!pane || pane->start != start || pane->end != end) pane = &p_.obtain(start, end);
+      return pane;
+    });
+  }
+
+  template <class PaneOf>
+  void run(const LaneRows& rows, PaneOf pane_of) {
+    if (p_.plan.keys.wide() || p_.plan.keys.has_nulls()) return run_rows<0, false>(rows, pane_of);
+    switch (p_.plan.words) {
+      case 2:
+        return run_rows<2, true>(rows, pane_of);
+      case 4:
+        return run_rows<4, true>(rows, pane_of);
+      default:
+        return run_rows<0, true>(rows, pane_of);
+    }
+  }
+
+  // kNarrow: every key is its hash.
+  template <unsigned kWords, bool kNarrow, class PaneOf>
+  void run_rows(const LaneRows& rows, PaneOf pane_of) {
+    const bool marks = p_.marks(), folds = !p_.plan.counts_only, places = p_.plan.needs_places;
+    GroupBlock& block = block_;
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      const uint32_t row = rows.row(i);
+      WindowPane* pane = pane_of(i, row);
+      if (!pane) continue;
+      GroupTable& table = pane->table;
+      if (i + kAsk < rows.count) table.prefetch(rows.hashes[i + kAsk]);
+      uint64_t* slot;
+      if constexpr (kNarrow) {
+        slot = table.template find_hash<kWords>(rows.hashes[i]);
+        if (slot[1] == 0) [[unlikely]]
+          slot = enter(table, Key{rows.hashes[i], false, {}}, slot, rows, i);
+      } else {
+        const Key key = p_.plan.keys.of_row(rows.hashes[i], row);
+        slot = table.find(key);
+        if (slot[1] == 0) slot = enter(table, key, slot, rows, i);
+      }
+      const uint64_t seen = ++slot[1];
+      if (marks) mark(*pane, slot, rows.before);
+      if (!folds) continue;
+      block.slots[block.n] = slot;
+      block.seen[block.n] = seen;
+      block.rows[block.n] = row;
+      if (places) block.places[block.n] = rows.place(i);
+      if (++block.n == GroupBlock::kRows) fold_block(p_.plan, rows.batch, block);
+    }
+    if (folds) fold_block(p_.plan, rows.batch, block);
+  }
+
+  // The block is worked off before a table grows, because growing moves the slots.
+  [[gnu::noinline]] uint64_t* enter(GroupTable& table, const Key& key, uint64_t* slot,
+                                    const LaneRows& rows, uint32_t i) {
+    if (table.full()) {
+      fold_block(p_.plan, rows.batch, block_);
+      table.grow();
+      slot = table.find(key);
+    }
+    table.enter(slot, key, rows.place(i));
+    p_.entered(key.hash);
+    return slot;
+  }
+
+  void mark(WindowPane& pane, uint64_t* slot, int64_t before) {
+    if (p_.early_mark >= 0) {
+      if (slot[p_.early_mark] <= p_.fired) {
+        pane.early.push_back(uint32_t(pane.table.number(slot)));
+      }
+      slot[p_.early_mark] = p_.unit;
+    }
+    if (p_.late_mark >= 0 && before != kNoTime && pane.first_end <= before) {
+      if (slot[p_.late_mark] != p_.unit) {
+        pane.late.push_back(uint32_t(pane.table.number(slot)));
+      }
+      slot[p_.late_mark] = p_.unit;
+    }
+  }
+
+  // What the window of the panes [from, to) has to give.
+  void window(size_t from, size_t to, int64_t start, int64_t end, int64_t before, int64_t watermark,
+              bool fires, Emitter& out) {
+    const WindowEmit::Panes panes(p_.panes.data() + from, to - from);
+    if (end > watermark) {
+      if (fires) emit_.some(panes, &WindowPane::early, start, end, out);
+    } else if (before == kNoTime || end > before) {
+      emit_.all(panes, start, end, out);
+    } else if (end + p_.lateness > before) {
+      emit_.some(panes, &WindowPane::late, start, end, out);
+    }
+  }
+
+  // All windows on the grid that have panes, in the order of their ends.
+  void walk(int64_t before, int64_t watermark, bool fires, Emitter& out) {
+    const auto& panes = p_.panes;
+    const WindowGrid& grid = p_.grid;
+    if (panes.empty() || (!fires && panes.front()->first_end > watermark)) return;
+    int64_t start = grid.first_start(panes.front()->start);
+    if (before != kNoTime && !p_.lateness) {  // those that ended before need no look
+      start = std::max(start, grid.last_start(clamp_time(before) - grid.size) + grid.every);
+    }
+    for (size_t from = 0, to = 0;;) {
+      while (from < panes.size() && panes[from]->start < start) ++from;
+      if (from == panes.size()) return;
+      if (panes[from]->start >= start + grid.size) {
+        start = grid.first_start(panes[from]->start);
+        continue;
+      }
+      const int64_t end = start + grid.size;
+      if (end > watermark && !fires) return;
+      for (to = std::max(to, from); to < panes.size() && panes[to]->start < end;) ++to;
+      window(from, to, start, end, before, watermark, fires, out);
+      start += grid.every;
+    }
+  }
+
+  const int time_, start_column_, end_column_;
+  WindowPanes p_;
+  WindowEmit emit_;
+  GroupBlock block_;
+};
+
+}  // namespace plait
