@@ -1,0 +1,30 @@
+"""Data sets as Arrow tables, made by numpy block by block so that the work stays in the cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plait.model import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BLOCK = 1 << 16
+
+
+def made(
+    columns: Callable[[Any], dict[str, Any]], schema: type, rows: int, block: int = BLOCK
+) -> Any:
+    """A pyarrow Table: `columns` gives the columns of the rows with these numbers."""
+    import pyarrow as pa
+
+    arrow = Schema.of(schema).to_arrow()
+    batches = []
+    for first in range(0, rows, block):
+        numbers = np.arange(first, min(first + block, rows), dtype=np.int64)
+        found = columns(numbers)
+        arrays = [pa.array(found[field.name], field.type) for field in arrow]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=arrow))
+    return pa.Table.from_batches(batches, arrow)

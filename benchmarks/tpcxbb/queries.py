@@ -1,0 +1,102 @@
+"""The five streaming queries of TPCx-BB: Q1, Q2, Q3, Q4 and Q15.
+
+Where the benchmark asks for one table over all data, these give a table for every window of event
+time. Q1, Q4 and Q15 are native; Q2 and Q3 look at lists of items, which are states of their own
+(`benchmarks.tpcxbb.visits`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import plait
+from benchmarks.tpcxbb.parameters import GIVEN, LAST_STORE, TOP_ITEMS, TOP_PAIRS
+from benchmarks.tpcxbb.visits import BeforeOrders, SeenWith
+from plait import col
+
+if TYPE_CHECKING:
+    from plait import Stream
+
+
+def q1(sales: Stream) -> Stream:
+    """The 100 pairs of items most often sold together in some stores, every hour.
+
+    A pair counts for every two lines of a sale with these items, the lower number first. The lines
+    of a sale have the same time, so a line needs no other but those of its own microsecond.
+    """
+    lines = sales.filter(col("store") <= LAST_STORE).select("ticket", "item", "ts")
+    pairs = lines.join(lines, on="ticket", between=("0s", "0s"))
+    counts = (
+        pairs.filter(col("item") < col("item_right"))
+        .key_by("item", with_item=col("item_right"))
+        .tumbling("1h")
+        .count()
+    )
+    return counts.by_window().top(TOP_PAIRS, by="count", ties=True)
+
+
+def q2(clicks: Stream) -> Stream:
+    """The 30 items seen in most sessions in which a given item was seen, every six hours.
+
+    A session is a user's views less than an hour apart; it counts where it ends.
+    """
+    views = clicks.filter(col("user").is_not_null() & (col("page") == "view"))
+    counts = views.key_by("user").process(SeenWith()).key_by("item").tumbling("6h").count()
+    return counts.by_window().top(TOP_ITEMS, by="count", ties=True)
+
+
+def q3(clicks: Stream) -> Stream:
+    """The 30 items most often among the last five that users viewed before they ordered a given
+    item, in the ten days before, every six hours."""
+    ordered = (col("page") == "order") & (col("item") == GIVEN)
+    seen = clicks.filter(col("user").is_not_null() & ((col("page") == "view") | ordered))
+    counts = seen.key_by("user").process(BeforeOrders()).key_by("item").tumbling("6h").count()
+    return counts.by_window().top(TOP_ITEMS, by="count", ties=True)
+
+
+def q4(clicks: Stream) -> Stream:
+    """How many pages sessions had, on average, in which something was put into the cart and nothing
+    was ordered, every six hours."""
+    abandoned = (
+        clicks.filter(col("user").is_not_null())
+        .key_by("user")
+        .session(gap="60m")
+        .aggregate(
+            pages=plait.count(),
+            filled=plait.any(col("page") == "cart"),
+            bought=plait.any(col("page") == "order"),
+        )
+        .filter(col("filled") & ~col("bought"))
+    )
+    return abandoned.tumbling("6h").aggregate(pages=plait.mean("pages"))
+
+
+def q15(sales: Stream, items: Any) -> Stream:
+    """The categories of items whose sales in some stores fell or stayed, every six hours.
+
+    The slope is that of the line of least squares through the sales of each hour; hours without
+    sales are no points. `items` is the table of items, with their categories.
+    """
+    hourly = (
+        sales.filter(col("store") <= LAST_STORE)
+        .enrich(items.select(["item", "category"]), on="item", how="inner")
+        .key_by("category")
+        .tumbling("1h")
+        .aggregate(y=plait.sum(col("quantity") * col("price")))
+    )
+    sums = (
+        hourly.with_columns(x=col("window_start").hour() % 6)
+        .key_by("category")
+        .tumbling("6h")
+        .aggregate(
+            n=plait.count(),
+            sx=plait.sum("x"),
+            sy=plait.sum("y"),
+            sxx=plait.sum(col("x") * col("x")),
+            sxy=plait.sum(col("x") * col("y")),
+        )
+        .filter(col("n") > 1)
+    )
+    rise = col("n") * col("sxy") - col("sx") * col("sy")
+    run = col("n") * col("sxx") - col("sx") * col("sx")
+    return sums.filter(rise <= 0).select("category", "window_start", "window_end", slope=rise / run)
