@@ -309,6 +309,8 @@ def compare_accounts(title: str, result: Result, wanted: OracleResult) -> None:
     for counts in wanted.operators:
         if got.get(counts.node) != counts:
             raise AssertionError(f"{title}: {got.get(counts.node)}\n  should be: {counts}")
+        if counts.difference:
+            raise AssertionError(f"{title}: {counts.difference} records went missing: {counts}")
     if len(got) != len(wanted.operators):
         raise AssertionError(
             f"{title}: counts of {len(got)} operators, not {len(wanted.operators)}"

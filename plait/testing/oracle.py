@@ -24,10 +24,9 @@ from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNod
 from plait.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
 from plait.testing.oracle_read import epochs
-from plait.testing.oracle_time import TimedOperator, Watermarks
+from plait.testing.oracle_time import Fate, TimedOperator, Watermarks
 from plait.testing.oracle_timed import timed_operator
 from plait.testing.oracle_values import Fault, Values, shown
-from plait.timed import LateSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -233,9 +232,6 @@ class Loop:
     ) -> Stream:
         """Runs an operator that knows time: the rows of the unit, then what is due; the latter has
         the row number `behind`."""
-        node = self.graph.nodes[i]
-        assert isinstance(node, TimedNode)
-        passes_on = isinstance(node.spec, LateSpec)
         before, watermark = self.watermarks.step(i)
         items: list[Item] = []
         for row, values in given.items:
@@ -247,12 +243,12 @@ class Loop:
                 if end is not None:
                     return Stream(items, end)
                 continue
-            if passes_on:
-                self.counts[i, "filtered"] += not results
-            else:
-                self.counts[i, "late" if results is None else "absorbed"] += 1
-                self.counts[i, "made"] += len(results or ())
-            items += [(row, result) for result in results or ()]
+            if isinstance(results, Fate):
+                self.counts[i, results.value] += 1
+                continue
+            self.counts[i, "absorbed"] += 1
+            self.counts[i, "made"] += len(results)
+            items += [(row, result) for result in results]
         if given.end is not None:
             return Stream(items, given.end)
         due = self.timed[i].due(before, watermark)

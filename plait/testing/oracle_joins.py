@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from plait.testing.oracle_aggregates import Results, Running
 from plait.testing.oracle_nodes import Keys
-from plait.testing.oracle_time import ALL_TIME, Time
+from plait.testing.oracle_time import ALL_TIME, Fate, Time
 from plait.testing.oracle_windows import windows_of
 from plait.timed import SIDE, AsOf, Between, Grid, JoinSpec, SpanSpec
 
@@ -76,13 +76,16 @@ class Join(Sides):
         super().__init__(node, schema, self.spec.left, self.spec.right)
         self.unmatched: list[Record] = []
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         side: int = values[self.side]
         record = self.record(place, values)
         record.until = self.until(side, record.time)
         if record.until < before:
-            return None
+            return Fate.LATE
+        unmatched_too = self.spec.how in ("left", "anti")
+        if None in key and not (side == LEFT and unmatched_too):
+            return Fate.LEFT_OUT
         rows: list[Values] = []
         for other in self.there(1 - side, key, before):
             left, right = (record, other) if side == LEFT else (other, record)
@@ -90,7 +93,7 @@ class Join(Sides):
                 rows += self.row(left, right)
                 left.matched = True
         self.keep(side, key, record)
-        if side == LEFT and self.spec.how in ("left", "anti"):
+        if side == LEFT and unmatched_too:
             self.unmatched.append(record)
         return rows
 
@@ -146,16 +149,16 @@ class AsOfJoin(Sides):
         super().__init__(node, schema, self.spec.left, self.spec.right)
         self.waiting: list[tuple[Values, Record]] = []
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         record = self.record(place, values)
         if values[self.side] == LEFT:
             if record.time < before:
-                return None
+                return Fate.LATE
             self.waiting.append((key, record))
             return []
         if self.tolerance and record.time + self.tolerance < before:
-            return None
+            return Fate.LATE
         self.keep(RIGHT, key, record)
         return []
 
@@ -200,7 +203,7 @@ class Spans(Sides):
         """What each kept right record gives to the aggregates, by its place."""
         self.open: list[Record] = []
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         if values[self.side] == RIGHT:
             right = self.record(place, values)
@@ -213,7 +216,7 @@ class Spans(Sides):
         left = self.record(place, values, values[self.end])
         left.start = values[self.start]
         if left.until < before:
-            return None
+            return Fate.LATE
         left.results = self.results.start()
         for right in self.there(RIGHT, key, before):
             self.feed(left, right, self.fed[right.place])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 from plait.model import Schema, Type
 from plait.records import microseconds_of
 from plait.testing.oracle_nodes import END, Keys, called, fitted
-from plait.testing.oracle_time import ALL_TIME, Time
+from plait.testing.oracle_time import ALL_TIME, Fate, Time
 from plait.testing.oracle_values import Values, record_of, to_python
 from plait.timed import SIDE, ProcessSpec
 
@@ -45,7 +45,7 @@ class Processes:
             for one in self.spec.sides
         ]
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         process = self.spec.process
         if not self.parts:

@@ -6,6 +6,7 @@ that comparisons need no special cases. `plait.timed` has the definitions.
 
 from __future__ import annotations
 
+import enum
 import math
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,11 +22,19 @@ Time = float
 NO_TIME, ALL_TIME = -math.inf, math.inf
 
 
+class Fate(enum.Enum):
+    """What becomes of a record that no result has a part of; the value is the name of its count."""
+
+    LATE = "late"
+    LEFT_OUT = "filtered"
+    """For another reason than time: a null as the key of a join."""
+
+
 class TimedOperator(Protocol):
     """An operator that knows time."""
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
-        """The rows that come at the place of this record, or None if it is late; may raise Fault.
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+        """The rows that come at the place of this record, or why it is in none; may raise Fault.
 
         `place` grows from row to row; `before` is the watermark before the unit.
         """
@@ -54,8 +63,6 @@ class SourceTime:
 
     @property
     def watermark(self) -> Time:
-        if self.over:
-            return ALL_TIME
         return self.time if self.time == NO_TIME else self.time - self.node.out_of_order_us
 
 
@@ -89,5 +96,5 @@ class Watermarks:
         reaching = self.reaching[node]
         if all(source.over for source in reaching):
             return ALL_TIME
-        timed = [source for source in reaching if source.node.event_time is not None]
-        return min((source.watermark for source in timed), default=NO_TIME)
+        timed = [one for one in reaching if one.node.event_time is not None and not one.over]
+        return min((one.watermark for one in timed), default=NO_TIME)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.testing.oracle_aggregates import Results, Running, is_nan
 from plait.testing.oracle_nodes import Keys
+from plait.testing.oracle_time import Fate
 from plait.timed import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
 
 if TYPE_CHECKING:
@@ -153,13 +154,13 @@ class Cells:
         window = self.window
         return Tally(self.results, lambda t: pane_of(window, t) if isinstance(window, Grid) else 0)
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
         time = values[self.time] if self.time >= 0 else 0
         spans = [span for span in self.spans(time, values) if span[1] + self.lateness > before]
         if not spans:
-            return None
+            return Fate.LATE
         for span in spans:
             cell = self.cell(key, values, span, place)
             cell.content.add(place, time, values, fed)
@@ -247,9 +248,10 @@ class Late:
         self.keys = Keys(node.keys, schema)
         self.time = schema.index(node.time)
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         self.keys.key(values)
-        return [values] if self.end(values[self.time]) + self.spec.lateness_us <= before else []
+        late = self.end(values[self.time]) + self.spec.lateness_us <= before
+        return [values] if late else Fate.LEFT_OUT
 
     def end(self, time: int) -> int:
         """When the last window that the time is in ends."""
@@ -278,7 +280,7 @@ class LastRows:
         self.last: dict[Values, deque[Values]] = {}
         self.seen: dict[Values, int] = {}
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | None:
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
         last = self.last.setdefault(key, deque(maxlen=self.size))
