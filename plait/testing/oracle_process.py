@@ -11,11 +11,10 @@ that sets itself again would never end.
 from __future__ import annotations
 
 import copy
-import datetime
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
-from plait.model import Schema, Type
-from plait.records import microseconds_of
+from plait.model import Type
+from plait.process import State, Timers
 from plait.testing.oracle_nodes import END, Keys, called, fitted
 from plait.testing.oracle_time import ALL_TIME, Fate, Time
 from plait.testing.oracle_values import Values, record_of, to_python
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plait.graph import TimedNode
+    from plait.model import Schema
 
 
 class Processes:
@@ -40,19 +40,18 @@ class Processes:
         self.timers: dict[tuple[Values, int], int] = {}
         """The number of each timer, by key and time: they count up as timers are set."""
         self.set = 0
-        self.parts = [
-            ([schema.index(name) for name in one.columns], part_schema(schema, one.columns))
-            for one in self.spec.sides
-        ]
+        self.columns = [
+            [schema.index(name) for name in one.columns] for one in self.spec.sides
+        ] or [[schema.index(name) for name in self.spec.process.shapes[0].names]]
 
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         process = self.spec.process
-        if not self.parts:
-            return self.run(key, process.on_record, record_of(values, self.schema))
-        side = values[self.schema.index(SIDE)]
-        columns, schema = self.parts[side]
-        record = record_of(tuple(values[i] for i in columns), schema)
+        side = values[self.schema.index(SIDE)] if self.spec.sides else 0
+        given = tuple(values[i] for i in self.columns[side])
+        record = record_of(given, process.shapes[side])
+        if not self.spec.sides:
+            return self.run(key, process.on_record, record)
         return self.run(key, (process.on_left, process.on_right)[side], record)
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
@@ -61,7 +60,8 @@ class Processes:
         while ready := self.ready(watermark, last):
             key, at = min(ready, key=lambda timer: (timer[1], self.timers[timer]))
             del self.timers[key, at]
-            rows += self.run(key, self.spec.process.on_timer, to_python(at, Type.TIMESTAMP))
+            if hasattr(self.spec.process, "on_timer"):
+                rows += self.run(key, self.spec.process.on_timer, to_python(at, Type.TIMESTAMP))
         return rows
 
     def ready(self, watermark: Time, last: int | None) -> list[tuple[Values, int]]:
@@ -94,30 +94,3 @@ class Processes:
         types = [self.schema.fields[i].type for i in self.keys.places]
         found = tuple(to_python(value, kind) for value, kind in zip(key, types, strict=True))
         return found[0] if len(found) == 1 else found
-
-
-class State:
-    """The values that a process keeps for a key, as attributes."""
-
-    def __init__(self, kinds: Any) -> None:
-        self._kinds = kinds
-        self.clear()
-
-    def clear(self) -> None:
-        for name, kind in self._kinds.items():
-            plain = get_origin(kind) or kind
-            setattr(self, name, None if plain is datetime.datetime else plain())
-
-
-class Timers:
-    """Collects the timers that a handler sets."""
-
-    def __init__(self) -> None:
-        self.wanted: list[int] = []
-
-    def at(self, time: Any) -> None:
-        self.wanted.append(microseconds_of(time))
-
-
-def part_schema(schema: Schema, names: Any) -> Schema:
-    return Schema(tuple(schema[name] for name in names))
