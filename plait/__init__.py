@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from plait.files import Files
     from plait.handle import ClusterError, JobHandle
     from plait.job import Job, KeyedStream, Stream, stream, union
+    from plait.joins import connect
     from plait.model import Field, Schema, Timestamp, Type
     from plait.moving import MigrationHandle
     from plait.node_runtime.arrow import Batch
     from plait.node_runtime.compiled import compiled
+    from plait.process import Process
     from plait.result import Result
     from plait.run import run
     from plait.sinks.base import Sink, Writer
@@ -67,10 +69,12 @@ _MODULES = {
     "plait.files": "Files",
     "plait.handle": "ClusterError JobHandle",
     "plait.job": "Job KeyedStream Stream stream union",
+    "plait.joins": "connect",
     "plait.model": "Field Schema Timestamp Type",
     "plait.moving": "MigrationHandle",
     "plait.node_runtime.arrow": "Batch",
     "plait.node_runtime.compiled": "compiled",
+    "plait.process": "Process",
     "plait.result": "Result",
     "plait.run": "run",
     "plait.sinks.base": "Sink Writer",
@@ -103,6 +107,7 @@ __all__ = [
     "MigrationHandle",
     "PlaitError",
     "Print",
+    "Process",
     "Rate",
     "Reader",
     "RecordError",
@@ -135,6 +140,7 @@ __all__ = [
     "col",
     "compiled",
     "concat",
+    "connect",
     "count",
     "distinct",
     "first",

@@ -42,6 +42,7 @@ from plait.typing_rules import bind, known
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+DAY_US = 86_400_000_000
 START, END = "window_start", "window_end"
 """The columns that say which window a result is of."""
 
@@ -163,10 +164,10 @@ def source_time(
         raise JobError(f"event_time is {column!r}; it must be the name of a column")
     field = schema[known(column, schema)]
     if field.type is not Type.TIMESTAMP:
-        advice = "; make it one: .cast(plait.Timestamp)" if field.type is Type.INT64 else ""
-        if advice:
-            advice = "; give it plait.Timestamp in the schema of the source"
-        raise JobError(f'event_time="{column}": the column is {field.type.value}, no time{advice}')
+        raise JobError(
+            f'event_time="{column}": the column is {field.type.value}, no time;'
+            " give it plait.Timestamp in the schema of the source"
+        )
     if field.nullable and fixed:
         raise JobError(
             f'event_time="{column}": the column may be null; every record must have its time'
@@ -181,11 +182,21 @@ def source_time(
     )
 
 
-DAY_US = 86_400_000_000
-
-
 def at_least_zero(name: str, given: Any) -> int:
     length = signed_microseconds(given)
     if not 0 <= length <= LONGEST_US:
         raise JobError(f"{name} is {given!r}; it must be a duration of zero or more")
+    return length
+
+
+def any_duration(given: Any) -> int:
+    """A duration of any sign: "-5s" is before."""
+    if isinstance(given, str) and given.strip()[:1] in ("-", "+"):
+        sign, rest = given.strip()[0], given.strip()[1:]
+        length = signed_microseconds(rest)
+        length = -length if sign == "-" else length
+    else:
+        length = signed_microseconds(given)
+    if abs(length) > LONGEST_US:
+        raise JobError(f"duration {given!r} is too long")
     return length

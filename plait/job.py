@@ -42,7 +42,7 @@ from plait.graph import (
     cut_out,
     upstream,
 )
-from plait.joins import Joining
+from plait.joins import Joining, processed
 from plait.labels import labelled
 from plait.model import Schema, Type
 from plait.place import Place
@@ -54,6 +54,7 @@ from plait.windows import Site, Windowing
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from plait.process import Process
     from plait.result import Result
     from plait.sinks.base import Sink
 
@@ -482,6 +483,14 @@ class KeyedStream(Running[Stream], Windowing):
     def job(self) -> Job:
         """The job that this stream belongs to."""
         return self._stream.job
+
+    def process(self, process: Process, *, on_error: OnError | None = None) -> Stream:
+        """State of your own: `process(Spike())`, where Spike is a `plait.Process`.
+
+        The event time is kept if what it yields has the columns of it, of the same types.
+        """
+        with Place("process") as place:
+            return processed(place, self._site(), process, on_error)
 
     def _over(self) -> Over:
         number, schema = self._stream._number, self.schema

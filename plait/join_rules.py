@@ -9,9 +9,9 @@ import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from plait import timed
-from plait.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.durations import microseconds
 from plait.errors import JobError
-from plait.event_time import Lost, at_least_zero, kept, later
+from plait.event_time import Lost, any_duration, at_least_zero, kept, later
 from plait.expr import Expr, lit
 from plait.expr_build import when
 from plait.expr_text import text
@@ -118,19 +118,6 @@ def within_of(window: Any, between: Any) -> Within:
     if low > high:
         raise JobError(f"between is {between!r}: the first must not be above the second")
     return timed.Between(low_us=low, high_us=high)
-
-
-def any_duration(given: Any) -> int:
-    """A duration of any sign: "-5s" is before."""
-    if isinstance(given, str) and given.strip()[:1] in ("-", "+"):
-        sign, rest = given.strip()[0], given.strip()[1:]
-        length = signed_microseconds(rest)
-        length = -length if sign == "-" else length
-    else:
-        length = signed_microseconds(given)
-    if abs(length) > LONGEST_US:
-        raise JobError(f"duration {given!r} is too long")
-    return length
 
 
 def ttl_of(ttl: Any) -> int:

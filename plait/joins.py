@@ -20,7 +20,7 @@ from plait.aggregating import Aggregating, settled
 from plait.checks import checked_policy
 from plait.durations import microseconds
 from plait.errors import JobError
-from plait.event_time import needed
+from plait.event_time import Lost, needed, of_union, still_time
 from plait.expr import Expr, col
 from plait.expr_text import text
 from plait.graph import Aggregate, FilterNode, TimedNode
@@ -38,16 +38,17 @@ from plait.join_rules import (
 )
 from plait.model import Field, Schema
 from plait.place import Place
+from plait.process import Process, checked_process, out_schema
 from plait.sides import LEFT, RIGHT, Keys, Part, checked_on, united_columns
 from plait.typing_rules import bind
-from plait.windows import free, projected
+from plait.windows import Site, free, projected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from plait.event_time import Time
     from plait.graph import OnError
-    from plait.job import Stream
+    from plait.job import KeyedStream, Stream
     from plait.timed import How
 
 
@@ -340,3 +341,92 @@ def without_null_spans(
         )
         left = left._made(node)
     return left
+
+
+class Connected:
+    """Two keyed streams that one process reads; made by `connect`."""
+
+    def __init__(self, left: Site, right: Site) -> None:
+        self._sites = (left, right)
+
+    def __repr__(self) -> str:
+        return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
+
+    def process(self, process: Process, *, on_error: OnError = "fail") -> Stream:
+        """A process with `on_left` and `on_right`: see `plait.Process`."""
+        with Place("process") as place:
+            left, right = self._sites
+            keys = Keys(left=left.keys, right=right.keys)
+            shapes = (left.stream.schema, right.stream.schema)
+            times = (left.stream._time, right.stream._time)
+            timed_too = not any(isinstance(time, Lost) for time in times)
+            bound = checked_process(process, shapes, timed=timed_too)
+            parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
+            sides: list[timed.Side] = []
+            for part, time in zip(parts, times, strict=True):
+                columns = tuple(part.column(name) for name in part.schema.names)
+                sides.append(timed.Side(columns=columns, time=time_column(part, time)))
+            made = TwoSided(
+                spec=timed.ProcessSpec(process=bound, sides=tuple(sides)),
+                columns=(),
+                fields={},
+                on_error=checked_policy(on_error),
+                results=out_schema(bound).fields,
+            )
+            time = process_time(of_union(times), out_schema(bound))
+            record_class = out_schema(bound).record_class
+            return two_sided(place, (left.stream, right.stream), parts, made, time, record_class)
+
+
+def connect(left: KeyedStream, right: KeyedStream) -> Connected:
+    """Two keyed streams for one process: `connect(a.key_by("id"), b.key_by("order")).process(p)`.
+
+    The keys must be as many, with the same types; records of equal keys share a state.
+    """
+    with Place("connect"):
+        from plait.job import KeyedStream
+
+        for one in (left, right):
+            if not isinstance(one, KeyedStream):
+                raise JobError(f"{one!r} is not keyed; write connect(a.key_by(...), b.key_by(...))")
+        if len(left.keys) != len(right.keys):
+            raise JobError(
+                f"the keys are {', '.join(left.keys)} and {', '.join(right.keys)};"
+                " give both streams as many"
+            )
+        pairs = list(zip(left.keys, right.keys, strict=True))
+        checked_on(pairs, left.schema, right.schema)
+        return Connected(left._site(), right._site())
+
+
+def processed(place: Place, site: Site, process: Process, on_error: OnError | None) -> Stream:
+    """The stream of a process of one stream."""
+    stream = site.stream
+    timeless = isinstance(stream._time, Lost)
+    bound = checked_process(process, (stream.schema,), timed=not timeless)
+    schema = out_schema(bound)
+    policy = checked_policy(on_error or site.on_error)
+    time = stream._time.value if isinstance(stream._time, Expr) and stream._time.op == "col" else ""
+    node = TimedNode(
+        name=place.name,
+        at=place.at,
+        inputs=(stream._number,),
+        schema=schema,
+        on_error=policy,
+        keys=site.keys,
+        time=time,
+        spec=timed.ProcessSpec(process=bound),
+    )
+    return stream._made(node, process_time(stream._time, schema))
+
+
+def time_column(part: Part, time: Time) -> str:
+    """The united name of the time, if it is a column; a process has no use for a computed one."""
+    return part.column(time.value) if isinstance(time, Expr) and time.op == "col" else ""
+
+
+def process_time(time: Time, schema: Schema) -> Time:
+    """As with a Python function: kept if the columns are there."""
+    if isinstance(time, Lost) or still_time(time, schema):
+        return time
+    return Lost("the process yields other columns")

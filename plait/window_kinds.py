@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from plait import timed
-from plait.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.durations import microseconds
 from plait.errors import JobError
+from plait.event_time import any_duration
 from plait.place import Place
 
 MOST_ROWS = 2**31
@@ -59,22 +60,23 @@ class Rows(Window):
 
     def __init__(self, size: int, *, every: int | None = None) -> None:
         with Place("Rows"):
-            step = size if every is None else every
-            spec = timed.Rows(size=whole("size", size), every=whole("every", step))
-            super().__init__(spec, words(size, every=every))
+            super().__init__(row_window(size, every), words(size, every=every))
 
 
 def grid(size: Any, every: Any, offset: Any) -> timed.Grid:
     size_us, every_us = microseconds(size), microseconds(every)
-    offset_us = 0 if offset is None else signed_microseconds(offset)
+    offset_us = 0 if offset is None else any_duration(offset)
     if every_us > size_us:
         raise JobError(
             f"a window of {size!r} every {every!r} would leave records out;"
             " `every` must not be more than the size"
         )
-    if abs(offset_us) > LONGEST_US:
-        raise JobError(f"offset {offset!r} is too long")
     return timed.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
+
+
+def row_window(size: Any, every: Any) -> timed.Rows:
+    step = size if every is None else every
+    return timed.Rows(size=whole("size", size), every=whole("every", step))
 
 
 def whole(name: str, given: Any) -> int:

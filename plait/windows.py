@@ -30,7 +30,7 @@ from plait.model import Field, Schema, Type
 from plait.place import Place
 from plait.projections import merged, projection
 from plait.typing_rules import bind, known
-from plait.window_kinds import Rows, Session, Sliding, Tumbling, is_window, whole
+from plait.window_kinds import grid, is_window, row_window, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +68,8 @@ class Windowing:
         results that changed. `offset` moves the windows, which begin at 1970 otherwise.
         """
         with Place("tumbling"):
-            return windowed(self._site(), Tumbling(size, offset=offset), lateness, early)
+            shown = f"tumbling({words(size, offset=offset)})"
+            return windowed(self._site(), grid(size, size, offset), shown, lateness, early)
 
     def sliding(
         self,
@@ -81,13 +82,14 @@ class Windowing:
     ) -> Windowed:
         """Windows of a size that begin `every` so long; a record is in several of them."""
         with Place("sliding"):
-            noun = Sliding(size, every=every, offset=offset)
-            return windowed(self._site(), noun, lateness, early)
+            shown = f"sliding({words(size, every=every, offset=offset)})"
+            return windowed(self._site(), grid(size, every, offset), shown, lateness, early)
 
     def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed:
         """Windows of a key's records less than `gap` apart; one ends `gap` after its last."""
         with Place("session"):
-            return windowed(self._site(), Session(gap), lateness, early)
+            spec = timed.Session(gap_us=microseconds(gap))
+            return windowed(self._site(), spec, f"session(gap={gap!r})", lateness, early)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed:
         """Windows of the last `size` records of a key, whenever `every` more have come.
@@ -95,12 +97,14 @@ class Windowing:
         Results have no times: they come at the place of the record that completes the window.
         """
         with Place("rows"):
-            return windowed(self._site(), Rows(size, every=every), None, None)
+            shown = f"rows({words(size, every=every)})"
+            return windowed(self._site(), row_window(size, every), shown, None, None)
 
     def window(self, window: Any, *, lateness: Any = None, early: Any = None) -> Windowed:
         """Windows by a noun: `window(plait.Tumbling("10s"))`."""
         with Place("window"):
-            return windowed(self._site(), is_window(window), lateness, early)
+            noun = is_window(window)
+            return windowed(self._site(), noun.spec, repr(noun), lateness, early)
 
     def by_window(self, *, lateness: Any = None) -> Windowed:
         """The results of a window together, by the window they are of.
@@ -123,7 +127,7 @@ class Windowing:
             clash = [key for key in site.keys if key in (START, END)]
             if clash:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
-            return Windowed(site, timed.Given(), "", lateness_of(lateness), 0)
+            return Windowed(site, timed.Given(), "by_window()", lateness_of(lateness), 0)
 
     def last_n(self, n: int) -> LastN:
         """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
@@ -131,16 +135,15 @@ class Windowing:
             return LastN(self._site(), whole("n", n))
 
 
-def windowed(site: Site, noun: Any, lateness: Any, early: Any) -> Windowed:
-    spec = noun.spec
+def windowed(site: Site, spec: timed.Window, shown: str, lateness: Any, early: Any) -> Windowed:
     if isinstance(spec, timed.Rows):
         if lateness is not None or early is not None:
             raise JobError("windows of so many records know no lateness and no early results")
     else:
-        needed(site.stream._time, f"a window such as {noun!r}")
+        needed(site.stream._time, f"a window such as {shown}")
         free_of_bounds(site)
     early_us = 0 if early is None else microseconds(early)
-    return Windowed(site, spec, repr(noun), lateness_of(lateness), early_us)
+    return Windowed(site, spec, shown, lateness_of(lateness), early_us)
 
 
 def lateness_of(given: Any) -> int:
@@ -164,7 +167,7 @@ class Windowed(Aggregating["Stream"]):
     ) -> None:
         self._at = site
         self._window = window
-        self._shown = shown or "by_window()"
+        self._shown = shown
         self._lateness_us = lateness_us
         self._early_us = early_us
 
