@@ -4,22 +4,27 @@
 #include <memory>
 #include <stdexcept>
 
+#include "plait/last_lane.hpp"
+#include "plait/late_lane.hpp"
+#include "plait/session_lane.hpp"
 #include "plait/window_lane.hpp"
 
 namespace plait {
 
 // Throws std::invalid_argument with the reason when the spec makes no sense.
 inline std::unique_ptr<LaneOperator> make_window_lane(const TimedSpec& spec, unsigned) {
+  using K = TimedSpec::Kind;
   using W = TimedSpec::Within;
-  switch (spec.kind) {
-    case TimedSpec::Kind::Window:
-    case TimedSpec::Kind::Top:
-      if (spec.within == W::Grid || spec.within == W::Given) {
-        return std::make_unique<WindowLane>(spec);
-      }
-      break;
-    default:
-      break;
+  const bool grouped = spec.kind == K::Window || spec.kind == K::Top;
+  if (grouped && (spec.within == W::Grid || spec.within == W::Given)) {
+    return std::make_unique<WindowLane>(spec);
+  }
+  if (grouped && spec.within == W::Session) return std::make_unique<SessionLane>(spec);
+  if (spec.kind == K::Late && (spec.within == W::Grid || spec.within == W::Session)) {
+    return std::make_unique<LateLane>(spec);
+  }
+  if (spec.kind == K::Last || (spec.kind == K::Window && spec.within == W::Rows)) {
+    return std::make_unique<LastLane>(spec);
   }
   throw std::invalid_argument("there is no such window");
 }

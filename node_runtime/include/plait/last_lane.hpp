@@ -1,0 +1,164 @@
+// LastLane: aggregates over the last n records of each key: with every record, or with every so
+// many of them (windows of rows).
+//
+// Results come at the place of the record that completes them. Time plays no part. All calls belong
+// to the holder of the lane; never waits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plait/group_table.hpp"
+#include "plait/lane_operator.hpp"
+#include "plait/last_rows.hpp"
+
+namespace plait {
+
+class LastLane : public LaneOperator {
+ public:
+  explicit LastLane(const TimedSpec& spec)
+      : each_(spec.kind == TimedSpec::Kind::Last),
+        size_(uint64_t(each_ ? spec.k : spec.size)),
+        every_(uint64_t(each_ ? 1 : spec.every)),
+        plan_(spec, 2, false),
+        last_(plan_, size_),
+        key_word_(plan_.keys.wide() ? 2 : -1),
+        rows_word_(plan_.keys.wide() ? 3 : 2),
+        table_plan_(without_results(spec), plan_.keys.wide() ? 4 : 3, false),
+        table_(table_plan_, key_word_, false),
+        scratch_(plan_.words, 0),
+        bin_keys_(size_t(1) << (spec.bin_bits - spec.lane_bits), 0) {
+    const bool good = size_ > 0 && every_ > 0 && size_ <= uint64_t(1) << 40;
+    if (!good) throw std::invalid_argument("a window of rows has at least one");
+  }
+  ~LastLane() override {
+    table_.each([&](uint64_t* slot, uint64_t) { drop(slot); });
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    plan_.keys.bind(rows.batch);
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      if (i + kAsk < rows.count) table_.prefetch(rows.hashes[i + kAsk]);
+      const uint32_t row = rows.row(i);
+      const Key key = plan_.keys.of_row(rows.hashes[i], row);
+      uint64_t* slot = table_.obtain(key, rows.place(i));
+      if (!slot[1]) {
+        slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());
+        slot[1] = 1;
+        ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
+      }
+      LastRows& last = *of(slot);
+      last.add(last_, rows.batch, row);
+      const uint64_t n = last.total();
+      if (each_ || (n >= size_ && n % every_ == 0)) give(key, last, rows.place(i), out);
+    }
+  }
+  void advance(int64_t, int64_t, Emitter&) override {}
+
+  uint64_t bin_keys(uint32_t bin) const override { return bin_keys_[plan_.bin_in_lane(bin)]; }
+  int64_t byte_size() const override {
+    size_t n = table_.byte_size();
+    table_.each([&](const uint64_t* slot, uint64_t) { n += of(slot)->bytes(); });
+    return int64_t(n);
+  }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    const std::vector<uint32_t> wanted = numbered(bins);
+    std::vector<GroupWriter> writers(bins.size());
+    table_.each([&](const uint64_t* slot, uint64_t place) {
+      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(slot[0]))];
+      if (b == kNone) return;
+      const Key key = table_.key(slot);
+      writers[b].byte(key.null);
+      writers[b].word(place);
+      writers[b].word(key.hash);
+      if (key_word_ >= 0) writers[b].text(key.bytes);
+      of(slot)->write(last_, writers[b]);
+      writers[b].counted();
+    });
+    std::vector<Bytes> out(bins.size());
+    for (size_t b = 0; b < bins.size(); ++b) {
+      if (writers[b].count()) {
+        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
+      }
+    }
+    return out;
+  }
+  void drop_bins(std::span<const uint32_t> bins) override {
+    const std::vector<uint32_t> gone = numbered(bins);
+    const auto goes = [&](uint64_t hash) {
+      return gone[plan_.bin_in_lane(plan_.bin(hash))] != kNone;
+    };
+    table_.each([&](uint64_t* slot, uint64_t) {
+      if (goes(slot[0])) drop(slot);
+    });
+    table_.erase_if(goes);
+    for (uint32_t bin : bins) bin_keys_[plan_.bin_in_lane(bin)] = 0;
+  }
+  std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
+    GroupHeader h;
+    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
+    if (!reason.empty()) return reason;
+    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
+    GroupReader in(data + sizeof h, data + size);
+    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin);
+    if (in.at_end()) return "";
+    drop_bins(std::span(&bin, 1));
+    return "damaged: not the last records of this bin";
+  }
+
+ private:
+  static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
+
+  static TimedSpec without_results(TimedSpec spec) {
+    spec.aggregates.clear();
+    return spec;
+  }
+  LastRows* of(const uint64_t* slot) const { return reinterpret_cast<LastRows*>(slot[rows_word_]); }
+  void drop(uint64_t* slot) {
+    of(slot)->drop(last_);
+    delete of(slot);
+  }
+  void give(const Key& key, const LastRows& last, uint64_t place, Emitter& out) {
+    std::fill(scratch_.begin(), scratch_.end(), 0);
+    last.results(plan_, last_, scratch_.data());
+    out.at_once(place);
+    plan_.keys.emit(key, out.columns);
+    size_t c = plan_.keys.types().size();
+    for (const GroupOp& op : plan_.ops) emit_result(op, scratch_.data(), out.columns[c++]);
+    drop_cells(plan_, scratch_.data());
+  }
+  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
+    std::vector<uint32_t> numbers(bin_keys_.size(), kNone);
+    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
+    return numbers;
+  }
+  void read(GroupReader& in, uint32_t bin) {
+    const bool null = in.byte() != 0;
+    const uint64_t place = in.word();
+    Key key{in.word(), null, {}};
+    if (key_word_ >= 0) key.bytes = in.text();
+    if (!in.ok() || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) return in.fail();
+    uint64_t* slot = table_.obtain(key, place);
+    if (slot[1]) return in.fail();
+    slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());
+    slot[1] = 1;
+    ++bin_keys_[plan_.bin_in_lane(bin)];
+    of(slot)->read(last_, in);
+  }
+
+  const bool each_;
+  const uint64_t size_, every_;
+  GroupPlan plan_;
+  const LastPlan last_;
+  const int key_word_, rows_word_;
+  const GroupPlan table_plan_;
+  GroupTable table_;
+  std::vector<uint64_t> scratch_;   // the cells of the results being made
+  std::vector<uint64_t> bin_keys_;  // by the bin's number in the lane
+};
+
+}  // namespace plait

@@ -1,0 +1,69 @@
+// LateLane: passes on the rows that windows of its kind leave out as late.
+//
+// A row is late if the last window it is in has ended, lateness included, at the watermark before
+// its unit. No state. All calls belong to the holder of the lane; never waits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plait/lane_operator.hpp"
+#include "plait/window_grid.hpp"
+
+namespace plait {
+
+class LateLane : public LaneOperator {
+ public:
+  explicit LateLane(const TimedSpec& spec)
+      : time_(spec.time),
+        session_(spec.within == TimedSpec::Within::Session),
+        gap_(spec.gap),
+        lateness_(spec.lateness),
+        grid_(session_ ? WindowGrid() : WindowGrid(spec.size, spec.every, spec.offset)) {
+    const bool good = time_ >= 0 && lateness_ >= 0 && lateness_ <= kMostLength && gap_ >= 0 &&
+                      gap_ <= kMostLength;
+    if (!good) throw std::invalid_argument("late records need an event time");
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    const Column& time = rows.batch.columns[size_t(time_)];
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      const uint32_t row = rows.row(i);
+      if (rows.before == kNoTime || !time.valid(row) || !late(time.i64()[row], rows.before)) {
+        ++out.left_out;
+        continue;
+      }
+      out.at_once(rows.place(i));
+      for (size_t c = 0; c < rows.batch.columns.size(); ++c) {
+        out.columns[c].copy(rows.batch.columns[c], row);
+      }
+    }
+  }
+  void advance(int64_t, int64_t, Emitter&) override {}
+
+  uint64_t bin_keys(uint32_t) const override { return 0; }
+  int64_t byte_size() const override { return 0; }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    return std::vector<Bytes>(bins.size());
+  }
+  void drop_bins(std::span<const uint32_t>) override {}
+  std::string put_bin(uint32_t, const uint8_t*, size_t) override {
+    return "of another operator: late records have no state";
+  }
+
+ private:
+  bool late(int64_t time, int64_t before) const {
+    const int64_t t = clamp_time(time);
+    return (session_ ? t + gap_ : grid_.last_end(t)) + lateness_ <= before;
+  }
+
+  const int time_;
+  const bool session_;
+  const int64_t gap_, lateness_;
+  const WindowGrid grid_;
+};
+
+}  // namespace plait

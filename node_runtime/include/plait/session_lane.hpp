@@ -1,0 +1,245 @@
+// SessionLane: aggregates or top rows of sessions, the records of a key less than a gap apart.
+//
+// A record extends the session it falls into, joins those it connects (their groups are combined in
+// the order of time), or begins one. A heap has one entry for each session that says when to look
+// at it again; a session that was extended since is put back, so a record costs no heap operation.
+// All calls belong to the holder of the lane; never waits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plait/group_fold.hpp"
+#include "plait/session_store.hpp"
+#include "plait/window_emit.hpp"
+
+namespace plait {
+
+class SessionLane : public LaneOperator {
+ public:
+  explicit SessionLane(const TimedSpec& spec)
+      : time_(spec.time),
+        gap_(spec.gap),
+        lateness_(spec.lateness),
+        early_(spec.early),
+        plan_(spec, Store::kHeader, true),
+        store_(plan_) {
+    const bool good = gap_ > 0 && gap_ <= kMostLength && lateness_ >= 0 &&
+                      lateness_ <= kMostLength && early_ >= 0 && time_ >= 0;
+    if (!good) throw std::invalid_argument("a session needs an event time and a gap above 0");
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    plan_.keys.bind(rows.batch);
+    const Column& time = rows.batch.columns[size_t(time_)];
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      if (i + kAsk < rows.count) store_.prefetch(rows.hashes[i + kAsk]);
+      const uint32_t row = rows.row(i);
+      if (!time.valid(row)) {
+        ++out.left_out;
+        continue;
+      }
+      const int64_t t = clamp_time(time.i64()[row]);
+      if (rows.before != kNoTime && t + gap_ + lateness_ <= rows.before) {
+        ++out.late;
+        continue;
+      }
+      uint64_t* s = session(plan_.keys.of_row(rows.hashes[i], row), t, rows, i);
+      block_.slots[block_.n] = s;
+      block_.seen[block_.n] = ++s[Store::kRows];
+      block_.rows[block_.n] = row;
+      block_.places[block_.n] = rows.place(i);
+      if (++block_.n == GroupBlock::kRows) fold_block(plan_, rows.batch, block_);
+    }
+    fold_block(plan_, rows.batch, block_);
+  }
+
+  bool wants_end() const override { return lateness_ > 0; }
+
+  void advance(int64_t before, int64_t watermark, Emitter& out) override {
+    while (!heap_.empty() && heap_.front().time <= watermark) {
+      const Due due = heap_.front();
+      std::pop_heap(heap_.begin(), heap_.end());
+      heap_.pop_back();
+      if (!store_.alive(due.id, due.serial)) continue;
+      uint64_t* s = store_.slot(due.id);
+      if (int64_t(s[Store::kDue]) != due.time) continue;
+      s[Store::kDue] = uint64_t(INT64_MAX);
+      if (Store::end(s) <= watermark && !(s[Store::kNext] & Store::kGiven)) {
+        give(s, out);
+        s[Store::kNext] |= Store::kGiven;
+      }
+      if (Store::end(s) + lateness_ <= watermark) {
+        store_.erase(due.id);
+      } else {
+        schedule(due.id, s);
+      }
+    }
+    const bool fires =
+        early_ && watermark > before && watermark != kAllTime &&
+        (before == kNoTime || floor_div(watermark, early_) != floor_div(before, early_));
+    if (!fires) return;
+    for (const Due& changed : changed_) {
+      if (!store_.alive(changed.id, changed.serial)) continue;
+      uint64_t* s = store_.slot(changed.id);
+      s[Store::kNext] &= ~Store::kEarly;
+      if (Store::end(s) > watermark) give(s, out);
+    }
+    changed_.clear();
+  }
+
+  uint64_t bin_keys(uint32_t bin) const override { return store_.in_bin(bin); }
+  int64_t byte_size() const override {
+    return int64_t(store_.byte_size() + heap_.capacity() * sizeof(Due));
+  }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    std::vector<GroupWriter> writers(bins.size());
+    const std::vector<uint32_t> wanted = numbered(bins);
+    store_.each([&](uint32_t id) {
+      const uint64_t* s = store_.slot(id);
+      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(s[Store::kHash]))];
+      if (b != Store::kNone) write(s, writers[b]);
+    });
+    std::vector<Bytes> out(bins.size());
+    for (size_t b = 0; b < bins.size(); ++b) {
+      if (writers[b].count()) {
+        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
+      }
+    }
+    return out;
+  }
+  void drop_bins(std::span<const uint32_t> bins) override {
+    const std::vector<uint32_t> gone = numbered(bins);
+    std::vector<uint32_t> ids;
+    store_.each([&](uint32_t id) {
+      const uint64_t h = store_.slot(id)[Store::kHash];
+      if (gone[plan_.bin_in_lane(plan_.bin(h))] != Store::kNone) ids.push_back(id);
+    });
+    for (uint32_t id : ids) store_.erase(id);
+  }
+  std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
+    GroupHeader h;
+    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
+    if (!reason.empty()) return reason;
+    if (store_.in_bin(bin)) return "bin " + std::to_string(bin) + " is here already";
+    std::vector<uint32_t> ids;
+    GroupReader in(data + sizeof h, data + size);
+    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin, ids);
+    if (!in.at_end()) {
+      for (uint32_t id : ids) store_.erase(id);
+      return "damaged: not the sessions of this bin";
+    }
+    for (uint32_t id : ids) {
+      uint64_t* s = store_.slot(id);
+      schedule(id, s);
+      if (s[Store::kNext] & Store::kEarly) changed_.push_back({0, id, s[Store::kSerial]});
+    }
+    return "";
+  }
+
+ private:
+  using Store = SessionStore;
+  static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
+  struct Due {
+    int64_t time;
+    uint32_t id;
+    uint64_t serial;
+    bool operator<(const Due& o) const { return time > o.time; }  // the earliest on top
+  };
+
+  // The session of a record, joined and extended by it.
+  uint64_t* session(const Key& key, int64_t t, const LaneRows& rows, uint32_t i) {
+    const int64_t end = t + gap_;
+    uint32_t id = store_.first(key);
+    while (id != Store::kNone && Store::end(store_.slot(id)) <= t) {
+      id = store_.next(store_.slot(id));
+    }
+    uint64_t* s = id == Store::kNone ? nullptr : store_.slot(id);
+    if (!s || Store::start(s) >= end) {
+      id = store_.insert(key, t, end, rows.place(i));
+      s = store_.slot(id);
+    } else {
+      join_next(s, end, rows);
+      s[Store::kStart] = uint64_t(std::min(Store::start(s), t));
+      s[Store::kEnd] = uint64_t(std::max(Store::end(s), end));
+      s[Store::kNext] &= ~Store::kGiven;
+    }
+    if (early_ && !(s[Store::kNext] & Store::kEarly)) {
+      s[Store::kNext] |= Store::kEarly;
+      changed_.push_back({0, id, s[Store::kSerial]});
+    }
+    schedule(id, s);
+    return s;
+  }
+  // Takes in the sessions behind s that begin before `end`.
+  void join_next(uint64_t* s, int64_t end, const LaneRows& rows) {
+    for (uint32_t id = store_.next(s); id != Store::kNone; id = store_.next(s)) {
+      const uint64_t* other = store_.slot(id);
+      if (Store::start(other) >= end) return;
+      fold_block(plan_, rows.batch, block_);  // the groups must be as of now
+      combine(plan_, s, other);
+      s[Store::kPlace] = std::min(s[Store::kPlace], other[Store::kPlace]);
+      s[Store::kEnd] = uint64_t(std::max(Store::end(s), Store::end(other)));
+      store_.erase(id);
+    }
+  }
+  // Puts the session into the heap unless it is there early enough.
+  void schedule(uint32_t id, uint64_t* s) {
+    const bool given = s[Store::kNext] & Store::kGiven;
+    const int64_t due = Store::end(s) + (given ? lateness_ : 0);
+    if (due >= int64_t(s[Store::kDue])) return;
+    s[Store::kDue] = uint64_t(due);
+    heap_.push_back({due, id, s[Store::kSerial]});
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+  void give(uint64_t* s, Emitter& out) {
+    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), s[Store::kPlace], false,
+               out);
+  }
+
+  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
+    std::vector<uint32_t> numbers(size_t(1) << (plan_.bin_bits - plan_.lane_bits), Store::kNone);
+    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
+    return numbers;
+  }
+  void write(const uint64_t* s, GroupWriter& out) const {
+    const Key key = store_.key(s);
+    out.byte(uint8_t(s[Store::kNext] >> 32));
+    for (unsigned w : {Store::kHash, Store::kRows, Store::kStart, Store::kEnd, Store::kPlace}) {
+      out.word(s[w]);
+    }
+    if (plan_.keys.wide()) out.text(key.bytes);
+    write_cells(plan_, s, out);
+    out.counted();
+  }
+  void read(GroupReader& in, uint32_t bin, std::vector<uint32_t>& ids) {
+    const uint64_t flags = uint64_t(in.byte()) << 32;
+    Key key{in.word(), (flags & Store::kNullKey) != 0, {}};
+    const uint64_t rows = in.word();
+    const auto start = int64_t(in.word()), end = int64_t(in.word());
+    const uint64_t place = in.word();
+    if (plan_.keys.wide()) key.bytes = in.text();
+    const bool far = start != clamp_time(start) || end < start || end > kFarTime + gap_;
+    if (far || !rows || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) in.fail();
+    if (!in.ok()) return;
+    const uint32_t id = store_.insert(key, start, end, place);
+    ids.push_back(id);
+    uint64_t* s = store_.slot(id);
+    s[Store::kRows] = rows;
+    s[Store::kNext] |= flags & (Store::kGiven | Store::kEarly);
+    read_cells(plan_, s, in);
+  }
+
+  const int time_;
+  const int64_t gap_, lateness_, early_;
+  GroupPlan plan_;
+  SessionStore store_;
+  std::vector<Due> heap_;     // at most one for a session counts: that with its kDue
+  std::vector<Due> changed_;  // since results came early
+  GroupBlock block_;
+};
+
+}  // namespace plait
