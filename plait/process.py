@@ -150,11 +150,12 @@ def checked_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> P
     name = type(process).__name__
     checked_state(process.state, name)
     wanted = ("on_record",) if len(shapes) == 1 else ("on_left", "on_right")
-    for handler in ("on_record", "on_left", "on_right", "on_timer"):
-        there = getattr(process, handler, None)
-        if there is None and handler in wanted:
+    for handler in wanted:
+        if not hasattr(process, handler):
             streams = "one stream" if len(shapes) == 1 else "two streams"
             raise JobError(f"{name} has no {handler}; a process of {streams} needs it")
+    for handler in ("on_record", "on_left", "on_right", "on_timer"):
+        there = getattr(process, handler, None)
         if there is not None and handler not in (*wanted, "on_timer"):
             streams = "two streams" if len(shapes) == 1 else "one stream"
             raise JobError(f"{name} has {handler}, which is for a process of {streams}")
