@@ -15,6 +15,7 @@ from libcpp.vector cimport vector
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
+from plait.node_runtime._timed cimport NativeTimedPlan
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_engine cimport (
     Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind, RowFailure,
@@ -300,6 +301,12 @@ cdef class NativeEngine:
                                              segment_bits)
         self.builder.get().keyed(node, make_shared[KeyedPlan](plan))
 
+    def timed(self, uint32_t node, NativeTimedPlan plan not None):
+        self.builder.get().timed(node, plan.plan)
+
+    def timed_stage(self, str name):
+        return self.builder.get().timed_stage(name.encode(), self.workers)
+
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)
 
@@ -328,8 +335,9 @@ cdef class NativeEngine:
                                               home, repeats, tags)
 
     def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique,
-                     bint tags):
-        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique, tags)
+                     bint tags, bint index):
+        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique, tags,
+                                               index)
 
     def no_source(self, str name, uint32_t node, uint32_t source, schema):
         return self.builder.get().no_source(name.encode(), node, source, types_of(schema))
@@ -367,6 +375,10 @@ cdef class NativeEngine:
     def pace(self, uint32_t source, double rows):
         """Rows in an epoch, on average, of the source with this number."""
         self.builder.get().pace(source, rows)
+
+    def event_time(self, uint32_t source, int column, int64_t idle_us):
+        """The column that is the event time of the source with this number."""
+        self.builder.get().event_time(source, column, idle_us * 1000)
 
     def connect(self, uint32_t before, uint32_t to, uint32_t input):
         self.builder.get().connect(before, to, input)
@@ -451,7 +463,7 @@ cdef class NativeEngine:
         return arrived
 
     def counts(self, size_t node):
-        """in, out, filtered, skipped, dead-lettered, made, copied."""
+        """in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed."""
         return counts_of(self.engine.get()[0], node)
 
     def cuts(self, size_t source):

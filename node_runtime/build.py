@@ -19,13 +19,16 @@ from plait.graph import (
     SinkNode,
     SourceNode,
     StatefulNode,
+    TimedNode,
     UnionNode,
 )
 from plait.model import Type
 from plait.node_runtime._engine import NativeEngine
 from plait.node_runtime._kernels import NativeProgram
-from plait.node_runtime.exchange_plan import ExchangePlan, paced_rows, plan_exchanges
+from plait.node_runtime._timed import NativeTimedPlan
+from plait.node_runtime.exchange_plan import Exchange, ExchangePlan, paced_rows, plan_exchanges
 from plait.node_runtime.lower import lower
+from plait.node_runtime.timed_lower import lowered
 from plait.plan import Plan, StagePlan, source_numbers
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from plait.config import Settings
     from plait.expr import Expr
-    from plait.graph import Node
+    from plait.graph import Graph, Node
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._cluster import NativeCluster
@@ -149,6 +152,9 @@ def build(
         add_stage(plan, number, settings, built, sources, sinks)
         for position, before in enumerate(stage.inputs):
             engine.connect(built.tails[before], built.heads[number], position)
+    if any(stage.kind in ("timed", "process") for stage in plan.stages):
+        for source, node in enumerate(graph.sources):
+            add_event_time(engine, source, graph.nodes[node])
     if seat:
         ends = {source: sources[node] for source, node in enumerate(graph.sources)}
         rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
@@ -187,6 +193,8 @@ def add_stage(
         keys = [(given.index(key), given[key].type) for key in node.keys]
         exchanged = add_exchange(built, plan, number, settings, keys)
         tail = add_state(built, plan, stage, node, settings)
+    elif stage.kind == "timed":
+        exchanged, tail = add_timed_stage(built, plan, number, settings)
     else:
         for operator in stage.nodes:
             add_operator(engine, plan, operator, settings)
@@ -203,7 +211,7 @@ def add_stage(
         built.heads.append(tail)
     else:
         built.heads.append(exchanged.route)
-        if exchanged.gather >= 0:
+        if exchanged.gather >= 0 and stage.kind != "timed":
             engine.connect(exchanged.gather, tail, 0)
     built.tails.append(tail)
     if tail >= 0:
@@ -223,8 +231,20 @@ def add_exchange(
 ) -> Exchanged | None:
     """The exchange in front of a stage, if it has one; operators added so far run before it."""
     exchange = built.exchanges.before.get(number)
-    if exchange is None or built.seat is None:
-        return None
+    return (
+        None if exchange is None else exchange_stages(built, plan, number, settings, keys, exchange)
+    )
+
+
+def exchange_stages(
+    built: Built,
+    plan: Plan,
+    number: int,
+    settings: Settings,
+    keys: list[tuple[int, Type]],
+    exchange: Exchange,
+) -> Exchanged:
+    assert built.seat is not None
     stage, engine, seat = plan.stages[number], built.engine, built.seat
     name = stage_name(plan, stage)
     node = next((n for n in stage.nodes if is_state(plan.graph.nodes[n])), stage.nodes[0])
@@ -243,14 +263,20 @@ def add_exchange(
         return Exchanged(route, -1)
     sources = list(plan.sources_of(number))
     gather = engine.gather_stage(
-        f"at {name}", exchange.channel, node, sources, exchange.unique, exchange.tags
+        f"at {name}",
+        exchange.channel,
+        node,
+        sources,
+        exchange.unique,
+        exchange.tags,
+        exchange.index,
     )
     engine.connect(route, gather, 0)
     return Exchanged(route, gather)
 
 
 def is_state(node: Node) -> bool:
-    return isinstance(node, AggregateNode | FoldNode | StatefulNode)
+    return isinstance(node, AggregateNode | FoldNode | StatefulNode | TimedNode)
 
 
 def stage_name(plan: Plan, stage: StagePlan) -> str:
@@ -284,6 +310,97 @@ def add_source(
     else:
         made = engine.reader_source(node.label, number, source, node.schema, end.poll, end.position)
     return made
+
+
+def add_event_time(engine: NativeEngine, source: int, node: Node) -> None:
+    assert isinstance(node, SourceNode)
+    if node.event_time is not None:
+        engine.event_time(source, node.schema.index(node.event_time), node.idle_us)
+
+
+def add_timed_stage(
+    built: Built, plan: Plan, number: int, settings: Settings
+) -> tuple[Exchanged | None, int]:
+    """An operator that knows time. On several nodes its rows meet at one of them, and the operators
+    behind it run there."""
+    stage, engine = plan.stages[number], built.engine
+    timed = next(i for i in stage.nodes if isinstance(plan.graph.nodes[i], TimedNode))
+    at = stage.nodes.index(timed)
+    for operator in stage.nodes[:at]:
+        add_operator(engine, plan, operator, settings)
+    keys = add_timed(built, plan, number, timed, settings)
+    name = stage_name(plan, stage)
+    if built.seat is None:
+        for operator in stage.nodes[at + 1 :]:
+            add_operator(engine, plan, operator, settings)
+        return None, engine.timed_stage(name)
+    exchanges = built.exchanges
+    head = -1
+    if number in exchanges.first:
+        first = exchange_stages(built, plan, number, settings, [], exchanges.first[number])
+        head = first.route
+    by_key = exchange_stages(built, plan, number, settings, keys, exchanges.before[number])
+    if head < 0:
+        head = by_key.route
+    else:
+        engine.connect(first.gather, by_key.route, 0)
+    made = engine.timed_stage(name)
+    engine.connect(by_key.gather, made, 0)
+    tail = made
+    if number in exchanges.behind:
+        met = exchange_stages(built, plan, number, settings, [], exchanges.behind[number])
+        engine.connect(made, met.route, 0)
+        tail = met.gather
+    if stage.nodes[at + 1 :]:
+        for operator in stage.nodes[at + 1 :]:
+            add_operator(engine, plan, operator, settings)
+        behind = engine.parallel_stage(name, False)
+        engine.connect(tail, behind, 0)
+        tail = behind
+    return Exchanged(head, by_key.gather), tail
+
+
+def add_timed(
+    built: Built, plan: Plan, stage: int, number: int, settings: Settings
+) -> list[tuple[int, Type]]:
+    """The operator's plan; its input is projected first. Gives its key columns."""
+    graph, engine = plan.graph, built.engine
+    node = graph.nodes[number]
+    assert isinstance(node, TimedNode)
+    given = schema_in(plan, node)
+    made = lowered(node, given)
+    reach = plan.sources_of(stage)
+    sources = [
+        (i in reach, source.event_time is not None, source.out_of_order_us, source.max_jump_us)
+        for i, source in enumerate(sources_of(graph))
+    ]
+    types = [
+        given.fields[i].type if isinstance(i, int) else lower(i, given).type for i in made.items
+    ]
+    lane_bits = lane_bits_of(settings) if node.keys else 0
+    native = NativeTimedPlan(
+        types,
+        [field.type for field in node.schema],
+        made.keys,
+        made.aggregates,
+        sources,
+        made.numbers,
+        settings.bin_bits,
+        lane_bits,
+        built.exchanges.place_bits.get(stage, 0),
+    )
+    on_error = ON_ERROR[node.on_error]
+    float_keys = [given.index(key) for key in node.keys if given[key].type is Type.FLOAT64]
+    engine.key_guard(number, on_error, float_keys)
+    if not made.whole_row:
+        items = [i if isinstance(i, int) else project_item(i, given) for i in made.items]
+        engine.project(number, on_error, items, True)
+    engine.timed(number, native)
+    return made.keys
+
+
+def sources_of(graph: Graph) -> list[SourceNode]:
+    return [node for node in graph.nodes if isinstance(node, SourceNode)]
 
 
 def schema_in(plan: Plan, node: Node) -> Schema:

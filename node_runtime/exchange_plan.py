@@ -4,7 +4,8 @@ Pure: a plan of stages in, its exchanges out. In front of every keyed or statefu
 go to the owner of their bin; in front of the sinks of a job in total order they go to the home
 node. A record's place is its tag, and where several records have the same tag (a flat_map, a union)
 and may come to different nodes, their order among each other rides along in `sub` bits, of which
-there are 64.
+there are 64. What an operator that knows time makes comes together at one node, which puts it in
+order and numbers it: from there on a row's `sub` is its index in the epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
-from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode
+from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 REPEAT_BITS = 16
 """A record may become so many (2 ** 16) between two exchanges."""
+
+INDEX_BITS = 26
+"""An epoch may have so many rows (2 ** 26) behind an operator that knows time."""
+
+INDEXED = -1
+"""As the width of the subs that tell rows of a unit apart: they do so alone, whatever the tags."""
+
+PLAIN_BITS = 4
+"""Tags and subs so wide tell rows of a unit apart together; others are indexed first."""
 
 EPOCH_S = 0.002
 """How long an epoch of sources with a rate is: what a record waits at most for the others of its
@@ -42,6 +52,8 @@ class Exchange:
     """No two rows that arrive have the same tag."""
     tags: bool = True
     """Somebody behind looks at tags: to merge, or to name a record."""
+    index: bool = False
+    """The rows are numbered where they arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,16 @@ class ExchangePlan:
     before: dict[int, Exchange] = field(default_factory=dict)
     union_bits: dict[int, int] = field(default_factory=dict)
     """Of a union whose inputs may hold the same record: how wide their subs are."""
+    first: dict[int, Exchange] = field(default_factory=dict)
+    """In front of that: an exchange by which rows are indexed."""
+    behind: dict[int, Exchange] = field(default_factory=dict)
+    """Behind a stage that knows time: where its rows are put in order."""
+    place_bits: dict[int, int] = field(default_factory=dict)
+    """Of a stage that knows time: the width of its rows' subs, or INDEXED."""
+
+    @property
+    def count(self) -> int:
+        return len(self.before) + len(self.first) + len(self.behind)
 
 
 def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
@@ -59,24 +81,42 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
     repeats: list[bool] = []
     bits: list[int] = []
     exchanged: list[bool] = []
+    indexed: list[bool] = []
     for number, stage in enumerate(plan.stages):
         before = any(exchanged[i] for i in stage.inputs)
         repeated = any(repeats[i] for i in stage.inputs)
         width = max((bits[i] for i in stage.inputs), default=0)
-        if stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
+        index = bool(stage.inputs) and all(indexed[i] for i in stage.inputs)
+        if stage.kind in ("timed", "process"):
+            if repeated or (width > PLAIN_BITS and not index):
+                made.first[number] = Exchange(
+                    channel=made.count, by="bin", repeats=False, unique=False, index=True
+                )
+                repeated, index, width = False, True, INDEX_BITS
+            made.place_bits[number] = INDEXED if index else width
+            made.before[number] = Exchange(
+                channel=made.count, by=by_of(plan, stage), repeats=False, unique=width == 0
+            )
+            if total or not ends_behind(plan, number):
+                made.behind[number] = Exchange(
+                    channel=made.count, by="bin", repeats=False, unique=False, index=True
+                )
+            repeated, index, width = False, True, INDEX_BITS
+        elif stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
             by = by_of(plan, stage)
             made.before[number] = Exchange(
-                channel=len(made.before),
+                channel=made.count,
                 by=by,
                 repeats=repeated and by == "key",
                 unique=not repeated and width == 0,
                 tags=before or repeated or total or not ends_behind(plan, number),
             )
             if repeated and by == "key":
-                repeated, width = False, width + REPEAT_BITS
+                repeated, width, index = False, width + REPEAT_BITS, False
         elif stage.kind == "union" and share_sources(plan, stage):
             made.union_bits[number] = width
             width += (len(stage.inputs) - 1).bit_length()
+            index = False
         elif stage.kind == "python":
             repeated = repeated or any(multiplies(plan, node) for node in stage.nodes)
         if width > 64:
@@ -88,6 +128,7 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
         repeats.append(repeated)
         bits.append(width)
         exchanged.append(before or number in made.before)
+        indexed.append(index)
     return made
 
 
@@ -104,7 +145,7 @@ def paced_rows(rates: Mapping[int, float], epoch_records: int) -> dict[int, floa
 def by_of(plan: Plan, stage: StagePlan) -> By:
     if stage.kind == "sink":
         return "home"
-    keyed = (AggregateNode, FoldNode, StatefulNode)
+    keyed = (AggregateNode, FoldNode, StatefulNode, TimedNode)
     node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
     return "key" if node.keys else "bin"
 
@@ -113,7 +154,7 @@ def ends_behind(plan: Plan, number: int) -> bool:
     """Whether the state is the stage's last operator and only sinks read from it."""
     stage = plan.stages[number]
     users = [other for other in plan.stages if number in other.inputs]
-    last = isinstance(plan.graph.nodes[stage.last], AggregateNode)
+    last = isinstance(plan.graph.nodes[stage.last], AggregateNode | TimedNode)
     return last and all(other.kind == "sink" for other in users)
 
 

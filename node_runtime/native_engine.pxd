@@ -9,6 +9,7 @@ from plait.node_runtime._kernels cimport Program
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_cluster cimport Cluster
 from plait.node_runtime.native_keyed cimport KeyedPlan
+from plait.node_runtime.native_timed cimport TimedPlan
 
 
 cdef extern from "plait/events.hpp" namespace "plait" nogil:
@@ -115,6 +116,9 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
                   void* context, vector[Type] types) except +
         void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
         void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
+        void timed(uint32_t node, shared_ptr[TimedPlan] plan) except +
+        uint32_t timed_stage(const string& name, unsigned workers) except +
+        void event_time(uint32_t source, int column, int64_t idle_ns)
         uint32_t parallel_stage(const string& name, cbool python) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
@@ -127,7 +131,8 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
                              shared_ptr[KeyedPlan] plan, uint32_t home, cbool repeats,
                              cbool tags) except +
         uint32_t gather_stage(const string& name, uint32_t channel, uint32_t node,
-                              vector[uint32_t] sources, cbool unique, cbool tags) except +
+                              vector[uint32_t] sources, cbool unique, cbool tags,
+                              cbool index) except +
         uint32_t no_source(const string& name, uint32_t node, uint32_t source,
                            const vector[Type]& types) except +
         uint32_t sink_stage(const string& name, uint32_t node,

@@ -15,6 +15,7 @@ cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
         Mean
         First
         Last
+        Distinct
 
     cdef cppclass AggregateSpec:
         AggregateKind kind

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -77,6 +78,12 @@ struct Column {
   }
 };
 
+// No event time; it sorts before every real time (microseconds since 1970).
+inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
+
+// What a source's time is worth: it goes on, it has had nothing for a while, or it is at its end.
+enum class Flow : uint8_t { Running, Idle, Over };
+
 struct Letter;   // a dead letter that rides with its batch to the first sink (engine's)
 struct Failure;  // the error that ends the job after this batch's rows (engine's)
 struct Control;  // a control item at an epoch boundary (engine's)
@@ -95,7 +102,15 @@ struct Batch {
   // Order among rows of equal tag, from several nodes; null: as they stand.
   const uint64_t* subs = nullptr;
   BufferRef subs_owner;
+  // On the way from a timed operator to where its rows are put in order: the time of each.
+  const int64_t* times = nullptr;
+  BufferRef times_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock
+  // Of the unit, whatever rows are left of it: the number of its first row within the source, how
+  // many rows the source had, their greatest event time, and how the source is.
+  int64_t base = 0, rows = 0;
+  int64_t time = kNoTime;
+  Flow flow = Flow::Running;
 
   std::shared_ptr<std::vector<Letter>> letters;
   std::shared_ptr<Failure> failure;
@@ -103,6 +118,15 @@ struct Batch {
   bool end = false;  // the last batch of its edge
 
   int64_t row_number(int64_t i) const { return first_row + (tags ? tags[i] : uint32_t(i)); }
+  // Takes over what is the same for all batches of a unit.
+  void same_unit(const Batch& other) {
+    epoch = other.epoch;
+    source = other.source;
+    base = other.base;
+    rows = other.rows;
+    time = other.time;
+    flow = other.flow;
+  }
   int64_t byte_size() const {
     int64_t n = tags ? 4 * length : 0;
     for (const auto& c : columns) n += c.byte_size();

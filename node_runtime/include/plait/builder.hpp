@@ -11,6 +11,9 @@
 #include "plait/cluster.hpp"
 #include "plait/engine.hpp"
 #include "plait/rate_origin.hpp"
+#include "plait/timed_joins.hpp"
+#include "plait/timed_stage.hpp"
+#include "plait/timed_windows.hpp"
 
 namespace plait {
 
@@ -89,7 +92,8 @@ class Builder {
     return s.index;
   }
   uint32_t gather_stage(const std::string& name, uint32_t channel, uint32_t node,
-                        std::vector<uint32_t> sources, bool unique, bool tags = true) {
+                        std::vector<uint32_t> sources, bool unique, bool tags = true,
+                        bool /*index*/ = false) {
     auto& s = engine_.add(std::make_unique<GatherStage>(
         name, limits, channel, node, std::move(sources), unique, tags, *cluster, engine_.shared));
     cluster->add_inlet(channel, s);
@@ -111,6 +115,24 @@ class Builder {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),
                                                        lanes, QueueKind(queue), workers,
                                                        std::move(before_), std::move(operators_)));
+    if (cluster) s.moves(*cluster);
+    return done(s);
+  }
+  // What was added so far runs before the operator that knows time; the rest behind it.
+  void timed(uint32_t node, std::shared_ptr<TimedPlan> plan) {
+    keyed_node_ = node;
+    timed_ = std::move(plan);
+    timed_->nodes = cluster != nullptr;
+    before_ = std::move(operators_);
+    operators_ = Operators();
+    engine_.epochs.closes = true;
+  }
+  uint32_t timed_stage(const std::string& name, unsigned workers) {
+    const auto kind = timed_->spec.kind;
+    const bool join = kind == TimedSpec::Kind::Join || kind == TimedSpec::Kind::Span;
+    auto& s = engine_.add(std::make_unique<TimedStage>(
+        name, limits, keyed_node_, std::move(timed_), join ? make_join_lane : make_window_lane,
+        workers, std::move(before_), std::move(operators_)));
     if (cluster) s.moves(*cluster);
     return done(s);
   }
@@ -160,6 +182,11 @@ class Builder {
     return add_source(name, node, source, types, std::make_unique<NoOrigin>());
   }
   void pace(uint32_t source, double rows) { engine_.sources()[source]->paced_rows = rows; }
+  // The source's event time, and how long (ns) without rows it is idle; 0: never.
+  void event_time(uint32_t source, int column, int64_t idle_ns) {
+    engine_.sources()[source]->time_column = column;
+    engine_.sources()[source]->idle_ns = idle_ns;
+  }
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
   }
@@ -194,6 +221,7 @@ class Builder {
   ProjectHead project_;
   uint32_t keyed_node_ = 0;
   std::shared_ptr<KeyedPlan> plan_;
+  std::shared_ptr<TimedPlan> timed_;
 };
 
 // Rows a sink kept, one batch after the other.

@@ -8,12 +8,12 @@
 
 namespace plait {
 
-// in, out, filtered, skipped, dead-lettered, made, copied.
+// in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed.
 inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
   const Counts& c = e.shared.counts[node];
   auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
-  return {get(c.in),   get(c.out),   get(c.filtered), get(c.skipped), get(c.dead_lettered),
-          get(c.made), get(c.copied)};
+  return {get(c.in),   get(c.out),    get(c.filtered), get(c.skipped), get(c.dead_lettered),
+          get(c.made), get(c.copied), get(c.late),     get(c.absorbed)};
 }
 inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
   return e.sources()[source]->cuts;
@@ -56,6 +56,7 @@ inline int64_t state_bytes_of(const Engine& e) {
   int64_t n = 0;
   for (const auto& stage : e.stages()) {
     if (const auto* keyed = dynamic_cast<const KeyedStage*>(stage.get())) n += keyed->state_bytes();
+    if (const auto* timed = dynamic_cast<const TimedStage*>(stage.get())) n += timed->state_bytes();
   }
   return n;
 }

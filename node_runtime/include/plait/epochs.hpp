@@ -30,7 +30,9 @@ class Epochs {
     enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
-    bool later = false;  // Wait: only word from another node can change it
+    bool later = false;    // Wait: only word from another node can change it
+    bool over = false;     // Empty: the source is at its end
+    bool closing = false;  // Empty: the last epoch, behind all rows of all sources
   };
   // How far the sources of this node are; `done`: they have no more rows.
   struct Progress {
@@ -65,11 +67,16 @@ class Epochs {
       t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
       of.asked = t.kind == Turn::Kind::Data;
     } else if (of.next < furthest()) {
-      t.kind = Turn::Kind::Empty;
-      of.asked = true;
+      empty(of, t);
     } else if (fence_ == kNever && gate_ == kNever && all_done() && (leaving_ || others_done())) {
-      t.kind = Turn::Kind::End;
       ended_ = true;
+      if (closes && !leaving_ && closing_at_ == kNever) closing_at_ = of.next;
+      if (of.next == closing_at_) {
+        empty(of, t);
+        note_owed();
+      } else {
+        t.kind = Turn::Kind::End;
+      }
     } else {
       t.later = !peers_.empty();
     }
@@ -153,6 +160,7 @@ class Epochs {
     std::lock_guard<std::mutex> hold(lock_);
     Progress p;
     for (const Of& of : sources_) p.next = std::max(p.next, of.next);
+    p.next = std::min(p.next, closing_at_);  // each node closes by itself
     p.done = all_done();
     return p;
   }
@@ -190,6 +198,9 @@ class Epochs {
     note_owed();
   }
   static constexpr uint64_t kNever = UINT64_MAX;
+  // Whether an empty epoch follows the last one: operators that know time need it. Before the
+  // start.
+  bool closes = false;
 
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.
   bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
@@ -204,6 +215,12 @@ class Epochs {
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
   };
 
+  void empty(Of& of, Turn& t) {
+    t.kind = Turn::Kind::Empty;
+    t.over = of.done;
+    t.closing = of.next == closing_at_;
+    of.asked = true;
+  }
   bool all_done() const {
     return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
   }
@@ -245,8 +262,9 @@ class Epochs {
   uint64_t stop_at_ = kNever;  // no source has rows from this epoch on
   uint64_t fence_ = kNever;    // no source emits this epoch before it hears more
   uint64_t gate_ = kNever;     // nor this one, whatever it hears
-  uint64_t remote_ = 0;        // the furthest of the other nodes
-  bool leaving_ = false;       // this node goes at stop_at_, the others stay
+  uint64_t closing_at_ = kNever;
+  uint64_t remote_ = 0;   // the furthest of the other nodes
+  bool leaving_ = false;  // this node goes at stop_at_, the others stay
   bool ended_ = false;
   std::vector<uint32_t> peers_;
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something

@@ -121,8 +121,8 @@ class MergeStage final : public Stage {
       cut(parts[i], failure->letter.row + (i <= failed_at));
     }
     std::vector<Batch> filled;
-    const uint64_t epoch = parts[0].epoch;
-    const uint32_t source = parts[0].source;
+    Batch unit;
+    unit.same_unit(parts[0]);
     int64_t ingest_ns = parts[0].ingest_ns;
     for (const auto& p : parts) ingest_ns = std::min(ingest_ns, p.ingest_ns);
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -133,8 +133,7 @@ class MergeStage final : public Stage {
     Batch out = filled.size() > 1    ? merge_parts(filled, false)
                 : filled.size() == 1 ? std::move(filled[0])
                                      : std::move(parts[failed_at]);
-    out.epoch = epoch;
-    out.source = source;
+    out.same_unit(unit);
     out.ingest_ns = ingest_ns;
     out.letters = letters->empty() ? nullptr : letters;
     if (failure && sub_bits_ >= 0) {  // marked like the rows; others may hold it as it was

@@ -106,6 +106,10 @@ class SourceStage final : public Stage {
   // Of a source with a rate, on several nodes: rows in an epoch, on average. Sources of different
   // rates have epochs of the same duration, so that none holds another up.
   double paced_rows = 0;
+  // The column that is its event time, or -1; without rows for so long it holds nobody up (0: it
+  // does).
+  int time_column = -1;
+  int64_t idle_ns = 0;
 
  private:
   // Emits one batch, or says with -1 that there is nothing to emit now.
@@ -129,8 +133,10 @@ class SourceStage final : public Stage {
         over_.store(true, std::memory_order_relaxed);
         return emit(std::move(marker), turn.epoch, worker);
       }
-      case Kind::Empty:
-        return data(empty_, turn.epoch, 0, worker);
+      case Kind::Empty: {
+        const Flow flow = turn.over ? Flow::Over : Flow::Running;
+        return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow, turn.closing}, worker);
+      }
       case Kind::Data:
         break;
     }
@@ -153,14 +159,15 @@ class SourceStage final : public Stage {
       return 0;
     }
     auto [from, count] = layout->slice(rank, rows);
+    const Unit unit{start, all < 0 ? rows : std::min(rows, all - start)};
     from += start;
     if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
-    if (count == 0) return data(empty_, epoch, 0, worker);
+    if (count == 0) return data(empty_, epoch, 0, unit, worker);
     Polled polled;
     origin_->slice(from, count, polled);
     if (polled.kind == Polled::Kind::Rows) {
       first_row_ = from;
-      return data(polled.batch, epoch, polled.due_ns, worker);
+      return data(polled.batch, epoch, polled.due_ns, unit, worker);
     }
     due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
     epochs_.not_due(source_);
@@ -183,7 +190,7 @@ class SourceStage final : public Stage {
     }
     switch (polled.kind) {
       case Polled::Kind::Rows:
-        return data(polled.batch, epoch, polled.due_ns, worker);
+        return data(polled.batch, epoch, polled.due_ns, {rows, polled.batch.length}, worker);
       case Polled::Kind::End:
         epochs_.finished(source_);
         return 0;
@@ -206,13 +213,38 @@ class SourceStage final : public Stage {
         break;
     }
     due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
-    return epochs_.idle(source_) ? data(empty_, epoch, 0, worker) : -1;
+    if (!epochs_.idle(source_)) return -1;
+    return data(empty_, epoch, 0, {rows, 0, is_idle() ? Flow::Idle : Flow::Running}, worker);
   }
   // Acquire pairs with the release in Engine::stop and Shared::note_failure.
   bool stopped() const { return stopping && stopping->load(std::memory_order_acquire); }
 
-  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, Worker& worker) {
+  // What is the same for all parts of an epoch of the source.
+  struct Unit {
+    int64_t base = 0, rows = 0;
+    Flow flow = Flow::Running;
+    bool closing = false;
+  };
+  int64_t unit_base(uint64_t epoch) const {
+    const bool sliced = layouts && origin_->rows() != Origin::kNoSlices;
+    if (!sliced) return rows_.load(std::memory_order_relaxed);
+    return paced_rows > 0 ? paced_row(epoch) : layouts->at(epoch)->row_of(epoch);
+  }
+  bool is_idle() const { return idle_ns > 0 && now_ns() - had_rows_ns_ > idle_ns; }
+  int64_t greatest_time(const Batch& rows) const {
+    if (time_column < 0 || rows.length == 0) return kNoTime;
+    const int64_t* times = rows.columns[size_t(time_column)].i64();
+    return *std::max_element(times, times + rows.length);
+  }
+
+  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const Unit& unit,
+               Worker& worker) {
     Batch batch;
+    batch.base = unit.base;
+    batch.rows = unit.rows;
+    batch.flow = unit.flow;
+    batch.time = greatest_time(rows);
+    if (rows.length || had_rows_ns_ == 0) had_rows_ns_ = now_ns();
     batch.columns = rows.columns;
     batch.length = rows.length;
     const int64_t read = rows_.load(std::memory_order_relaxed);
@@ -224,7 +256,7 @@ class SourceStage final : public Stage {
     Counts::add(c.out, batch.length);
     stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
-    if (cuts.size() < kCuts) cuts.push_back(batch.length);
+    if (cuts.size() < kCuts && !unit.closing) cuts.push_back(batch.length);
     const int64_t n = emit(std::move(batch), epoch, worker);
     epochs_.emitted(source_);
     return n;
@@ -244,6 +276,7 @@ class SourceStage final : public Stage {
   static constexpr int64_t kLookNs = 1'000'000;
   const int64_t epoch_records_, limit_;
   int64_t first_row_ = -1;  // of the last slice
+  int64_t had_rows_ns_ = 0;
   Batch empty_;
   std::atomic<int64_t> rows_{0}, due_{0};
   std::atomic<int64_t> look_{0};  // not due_: that would make rows that are there come late

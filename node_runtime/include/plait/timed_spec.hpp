@@ -10,8 +10,6 @@
 
 namespace plait {
 
-// No event time yet; it sorts before every real time.
-inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 // The watermark behind the last record of all: everything is due.
 inline constexpr int64_t kAllTime = std::numeric_limits<int64_t>::max();
 

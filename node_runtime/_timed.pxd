@@ -1,0 +1,7 @@
+from libcpp.memory cimport shared_ptr
+
+from plait.node_runtime.native_timed cimport TimedPlan
+
+
+cdef class NativeTimedPlan:
+    cdef shared_ptr[TimedPlan] plan

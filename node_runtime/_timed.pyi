@@ -1,0 +1,17 @@
+from typing import Any
+
+from plait.model import Type
+
+class NativeTimedPlan:
+    def __init__(
+        self,
+        types: list[Type],
+        out_types: list[Type],
+        keys: list[tuple[int, Type]],
+        aggregates: list[tuple[str, int, Type, bool]],
+        sources: list[tuple[bool, bool, int, int]],
+        numbers: dict[str, Any],
+        bin_bits: int,
+        lane_bits: int,
+        sub_bits: int,
+    ) -> None: ...

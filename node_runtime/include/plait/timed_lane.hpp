@@ -1,0 +1,139 @@
+// TimedLane: one lane of a timed operator with its watermark, and its bins on their way between
+// nodes.
+//
+// A bin goes as bytes: what the lane knows of time, then the operator's own bytes (none if the bin
+// is empty). Bins always go whole: windows and pending records change too much for copies ahead to
+// pay. All calls belong to the holder of the lane; nothing waits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plait/events.hpp"
+#include "plait/lane_operator.hpp"
+#include "plait/state_moves.hpp"
+#include "plait/watermarks.hpp"
+
+namespace plait {
+
+class TimedLane {
+ public:
+  // `bins`: of the lane, from `first` on. `keyless`: it is the one lane of an operator without
+  // keys, whose state counts at one bin of the layout.
+  TimedLane(uint32_t node, uint32_t first, uint32_t bins, bool keyless,
+            std::unique_ptr<LaneOperator> op, Watermarks watermarks)
+      : watermarks(std::move(watermarks)),
+        op(std::move(op)),
+        node_(node),
+        first_(first),
+        bins_(bins),
+        keyless_(keyless) {}
+
+  bool owns(uint32_t bin) const { return bin - first_ < bins_; }
+
+  // Bins as bytes. They stay. `before`: how many units were before those of the run that takes the
+  // bytes in.
+  std::vector<Bytes> copy(const std::vector<uint32_t>& bins, uint64_t before) const {
+    std::vector<Bytes> states = op->copy_bins(bins);
+    std::vector<Bytes> out;
+    const size_t head = 16 + watermarks.byte_size();
+    for (const Bytes& state : states) {
+      Bytes b;
+      b.size = int64_t(head) + state.size;
+      b.bytes = BufferRef::make(b.size);
+      uint8_t* to = b.bytes.data();
+      const uint64_t size = watermarks.byte_size();
+      std::memcpy(to, &before, 8);
+      std::memcpy(to + 8, &size, 8);
+      watermarks.write(to + 16);
+      if (state.size) std::memcpy(to + head, state.data(), size_t(state.size));
+      out.push_back(std::move(b));
+    }
+    return out;
+  }
+  // What another lane knew of time when it wrote these bytes. False: they are damaged.
+  bool adopt_time(const uint8_t* data, size_t size) {
+    uint64_t units_there, time_size;
+    if (size < 16 + watermarks.byte_size()) return false;
+    std::memcpy(&units_there, data, 8);
+    std::memcpy(&time_size, data + 8, 8);
+    if (time_size != watermarks.byte_size()) return false;
+    units = units_there;
+    watermarks.read(data + 16);
+    return true;
+  }
+  [[nodiscard]] std::string put(uint32_t bin, const uint8_t* data, size_t size) {
+    const size_t head = 16 + watermarks.byte_size();
+    if (size < head) return "bin " + std::to_string(bin) + ": damaged: cut short";
+    return size == head ? "" : op->put_bin(bin, data + head, size - head);
+  }
+  std::vector<uint32_t> filled() const {
+    std::vector<uint32_t> found;
+    for (uint32_t bin = first_; bin < first_ + bins_; ++bin) {
+      if (op->bin_keys(bin)) found.push_back(bin);
+    }
+    return found;
+  }
+
+  // Passes a layout: ships what goes; false as long as a bin that it brings is missing.
+  bool pass(Control& c, StateMoves& moves) {
+    if (passing_ != &c) {
+      passing_ = &c;
+      give(c, moves);
+    }
+    std::erase_if(missing_, [&](uint32_t bin) { return install(c, bin, moves); });
+    if (!missing_.empty()) return false;
+    passing_ = nullptr;
+    return true;
+  }
+
+  Watermarks watermarks;
+  std::unique_ptr<LaneOperator> op;
+  uint64_t units = 0;  // so many units were before those of this run (state was put back)
+
+ private:
+  void give(const Control& c, StateMoves& moves) {
+    const auto& before = c.before->owners;
+    const auto& after = c.layout->owners;
+    const uint32_t here = moves.here();
+    const uint32_t single = singleton_bin(node_, after.size());
+    std::vector<uint32_t> going;
+    missing_.clear();
+    for (uint32_t k = 0; k < (keyless_ ? 1 : bins_); ++k) {
+      const uint32_t bin = keyless_ ? 0 : first_ + k;
+      const uint32_t at = keyless_ ? single : bin;
+      if (before[at] == after[at]) continue;
+      if (before[at] == here) going.push_back(bin);
+      if (after[at] == here) missing_.push_back(bin);
+    }
+    if (going.empty()) return;
+    std::vector<Bytes> states = copy(going, units);
+    op->drop_bins(going);
+    for (size_t i = 0; i < going.size(); ++i) {
+      const uint8_t* data = states[i].bytes.data();
+      const int64_t size = states[i].size;
+      moves.ship(after[keyless_ ? single : going[i]], node_, going[i],
+                 {c.epoch, MoveKind::Whole, std::move(states[i].bytes), data, size});
+    }
+  }
+  bool install(Control& c, uint32_t bin, StateMoves& moves) {
+    MovedBin m;
+    if (!moves.take(node_, bin, c.epoch, m)) return false;
+    const bool whole = adopt_time(m.data, size_t(m.size));
+    const std::string why = whole ? put(bin, m.data, size_t(m.size)) : "damaged: its times";
+    if (!why.empty()) c.refuse(why);
+    moves.installed(m.size);
+    return true;
+  }
+
+  const uint32_t node_, first_, bins_;
+  const bool keyless_;
+  Control* passing_ = nullptr;  // the layout that is being passed, and the bins it still waits for
+  std::vector<uint32_t> missing_;
+};
+
+}  // namespace plait
