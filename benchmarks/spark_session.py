@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.common import clear_progress, progress
@@ -57,6 +58,20 @@ def spark_session(cores: int | str = "*", memory: str = "1g") -> Iterator[SparkS
             yield session
         finally:
             session.stop()
+            end_java()
+
+
+def end_java() -> None:
+    """Ends the process that PySpark started for its sessions, and waits for it: it would go on
+    until this one ends. The next session starts another."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    process.wait()
 
 
 def write(frame: DataFrame, path: Path, name: str) -> None:

@@ -7,6 +7,7 @@ time. Q1, Q4 and Q15 are native; Q2 and Q3 look at lists of items, which are sta
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import plait
@@ -15,6 +16,8 @@ from benchmarks.tpcxbb.visits import BeforeOrders, SeenWith
 from plait import col
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plait import Stream
 
 
@@ -100,3 +103,23 @@ def q15(sales: Stream, items: Any) -> Stream:
     rise = col("n") * col("sxy") - col("sx") * col("sy")
     run = col("n") * col("sxx") - col("sx") * col("sx")
     return sums.filter(rise <= 0).select("category", "window_start", "window_end", slope=rise / run)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query and the stream that it reads; Q15 has the table of items beside it."""
+
+    stream: str
+    build: Callable[..., Stream]
+
+    def over(self, given: Stream, items: Any) -> Stream:
+        return self.build(given, items) if self.build is q15 else self.build(given)
+
+
+QUERIES = {
+    "q1": Query("sales", q1),
+    "q2": Query("clicks", q2),
+    "q3": Query("clicks", q3),
+    "q4": Query("clicks", q4),
+    "q15": Query("sales", q15),
+}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plait.sources.base import Source
 
 LARGE_BYTES = 256 << 20
-"""A frame that Spark thinks is larger goes through files."""
+"""A frame that Spark thinks is larger, or knows nothing about, goes through files."""
 
 
 def from_spark(
@@ -67,7 +67,7 @@ def from_spark(
 
 def estimated_bytes(frame: DataFrame) -> int:
     """What Spark's optimiser thinks the rows take."""
-    plan = frame._jdf.queryExecution().optimizedPlan()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().optimizedPlan()
     return int(str(plan.stats().sizeInBytes()))
 
 

@@ -1,8 +1,8 @@
-"""A Ray cluster of three nodes on this machine, for all tests that need one.
+"""A Ray cluster of three nodes on this machine, for all tests that need one, and a Spark session.
 
-It is a process of its own with its own token and temp folder, each node on a loopback address of
-its own; tests attach to it for the time of a module. Threads of Ray in the tests' process come and
-go as Ray likes, so here only threads of plait must be gone after a test.
+The cluster is a process of its own with its own token and temp folder, each node on a loopback
+address of its own; tests attach to it for the time of a module. Threads of Ray in the tests'
+process come and go as Ray likes, so here only threads of plait must be gone after a test.
 """
 
 from __future__ import annotations
@@ -124,6 +124,15 @@ def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark session on one thread; its process ends with the tests."""
+    from benchmarks.spark_session import spark_session
+
+    with spark_session(cores=1, memory="512m") as session:
+        yield session
 
 
 NUMBERS = itertools.count()
