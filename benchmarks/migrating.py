@@ -1,8 +1,8 @@
 """Moves bins between the nodes of a running benchmark, and reads the latencies meanwhile.
 
 `migrate` carries out a plan as the coordinator does: memory is made ready first, then the bins move
-chunk by chunk, a round for each, the next when all nodes have passed the last. Latencies are read as they come in; a window is the difference
-of two readings, so nothing has to stop for it.
+chunk by chunk, a round for each, the next when all nodes have passed the last. Latencies are read
+as they come in; a window is the difference of two readings, so nothing has to stop for it.
 """
 
 from __future__ import annotations

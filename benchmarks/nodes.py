@@ -341,7 +341,7 @@ class Nodes:
         self.number += 1
         told = expectations(plan, self.number)
         self.apply(list(told), list(told.values()))
-        self.told = {rank: self.number for rank in told}
+        self.told = dict.fromkeys(told, self.number)
 
     def ready(self) -> bool:
         """Whether memory is there for all that was told."""

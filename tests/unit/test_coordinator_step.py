@@ -42,7 +42,7 @@ from plait.coordinator.requests import (
 )
 from plait.coordinator.run import turn
 from plait.coordinator.spec import JobSpec, SourceSpec
-from plait.coordinator.state import JobState, Pacing, State
+from plait.coordinator.state import JobState, Pacing, Readying, State
 from plait.node_messages import (
     Answer,
     Begin,
@@ -52,6 +52,7 @@ from plait.node_messages import (
     Done,
     Drop,
     End,
+    Expect,
     Lift,
     NodeReport,
     Peer,
@@ -274,6 +275,88 @@ def test_pause_holds_the_next_chunk_and_resume_goes_on() -> None:
         assert not any(isinstance(one, Tell) for one in hand.tick())
     out = hand.ask(ResumeMigration(job="job"))
     assert any(tells(Promise)(one) for one in out)
+
+
+def test_the_nodes_hear_of_their_moves_before_the_first_chunk() -> None:
+    hand = Hand().running(3)
+    told = hand.go(hand.ask(Rescale(job="job", nodes=2)), tells(Expect))
+    assert [one.rank for one in told if isinstance(one, Tell)] == [0, 1, 2]
+    plans = {one.rank: one.command for one in told if isinstance(one, Tell)}
+    leaving = plans[2]
+    assert isinstance(leaving, Expect)
+    owned = tuple(bin for bin, owner in enumerate(hand.job.layout.owners) if owner == 2)
+    assert sorted(leaving.bins) == sorted(owned)
+    assert set(leaving.sources) == {2}
+    for rank, plan in plans.items():
+        assert isinstance(plan, Expect)
+        assert all(rank in pair for pair in zip(plan.sources, plan.targets, strict=True))
+    promises = hand.go(told, tells(Promise))
+    assert len(promises) == 3
+    assert not any(tells(Expect)(one) for one in hand.go(promises, tells(Commit)))
+
+
+def test_a_migration_waits_until_those_who_get_bins_have_room() -> None:
+    hand = Hand(room=0).running(3)
+    told = hand.go(hand.ask(Rescale(job="job", nodes=2)), tells(Expect))
+    for one in told:
+        hand.answer(one)
+    awaits = hand.job.stage.awaits
+    assert isinstance(awaits, Readying)
+    assert awaits.ranks == (0, 1), "the one that leaves gets nothing"
+    asked = [one for one in hand.tick() if isinstance(one, AskReport)]
+    assert {0, 1} <= {one.rank for one in asked}
+    for one in asked:
+        assert not any(tells(Promise)(o) for o in hand.answer(one)), "room for an older plan"
+    hand.room = awaits.number
+    out = [o for one in hand.tick() if isinstance(one, AskReport) for o in hand.answer(one)]
+    assert any(tells(Promise)(one) for one in hand.go(out, tells(Promise)))
+
+
+def test_a_migration_does_not_wait_for_room_for_ever() -> None:
+    hand = Hand(room=0).running()
+    told = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Expect))
+    for one in told:
+        hand.answer(one)
+    began = hand.now
+    assert hand.go([], tells(Promise))
+    assert hand.now - began > hand.state.policy.ready_s
+
+
+def test_a_restart_tells_the_plan_again_and_a_refusal_of_it_holds_nothing_up() -> None:
+    hand = Hand().running()
+    told = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Expect))
+    again = hand.give(Restarted(at=hand.now))
+    assert [one for one in again if isinstance(one, Tell)] == told
+    for one in told:
+        hand.answer(one, Refused(reason="it has no memory for that"))
+    assert hand.go([], tells(Promise))
+
+
+def test_an_abort_while_memory_is_made_ready_moves_nothing() -> None:
+    hand = Hand(room=0).running()
+    told = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Expect))
+    for one in told:
+        hand.answer(one)
+    before = hand.job.layout.owners
+    hand.go(hand.ask(AbortMigration(job="job")), lambda one: hand.job.changing is None)
+    assert hand.job.layout.owners == before
+    assert hand.job.members == (0, 1)
+    assert hand.job.change is not None
+    assert hand.job.change.reason == "aborted by the user"
+    assert not any(tells(Commit)(one) for one in hand.sent)
+
+
+def test_a_node_that_is_to_get_bins_is_lost_while_memory_is_made_ready() -> None:
+    hand = Hand(room=0).running()
+    out = hand.go(hand.ask(Rescale(job="job", nodes=3)), tells(Expect))
+    for one in out:
+        hand.answer(one)
+    assert isinstance(hand.job.stage.awaits, Readying)
+    before = hand.job.layout.owners
+    out = hand.give(NodeLost(at=hand.now, job="job", rank=2, reason="killed"))
+    hand.go(out, lambda one: hand.job.changing is None)
+    assert hand.job.phase == "running"
+    assert (hand.job.members, hand.job.layout.owners) == ((0, 1), before)
 
 
 def test_an_aborted_rescale_leaves_what_has_moved_and_lets_idle_nodes_go() -> None:

@@ -7,6 +7,7 @@ import pytest
 from plait.errors import InternalError, JobError
 from plait.migration.bins import BinMap, initial
 from plait.migration.chunks import epochs_per_step, layouts
+from plait.migration.expecting import expectations, receivers
 from plait.migration.plan import (
     STEP_BINS,
     STRATEGIES,
@@ -17,7 +18,7 @@ from plait.migration.plan import (
     seconds_text,
 )
 from plait.migration.target import spread
-from plait.node_messages import Layout
+from plait.node_messages import Expect, Layout
 
 MB = 1_000_000
 
@@ -186,3 +187,17 @@ def test_layouts_that_would_break_ownership_are_not_made() -> None:
         layouts(plan, 4, 1, base(current.owners), 20, 1)
     with pytest.raises(InternalError, match="paced"):
         layouts(plan, 0, 2, base(current.owners), 20, (1,))
+
+
+def test_every_node_with_a_part_hears_of_its_own_moves() -> None:
+    current, wanted = joining()
+    plan = make_plan(current, wanted, "fluid", {}, step_bytes=0)
+    told = expectations(plan, 7)
+    assert told == {
+        0: Expect(number=7, bins=(2, 3), sources=(0, 0), targets=(2, 2)),
+        1: Expect(number=7, bins=(6, 7), sources=(1, 1), targets=(3, 3)),
+        2: Expect(number=7, bins=(2, 3), sources=(0, 0), targets=(2, 2)),
+        3: Expect(number=7, bins=(6, 7), sources=(1, 1), targets=(3, 3)),
+    }
+    assert receivers(plan) == {2, 3}
+    assert expectations(make_plan(current, current, "fluid", {}), 1) == {}

@@ -67,7 +67,7 @@ class LaneMoves {
       note(c);
     }
     give(c);
-    std::erase_if(missing_, [&](uint32_t b) { return install(c, b); });
+    if (!missing_.empty()) install(c);
     if (!missing_.empty()) return false;
     if (!going_.empty()) return false;
     forget_copies(c);
@@ -165,9 +165,12 @@ class LaneMoves {
     const uint8_t* data = bytes.bytes.data();
     moves_.ship(to, node_, bin, {epoch, kind, std::move(bytes.bytes), data, bytes.size});
   }
-  bool install(Control& c, uint32_t bin) {
+  // Takes in what has come of the bins that are missing.
+  void install(Control& c) {
+    const uint32_t from = keyless() ? 0 : first_, to = keyless() ? 1 : first_ + bins_;
+    uint32_t bin = 0;
     MovedBin m;
-    while (moves_.take(node_, bin, c.epoch, m)) {
+    while (moves_.take_any(node_, from, to, c.epoch, bin, m)) {
       if (m.kind == MoveKind::Copy) {
         put_copy(bin, m);
         continue;
@@ -178,9 +181,9 @@ class LaneMoves {
                                                         : state_.apply_difference(m.data, size);
       if (!why.empty()) c.refuse("bin " + std::to_string(bin) + ": " + why);
       moves_.installed(m.size);
-      return true;
+      const auto found = std::lower_bound(missing_.begin(), missing_.end(), bin);
+      if (found != missing_.end() && *found == bin) missing_.erase(found);
     }
-    return false;
   }
   void put_copy(uint32_t bin, const MovedBin& m) {
     state_.discard_bin(bin);                       // an older copy
@@ -194,7 +197,7 @@ class LaneMoves {
   StateMoves& moves_;
   static constexpr int64_t kUnsentBytes = 4 << 20;
   Control* passing_ = nullptr;                        // the layout that is being passed
-  std::vector<uint32_t> missing_;                     // bins it still waits for
+  std::vector<uint32_t> missing_;                     // bins it still waits for, ascending
   std::vector<std::pair<uint32_t, uint32_t>> going_;  // bins still to be shipped, and to whom
   std::atomic<int64_t> bytes_{0};
   std::atomic<uint64_t> keys_{0};  // that nearly every bin stays below

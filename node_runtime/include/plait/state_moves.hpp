@@ -67,13 +67,22 @@ class StateMoves {
   // A bin's state of this epoch, whole or as a difference; a copy of it that is still here comes
   // first.
   bool take(uint32_t node, uint32_t bin, uint64_t epoch, MovedBin& out) {
+    return take_any(node, bin, bin + 1, epoch, bin, out);
+  }
+  // The same of any bin in [from, to): one look at what has come, however many are waited for.
+  bool take_any(uint32_t node, uint32_t from, uint32_t to, uint64_t epoch, uint32_t& bin,
+                MovedBin& out) {
     std::lock_guard<std::mutex> hold(lock_);
-    auto found = inbox_.find({node, bin});
-    if (found == inbox_.end()) return false;
-    auto& queue = found->second;
-    bool there = false;
-    for (const MovedBin& b : queue) there |= b.kind != MoveKind::Copy && b.epoch == epoch;
-    return there && pop(found, out);
+    for (auto it = inbox_.lower_bound({node, from}); it != inbox_.end(); ++it) {
+      if (it->first.first != node || it->first.second >= to) return false;
+      const bool there = std::any_of(it->second.begin(), it->second.end(), [&](const MovedBin& b) {
+        return b.kind != MoveKind::Copy && b.epoch == epoch;
+      });
+      if (!there) continue;
+      bin = it->first.second;
+      return pop(it, out);
+    }
+    return false;
   }
   // A copy that came ahead, of a bin in [from, to).
   bool take_copy(uint32_t node, uint32_t from, uint32_t to, uint32_t& bin, MovedBin& out) {
