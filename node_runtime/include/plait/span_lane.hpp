@@ -1,0 +1,190 @@
+// SpanLane: one lane of aggregates over the right records in the time span of a left one.
+//
+// A right record goes into the cells of the left records of its key that are there, and is kept for
+// those that may still come; a left record begins with the right ones that are kept, in the order
+// they came, and comes out when the watermark is above its end. One thread at a time: the holder of
+// the lane; never waits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plait/join_due.hpp"
+#include "plait/join_state.hpp"
+#include "plait/join_times.hpp"
+#include "plait/span_cells.hpp"
+
+namespace plait {
+
+class SpanLane final : public JoinState {
+ public:
+  SpanLane(const TimedSpec& spec, unsigned lane) : JoinState(spec, lane), cells_(spec.aggregates) {
+    layouts_[0] = RowLayout(spec.types, spec.left.columns);
+    layouts_[1] = RowLayout(spec.types, cells_.inputs());
+  }
+  ~SpanLane() override {
+    if (!cells_.texts()) return;
+    each_key([&](JoinKey* key) {
+      for (JoinRecord* r = key->lists[0].head; r; r = r->next) cells_.drop(words(r));
+    });
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    const Batch& batch = rows.batch;
+    const int64_t* sides = batch.columns[size_t(spec_.side)].i64();
+    const int64_t* starts = batch.columns[size_t(spec_.span_start)].i64();
+    const int64_t* ends = batch.columns[size_t(spec_.span_end)].i64();
+    const int64_t* clock = batch.columns[size_t(spec_.right.time)].i64();
+    keys_.bind(batch);
+    for (RowLayout& layout : layouts_) layout.bind(batch);
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      ahead(rows, i);
+      const uint32_t row = rows.row(i);
+      const KeyView v = keys_.read(row, rows.hashes[i]);
+      if (sides[row] != 0) {
+        take_right(v, row, rows.place(i), clock[row], rows.before);
+      } else if (ends[row] < rows.before) {
+        ++out.late;
+      } else {
+        take_left(v, row, rows.place(i), starts[row], ends[row], rows.before);
+      }
+    }
+  }
+
+  void advance(int64_t, int64_t watermark, Emitter& out) override {
+    due_.take(watermark, [&](JoinRecord* r) {
+      JoinKey* key = r->key;
+      if (r->side == 0) emit(r, out);
+      key->lists[r->side].remove(r);
+      settle(key);
+      forget(r);
+    });
+  }
+
+  int64_t byte_size() const override { return JoinState::byte_size() + int64_t(due_.byte_size()); }
+
+ protected:
+  void save(const JoinRecord& r, ByteWriter& to) const override {
+    if (r.side == 0) cells_.save(words(&r), to);
+    to.put_bytes(row_of(r), row_size(r));
+  }
+  [[nodiscard]] bool check(uint32_t side, ByteReader& from) const override {
+    return (side != 0 || cells_.check(from)) && JoinState::check(side, from);
+  }
+  JoinRecord* load(uint32_t side, ByteReader& from) override {
+    if (side != 0) return JoinState::load(side, from);
+    std::vector<uint64_t> cells(cells_.bytes() / 8);
+    cells_.load(cells.data(), from);
+    const char* data = nullptr;
+    uint64_t size = 0;
+    (void)from.get_bytes(data, size);
+    JoinRecord* r = make(cells_.bytes() + size);
+    std::memcpy(r->body(), cells.data(), cells_.bytes());
+    if (size) std::memcpy(r->body() + cells_.bytes(), data, size);
+    return r;
+  }
+  void entered(JoinRecord* r) override { due_.add(due_after(r->last), r); }
+  void leaving(const std::vector<uint8_t>& leaves) override {
+    due_.remove([&](const JoinRecord* r) { return leaves[bin_of(r->key->hash)]; });
+  }
+  void forget(JoinRecord* r) override {
+    if (r->side == 0) cells_.drop(words(r));
+    JoinState::forget(r);
+  }
+
+ private:
+  static constexpr uint32_t kAhead = 16;
+
+  struct OfBatch {
+    const RowLayout& layout;
+    int64_t row;
+    bool valid(size_t i) const { return layout.bound(i).valid(row); }
+    uint64_t word(size_t i) const { return RowLayout::word(layout.bound(i), row); }
+    std::string_view text(size_t i) const {
+      const Column& c = layout.bound(i);
+      return {c.bytes(row), size_t(c.size(row))};
+    }
+  };
+  struct OfPacked {
+    const RowLayout& layout;
+    const char* from;
+    bool valid(size_t i) const { return layout.valid(from, i); }
+    uint64_t word(size_t i) const { return layout.word(from, i); }
+    std::string_view text(size_t i) const { return layout.text(from, i); }
+  };
+
+  static uint64_t* words(JoinRecord* r) { return reinterpret_cast<uint64_t*>(r->body()); }
+  static const uint64_t* words(const JoinRecord* r) {
+    return reinterpret_cast<const uint64_t*>(r->body());
+  }
+  size_t cell_bytes(const JoinRecord& r) const { return r.side == 0 ? cells_.bytes() : 0; }
+  const char* row_of(const JoinRecord& r) const { return r.body() + cell_bytes(r); }
+  size_t row_size(const JoinRecord& r) const { return r.body_size() - cell_bytes(r); }
+
+  // Fetches what later rows need: the slot, then the key, then its first left record.
+  void ahead(const LaneRows& rows, uint32_t i) const {
+    if (i + kAhead < rows.count) index_.prefetch(rows.hashes[i + kAhead]);
+    if (i + kAhead / 2 < rows.count) index_.prefetch_key(rows.hashes[i + kAhead / 2]);
+    if (i + kAhead / 4 < rows.count) {
+      const JoinKey* key = index_.peek(rows.hashes[i + kAhead / 4]);
+      if (key && key->lists[0].head) {
+        __builtin_prefetch(key->lists[0].head, 1);
+        __builtin_prefetch(key->lists[0].head + 1, 1);
+      }
+    }
+  }
+
+  void take_right(const KeyView& v, uint32_t row, uint64_t place, int64_t time, int64_t before) {
+    if (v.null) return;
+    JoinKey* key = find(v);
+    const OfBatch values{layouts_[1], row};
+    for (JoinRecord* l = key ? key->lists[0].head : nullptr; l; l = l->next) {
+      if (l->time <= time && time <= l->last && l->last >= before) cells_.add(words(l), values);
+    }
+    const int64_t last = add_times(time, spec_.wait);
+    if (last < before) return;
+    if (!key) key = add(v);
+    JoinRecord* r = make(layouts_[1].size(row));
+    layouts_[1].pack(row, r->body());
+    enter(key, r, 1, time, last, place);
+  }
+
+  void take_left(const KeyView& v, uint32_t row, uint64_t place, int64_t start, int64_t end,
+                 int64_t before) {
+    JoinKey* key = find(v);
+    if (!key) key = add(v);
+    JoinRecord* l = make(cells_.bytes() + layouts_[0].size(row));
+    cells_.start(words(l));
+    layouts_[0].pack(row, l->body() + cells_.bytes());
+    for (const JoinRecord* r = key->lists[1].head; r; r = r->next) {
+      if (start <= r->time && r->time <= end && r->last >= before) {
+        cells_.add(words(l), OfPacked{layouts_[1], r->body()});
+      }
+    }
+    enter(key, l, 0, start, end, place);
+  }
+
+  void enter(JoinKey* key, JoinRecord* r, uint32_t side, int64_t time, int64_t last,
+             uint64_t place) {
+    r->key = key;
+    r->time = time;
+    r->last = last;
+    r->place = place;
+    r->side = side;
+    r->matched = 0;
+    key->lists[side].append(r);
+    entered(r);
+  }
+
+  void emit(const JoinRecord* l, Emitter& out) {
+    if (words(l)[0] == 0 && !spec_.empty) return;
+    out.begin(order_time(l->last), l->place);
+    layouts_[0].append(row_of(*l), out.columns, 0);
+    cells_.append(words(l), out.columns, layouts_[0].columns());
+  }
+
+  const SpanCells cells_;
+  DueQueue<JoinRecord*> due_;
+};
+
+}  // namespace plait
