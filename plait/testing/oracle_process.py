@@ -36,7 +36,7 @@ class Processes:
         self.schema = schema
         self.spec = node.spec
         self.keys = Keys(node.keys, schema)
-        self.states: dict[Values, Any] = {}
+        self.states: dict[Values, dict[str, Any]] = {}
         self.timers: dict[tuple[Values, int], int] = {}
         """The number of each timer, by key and time: they count up as timers are set."""
         self.set = 0
@@ -73,8 +73,7 @@ class Processes:
 
     def run(self, key: Values, handler: Callable[..., Any], given: Any) -> list[Values]:
         """What a handler yields for one record or timer; the state is as before if it fails."""
-        state = self.states[key] if key in self.states else State(self.spec.process.state)
-        tried = copy.deepcopy(state)
+        tried = State(self.spec.process.state, copy.deepcopy(self.states.get(key)))
         timers = Timers()
         rows: list[Values] = []
         made = called(handler, self.shown(key), given, tried, timers)
@@ -82,7 +81,7 @@ class Processes:
             iterator = called(iter, made)
             while (result := called(next, iterator, END)) is not END:
                 rows.append(fitted(result, self.node.schema))
-        self.states[key] = tried
+        self.states[key] = tried.values()
         for at in timers.wanted:
             if (key, at) not in self.timers:
                 self.set += 1

@@ -178,3 +178,18 @@ def graphs(*, max_rows: int = 60, max_steps: int = 6) -> SearchStrategy[Graph]:
         return JobDrawer(draw, max_rows).graph(draw(st.integers(1, max_steps)))
 
     return drawn()
+
+
+def timed_graphs(
+    *, max_rows: int = 40, max_steps: int = 4, processes: bool = True
+) -> SearchStrategy[Graph]:
+    """Whole jobs whose sources have event times, with windows, joins and processes."""
+    from hypothesis import strategies as st
+
+    from plait.testing.strategies_timed import TimedDrawer
+
+    @st.composite
+    def drawn(draw: Any) -> Graph:
+        return TimedDrawer(draw, max_rows, processes).graph(draw(st.integers(1, max_steps)))
+
+    return drawn()

@@ -42,10 +42,7 @@ class JobDrawer:
         self.open: list[Stream] = []
 
     def graph(self, steps: int) -> Graph:
-        for _ in range(self.pick([1, 1, 2])):
-            schema = self.draw(schemas(max_columns=4))
-            table = self.draw(rows(schema, max_size=self.max_rows, far_times=False))
-            self.open.append(self.job.source(self.source(schema, table)))
+        self.read()
         for _ in range(steps):
             self.step()
         for stream in self.open:
@@ -56,6 +53,13 @@ class JobDrawer:
             for line, node in enumerate(graph.nodes, 1)
         ]
         return dataclasses.replace(graph, nodes=tuple(nodes))
+
+    def read(self) -> None:
+        """Opens the sources."""
+        for _ in range(self.pick([1, 1, 2])):
+            schema = self.draw(schemas(max_columns=4))
+            table = self.draw(rows(schema, max_size=self.max_rows, far_times=False))
+            self.open.append(self.job.source(self.source(schema, table)))
 
     def source(self, schema: Schema, table: list[tuple[Any, ...]]) -> Source:
         """The rows as a source of records or as an Arrow table, which the engine reads natively."""
@@ -83,7 +87,15 @@ class JobDrawer:
             self.open = [self.united(*self.open)]
             return
         place = self.pick(range(len(self.open)))
-        kinds = [
+        made = self.pick(self.kinds(self.open[place]))(self.open[place])
+        if len(self.open) == 1 and self.pick([True, False, False]):
+            self.open.append(made)
+        else:
+            self.open[place] = made
+
+    def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:
+        """The operators that a stream may get."""
+        return [
             self.filtered,
             self.projected,
             self.selected,
@@ -96,11 +108,6 @@ class JobDrawer:
             self.folded,
             self.stateful,
         ]
-        made = self.pick(kinds)(self.open[place])
-        if len(self.open) == 1 and self.pick([True, False, False]):
-            self.open.append(made)
-        else:
-            self.open[place] = made
 
     def expr(self, stream: Stream, kind: Type, depth: int = 2) -> Any:
         return self.draw(expressions(stream.schema, kind, depth=depth, far_times=False))

@@ -1,0 +1,287 @@
+"""Random jobs that know time, built through the public API step by step.
+
+Sources have a key, values and an event time that goes on with repeats, gaps, records out of order
+and, now and then, a wild one. Streams that have an event time get windows of every kind, joins and
+processes; around them are the operators of any other random job.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from typing import TYPE_CHECKING, Any
+
+from plait import aggregates
+from plait.errors import JobError
+from plait.expr import Expr, col
+from plait.job import Stream
+from plait.joins import connect
+from plait.model import Field, Schema, Type
+from plait.testing.processes import Met, Watched
+from plait.testing.strategies import TYPES, values
+from plait.testing.strategies_graph import JobDrawer
+from plait.window_kinds import Rows, Session, Sliding, Tumbling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plait.graph import Aggregate
+
+START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+KEYS = (Type.INT64, Type.INT64, Type.STRING, Type.FLOAT64, Type.BOOL, Type.TIMESTAMP)
+VALUES = (Type.INT64, Type.FLOAT64, Type.FLOAT64, Type.STRING)
+STEPS = (0, 0, 1, 1, 2, 3, 5, 20, -1, -2, -4, -10)
+"""From one event time to the next, in units."""
+LENGTHS = (1, 2, 3, 5, 7, 10, 24)
+WILD = (-(10**8), 10**6, 10**8)
+MOST_JOINS = 2
+"""More could make more rows than a test has time for."""
+BOUNDS = ("window_start", "window_end")
+
+
+class TimedDrawer(JobDrawer):
+    """Draws one job whose sources have event times."""
+
+    def __init__(self, draw: Callable[[Any], Any], max_rows: int, processes: bool) -> None:
+        super().__init__(draw, max_rows)
+        self.unit_us = self.pick([1_000_000, 1_000_000, 1])
+        self.processes = processes
+        self.joins = 0
+
+    def read(self) -> None:
+        schema = self.timed_schema()
+        for _ in range(self.pick([1, 1, 2, 2, 3])):
+            if self.pick([False, False, True]):
+                schema = self.timed_schema()
+            source = self.source(schema, self.timed_rows(schema))
+            self.open.append(self.job.source(source, **self.clock()))
+        while len(self.open) > 2:
+            self.open = [self.united(self.open[0], self.open[1]), *self.open[2:]]
+
+    def timed_schema(self) -> Schema:
+        return Schema(
+            (
+                Field("k", self.pick(KEYS), self.pick([True, False])),
+                Field("v", self.pick(VALUES), self.pick([True, False])),
+                Field("w", self.pick(VALUES), self.pick([True, False])),
+                Field("ts", Type.TIMESTAMP),
+                Field("until", Type.TIMESTAMP),
+            )
+        )
+
+    def timed_rows(self, schema: Schema) -> list[tuple[Any, ...]]:
+        """Rows from a seed: the draws that count are those of the job."""
+        from hypothesis import strategies as st
+
+        few: list[list[Any]] = []
+        for field in schema.fields[:3]:
+            one = values(field.type, far_times=False, huge=False)
+            found = self.draw(st.lists(one, min_size=1, max_size=4))
+            few.append([None, *found, *found] if field.nullable else found)
+        chance = random.Random(self.draw(st.integers(0, 2**32 - 1)))
+        size = self.draw(st.integers(0, self.max_rows))
+        size = size if self.pick([False, False, True]) else max(size, self.max_rows * 3 // 4)
+        rows: list[tuple[Any, ...]] = []
+        now = 0
+        for _ in range(size):
+            now += chance.choice(STEPS)
+            wild = chance.choice(WILD) if chance.randrange(60) == 0 else 0
+            times = [now + wild, now + wild + chance.choice((-1, *LENGTHS))]
+            ends = [START + datetime.timedelta(microseconds=t * self.unit_us) for t in times]
+            rows.append((*map(chance.choice, few), *ends))
+        return rows
+
+    def clock(self) -> dict[str, Any]:
+        """What a source says of its event time; a few have none."""
+        if self.pick([False] * 11 + [True]):
+            return {}
+        found: dict[str, Any] = {"event_time": "ts"}
+        if self.pick([True, False]):
+            found["out_of_order"] = self.length()
+        if self.pick([True, False, False]):
+            found["max_jump"] = self.length()
+        return found
+
+    def length(self) -> datetime.timedelta:
+        """A length of time like those between records."""
+        return datetime.timedelta(microseconds=self.pick(LENGTHS) * self.unit_us)
+
+    def step(self) -> None:
+        """An operator that cannot be built on this stream is no step."""
+        nodes, open_streams = len(self.job._nodes), list(self.open)
+        try:
+            super().step()
+        except JobError:
+            del self.job._nodes[nodes:]
+            self.open = open_streams
+
+    def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:
+        kinds: list[Callable[[Stream], Stream]] = []
+        if all(name in stream.schema for name in BOUNDS):
+            kinds += [self.regrouped] * 8
+        if isinstance(stream._time, Expr):
+            kinds += [self.windowed] * 8 + [self.topped] * 3 + [self.late] * 2
+            kinds += [self.joined] * 6 + [self.spans] * 3
+            if self.processes:
+                kinds += [self.processed] * 3
+        kinds += [self.last_rows, self.count_windows, self.joined]
+        plain = [self.filtered, self.repeated, self.mapped, self.aggregated, self.projected]
+        if not isinstance(stream._time, Expr):
+            return [*kinds, *super().kinds(stream)]
+        return [*kinds, *plain]
+
+    def over(self, stream: Stream, most: int = 2) -> Any:
+        """The stream, keyed or not."""
+        keys = [key for key in self.keys(stream) if key not in BOUNDS][:most]
+        return stream.key_by(*keys) if keys else stream
+
+    def noun(self) -> Any:
+        match self.pick(["tumbling", "sliding", "sliding", "session", "session"]):
+            case "tumbling":
+                return Tumbling(self.length(), offset=self.pick([None, self.length()]))
+            case "sliding":
+                return self.sliding()
+        return Session(self.length())
+
+    def sliding(self) -> Sliding:
+        one, other = self.length(), self.length()
+        return Sliding(max(one, other), every=min(one, other))
+
+    def results(self, stream: Stream, *, distinct: bool) -> dict[str, Aggregate]:
+        found: dict[str, Aggregate] = {}
+        for number in range(self.pick([1, 1, 2, 3])):
+            one = self.aggregate(stream)
+            if distinct and self.pick([True, False, False, False]):
+                names = [field.name for field in stream.schema if field.type in TYPES]
+                one = aggregates.distinct(col(self.pick(names))) if names else one
+            found[f"a{number}"] = one
+        return found
+
+    def lateness(self) -> Any:
+        return self.length() if self.pick([False, False, True]) else None
+
+    def windowed(self, stream: Stream) -> Stream:
+        early = self.length() if self.pick([False, False, False, True]) else None
+        window = self.over(stream).window(self.noun(), lateness=self.lateness(), early=early)
+        results = self.results(stream, distinct=True)
+        made: Stream = window.aggregate(**results, on_error=self.policy())
+        return made
+
+    def topped(self, stream: Stream) -> Stream:
+        window = self.over(stream).window(self.noun(), lateness=self.lateness())
+        return self.top_of(stream, window)
+
+    def top_of(self, stream: Stream, window: Any) -> Stream:
+        names = [field.name for field in stream.schema if field.type in TYPES]
+        made: Stream = window.top(
+            self.pick([1, 1, 2, 5]),
+            by=self.pick(names),
+            ties=self.pick([True, False]),
+            least=self.pick([True, False]),
+            on_error=self.policy(),
+        )
+        return made
+
+    def late(self, stream: Stream) -> Stream:
+        made: Stream = self.over(stream).window(self.noun(), lateness=self.lateness()).late()
+        return made
+
+    def regrouped(self, stream: Stream) -> Stream:
+        window = self.over(stream, 1).by_window(lateness=self.lateness())
+        if self.pick([True, False]):
+            return self.top_of(stream, window)
+        made: Stream = window.aggregate(**self.results(stream, distinct=True))
+        return made
+
+    def last_rows(self, stream: Stream) -> Stream:
+        last = self.over(stream).last_n(self.pick([1, 2, 3, 10]))
+        made: Stream = last.aggregate(**self.results(stream, distinct=False))
+        return made
+
+    def count_windows(self, stream: Stream) -> Stream:
+        window = self.over(stream).window(
+            Rows(self.pick([1, 2, 3, 5]), every=self.pick([None, 1, 2, 3]))
+        )
+        made: Stream = window.aggregate(**self.results(stream, distinct=True))
+        return made
+
+    def other(self, stream: Stream) -> Stream:
+        """A stream to join with, maybe the same."""
+        self.joins += 1
+        if self.joins > MOST_JOINS:
+            raise JobError("enough joins")
+        others = [one for one in self.open if one is not stream]
+        found: Stream = self.pick([*others * 3, stream])
+        return found
+
+    def on(self, left: Stream, right: Stream) -> list[tuple[str, str]]:
+        """One or two pairs of columns of the same type, that of the key first."""
+        pairs = [
+            (one.name, two.name)
+            for one in left.schema
+            for two in right.schema
+            if one.type is two.type and one.type is not Type.OBJECT
+        ]
+        if not pairs:
+            raise JobError("nothing to join by")
+        first = self.pick([*[pair for pair in pairs if pair == ("k", "k")] * 20, *pairs])
+        return [first, self.pick(pairs)] if self.pick([False, False, False, True]) else [first]
+
+    def joined(self, stream: Stream) -> Stream:
+        other = self.other(stream)
+        given: dict[str, Any] = {"on": self.on(stream, other)}
+        how = self.pick(["inner", "inner", "left", "semi", "anti"])
+        match self.pick(["all", "ttl", "window", "between", "between", "as of", "as of"]):
+            case "ttl":
+                given["ttl"] = self.length()
+            case "window":
+                given["window"] = self.pick([Tumbling(self.length()), self.sliding()])
+            case "between":
+                low, high = sorted((self.length(), self.length()))
+                given["between"] = self.pick(
+                    [(-high, low), (-low, high), (low, high), (-high, -low)]
+                )
+            case "as of":
+                tolerance = self.pick([None, self.length()])
+                how = self.pick(["left", "inner"])
+                return stream.join_as_of(other, tolerance=tolerance, how=how, **given)
+        made: Stream = stream.join(other, how=how, on_error=self.policy(), **given)
+        return made
+
+    def spans(self, stream: Stream) -> Stream:
+        if "until" not in stream.schema or "ts" not in stream.schema:
+            raise JobError("no spans")
+        other = self.other(stream)
+        spans = stream.join(
+            other,
+            on=self.on(stream, other),
+            how=self.pick(["inner", "left"]),
+            between=(col("ts"), col("until")),
+            wait=self.pick([None, self.length()]),
+        )
+        made: Stream = spans.aggregate(**self.results(other, distinct=False))
+        return made
+
+    def processed(self, stream: Stream) -> Stream:
+        time = stream._time
+        if not isinstance(time, Expr) or time.op != "col" or not self.keys(stream):
+            raise JobError("no process")
+        delay, column = self.length(), self.column(stream)
+        over = self.over(stream)
+        if isinstance(over, Stream):
+            raise JobError("a process is by key")
+        other = self.open[-1]
+        both = isinstance(other._time, Expr) and other._time.op == "col"
+        if both and self.pick([True, False]):
+            assert isinstance(other._time, Expr)
+            pairs = self.on(stream, other)
+            keyed = (
+                stream.key_by(*dict.fromkeys(a for a, _ in pairs)),
+                other.key_by(*dict.fromkeys(b for _, b in pairs)),
+            )
+            return connect(*keyed).process(
+                Met(column, (time.value, other._time.value), delay), on_error=self.policy()
+            )
+        process = Watched(time.value, column, delay, self.pick([0, 0, 7]))
+        made: Stream = over.process(process, on_error=self.policy())
+        return made
