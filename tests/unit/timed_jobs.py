@@ -61,7 +61,7 @@ class Nodes:
     def source(self, given: str, label: str = "in", time: str | None = "ts", **more: Any) -> int:
         """`more` in seconds: out_of_order, max_jump."""
         rows = table(given)
-        facts = {f"{name}_us": int(value * S) for name, value in more.items()}
+        facts: dict[str, Any] = {f"{name}_us": int(value * S) for name, value in more.items()}
         return self.add(
             SourceNode, schema=rows.schema, source=rows, label=label, event_time=time, **facts
         )
