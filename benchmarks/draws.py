@@ -8,6 +8,7 @@ size. Both give the same rows to the last bit, however the rows are cut into par
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -71,7 +72,7 @@ class NumpyDraws:
         return np.where(condition, yes, no)
 
     def price(self, drawn: Any) -> Any:
-        return np.floor(np.power(10.0, drawn / PRICES * 6.0) * 100.0 + 0.5).astype(np.int64)
+        return prices()[drawn]
 
     def pick(self, index: Any, words: Sequence[str]) -> Any:
         import pyarrow as pa
@@ -97,6 +98,13 @@ class NumpyDraws:
         import pyarrow as pa
 
         return pa.array(value, mask=condition)
+
+
+@functools.cache
+def prices() -> Any:
+    """All prices: looking one up takes a tenth of the time of its power."""
+    powers = np.power(10.0, np.arange(PRICES) / PRICES * 6.0)
+    return np.floor(powers * 100.0 + 0.5).astype(np.int64)
 
 
 def hashed(value: Any, begun: Any) -> Any:

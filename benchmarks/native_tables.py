@@ -11,7 +11,9 @@ from plait.model import Schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCK = 1 << 16
+BLOCK = 1 << 14
+CHUNK_BLOCKS = 64
+"""The table's chunks are of so many blocks: a chunk's end is the end of a batch in the engine."""
 
 
 def made(
@@ -21,10 +23,13 @@ def made(
     import pyarrow as pa
 
     arrow = Schema.of(schema).to_arrow()
-    batches = []
+    chunks, batches = [], []
     for first in range(0, rows, block):
         numbers = np.arange(first, min(first + block, rows), dtype=np.int64)
         found = columns(numbers)
         arrays = [pa.array(found[field.name], field.type) for field in arrow]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=arrow))
-    return pa.Table.from_batches(batches, arrow)
+        if len(batches) == CHUNK_BLOCKS or first + block >= rows:
+            chunks.append(pa.Table.from_batches(batches, arrow).combine_chunks())
+            batches = []
+    return pa.concat_tables(chunks) if chunks else arrow.empty_table()

@@ -31,18 +31,15 @@ def q2(bids: Stream) -> Stream:
 def q3(auctions: Stream, persons: Stream) -> Stream:
     """Who sells in a category and lives in one of three states. The state grows for ever."""
     near = persons.filter(col("state").is_in(["OR", "ID", "CA"]))
-    return (
-        auctions.filter(col("category") == 10)
-        .join(near, on=("seller", "id"))
-        .select("name", "city", "state", auction="id")
-    )
+    sold: Stream = auctions.filter(col("category") == 10).join(near, on=("seller", "id"))
+    return sold.select("name", "city", "state", auction="id")
 
 
 def closed(auctions: Stream, bids: Stream) -> Stream:
     """Auctions that are over, with the highest bid; those without a bid are left out."""
-    return auctions.join(bids, on=("id", "auction"), between=(col("ts"), col("expires"))).aggregate(
-        price=plait.max(col("price"))
-    )
+    spans = auctions.join(bids, on=("id", "auction"), between=(col("ts"), col("expires")))
+    over: Stream = spans.aggregate(price=plait.max(col("price")))
+    return over
 
 
 def q4(auctions: Stream, bids: Stream) -> Stream:
@@ -69,7 +66,7 @@ def q7(bids: Stream) -> Stream:
 def q8(persons: Stream, auctions: Stream) -> Stream:
     """New persons who opened an auction in the ten seconds in which they came."""
     window = plait.Tumbling("10s")
-    new = persons.join(auctions, on=("id", "seller"), window=window, how="semi")
+    new: Stream = persons.join(auctions, on=("id", "seller"), window=window, how="semi")
     return new.select("id", "name")
 
 

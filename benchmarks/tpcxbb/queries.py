@@ -28,7 +28,7 @@ def q1(sales: Stream) -> Stream:
     of a sale have the same time, so a line needs no other but those of its own microsecond.
     """
     lines = sales.filter(col("store") <= LAST_STORE).select("ticket", "item", "ts")
-    pairs = lines.join(lines, on="ticket", between=("0s", "0s"))
+    pairs: Stream = lines.join(lines, on="ticket", between=("0s", "0s"))
     counts = (
         pairs.filter(col("item") < col("item_right"))
         .key_by("item", with_item=col("item_right"))

@@ -12,6 +12,7 @@ import pytest
 import plait
 from benchmarks.nexmark import generate, native
 from benchmarks.nexmark.schema import SCHEMAS, Bid, Shape
+from benchmarks.spark_session import write
 from benchmarks.tpcxbb import generate as shop_generate
 from benchmarks.tpcxbb import native as shop_native
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
@@ -53,7 +54,7 @@ def test_generated_files_sorted_by_name_are_the_stream_in_order(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = generate.frame(spark, "bids", SHAPE, rows_of_a_part=1000)
-    generate.write(made, tmp_path / "bids", "bids")
+    write(made, tmp_path / "bids", "bids")
     assert len(list((tmp_path / "bids").glob("*.parquet"))) == 5
     read = plait.stream(plait.Files(tmp_path / "bids", format="parquet", schema=Bid)).to_arrow()
     assert read.combine_chunks() == native.table("bids", SHAPE).combine_chunks()
