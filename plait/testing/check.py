@@ -51,6 +51,8 @@ def check(
     workers: Iterable[int] = (1, 2, 4),
     nodes: Iterable[int] = (),
     rescale_at: int | None = None,
+    event_time: str | None = None,
+    out_of_order: Any = None,
     **settings: Any,
 ) -> None:
     """Runs a job on a table with each number of workers; all must give what the plain loop gives.
@@ -62,9 +64,12 @@ def check(
         nodes: run it on so many nodes as well, all in this process, with each number of workers.
         rescale_at: on nodes, one more joins and takes half of the state, after so many records of
             each source (so many epochs, if `epoch_records` is given).
+        event_time: the column of the tables that is their event time.
+        out_of_order: by how much records may come out of order and are not late.
         settings: as those of `plait.run`.
     """
-    graph, sink = graph_of(build, given)
+    clock = {"event_time": event_time, "out_of_order": out_of_order}
+    graph, sink = graph_of(build, given, clock)
     counts = list(workers)
     for count in counts:
         assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
@@ -78,13 +83,18 @@ def check(
             )
 
 
-def graph_of(build: Callable[..., Any], given: Any) -> tuple[Graph, str | None]:
-    """The graph of the job that `build` makes, and the label of the returned stream's sink."""
+def graph_of(
+    build: Callable[..., Any], given: Any, clock: Mapping[str, Any] | None = None
+) -> tuple[Graph, str | None]:
+    """The graph of the job that `build` makes, and the label of the returned stream's sink.
+
+    `clock`: what the sources say of their event time.
+    """
     from plait.job import Job, Stream
 
     job = Job("check")
     tables = given if isinstance(given, tuple) else (given,)
-    built = build(*(job.source(one) for one in tables))
+    built = build(*(job.source(one, **(clock or {})) for one in tables))
     if isinstance(built, Stream):
         built.sink(Capture(), name=RETURNED)
         return built.job.graph(), RETURNED

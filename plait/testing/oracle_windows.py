@@ -116,7 +116,7 @@ class Cell:
 
     key: Values
     keys: Values
-    """The columns of the key as its first record had them."""
+    """The columns of the key, without -0.0, which is the same key as 0.0."""
     start: int
     end: int
     place: int
@@ -187,15 +187,14 @@ class Cells:
             touched = [c for c in mine if (c.start, c.end) == span]
         touched.sort(key=lambda c: c.start)
         if not touched:
-            found = Cell(key, self.keys.columns(values), *span, place, self.content())
+            found = Cell(key, plain(self.keys.columns(values)), *span, place, self.content())
         else:
             found = touched[0]
             for other in touched:
                 self.remove(other)
             for other in touched[1:]:
                 found.content.absorb(other.content)
-                if other.place < found.place:
-                    found.place, found.keys = other.place, other.keys
+                found.place = min(found.place, other.place)
             found.start = min(span[0], found.start)
             found.end = max([span[1], *(c.end for c in touched)])
         mine[found] = None
@@ -237,6 +236,10 @@ class Cells:
         named |= {"window_start": cell.start, "window_end": cell.end}
         named |= dict(zip(self.results.names, found[0], strict=True))
         return [tuple(named[name] for name in self.out.names)]
+
+
+def plain(key: Values) -> Values:
+    return tuple(0.0 if isinstance(value, float) and value == 0 else value for value in key)
 
 
 class Late:

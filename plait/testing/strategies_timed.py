@@ -12,10 +12,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from plait import aggregates
+from plait.connected import connect
 from plait.errors import JobError
 from plait.expr import Expr, col
 from plait.job import Stream
-from plait.joins import connect
 from plait.model import Field, Schema, Type
 from plait.testing.processes import Met, Watched
 from plait.testing.strategies import TYPES, values
