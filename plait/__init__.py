@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from plait.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
     from plait.config import Settings
+    from plait.connected import connect
     from plait.durations import hours, minutes, seconds
     from plait.errors import (
         InternalError,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from plait.files import Files
     from plait.handle import ClusterError, JobHandle
     from plait.job import Job, KeyedStream, Stream, stream, union
-    from plait.joins import connect
     from plait.model import Field, Schema, Timestamp, Type
     from plait.moving import MigrationHandle
     from plait.node_runtime.arrow import Batch
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from plait.sources.rate import Rate
     from plait.submit import attach, jobs, submit
     from plait.window_kinds import Rows, Session, Sliding, Tumbling
-    from plait.windows import Windowed
+    from plait.windowed import Windowed
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ _MODULES = {
     "plait.files": "Files",
     "plait.handle": "ClusterError JobHandle",
     "plait.job": "Job KeyedStream Stream stream union",
-    "plait.joins": "connect",
+    "plait.connected": "connect",
     "plait.model": "Field Schema Timestamp Type",
     "plait.moving": "MigrationHandle",
     "plait.node_runtime.arrow": "Batch",
@@ -84,7 +84,7 @@ _MODULES = {
     "plait.sources.rate": "Rate",
     "plait.submit": "attach jobs submit",
     "plait.window_kinds": "Rows Session Sliding Tumbling",
-    "plait.windows": "Windowed",
+    "plait.windowed": "Windowed",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

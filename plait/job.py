@@ -23,6 +23,7 @@ from plait.checks import (
     key_name,
     own_label,
 )
+from plait.connected import processed
 from plait.errors import JobError
 from plait.event_time import NEVER, Time, behind, of_union, source_time, still_time
 from plait.expr import Expr, col
@@ -42,14 +43,15 @@ from plait.graph import (
     cut_out,
     upstream,
 )
-from plait.joins import Joining, processed
+from plait.joins import Joining
 from plait.labels import labelled
 from plait.model import Schema, Type
 from plait.place import Place
 from plait.running import Over, Running
+from plait.streaming import Site
 from plait.typing_rules import bind, known
 from plait.unions import union_schema
-from plait.windows import Site, Windowing
+from plait.windowed import Windowing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,7 +157,7 @@ class Job:
         other._merged = (self, offset)
 
 
-class Stream(Running["Stream"], Windowing, Joining):
+class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
     """Records of one schema, in order. Made by `plait.stream`, `Job.source` and its own methods."""
 
     def __init__(self, job: Job, number: int, time: Time = NEVER) -> None:
@@ -196,7 +198,7 @@ class Stream(Running["Stream"], Windowing, Joining):
     def _over(self) -> Over:
         return Over(number=self._number, schema=self.schema)
 
-    def _site(self) -> Site:
+    def _site(self) -> Site[Stream]:
         return Site(stream=self)
 
     def _left(self) -> Stream:
@@ -455,7 +457,7 @@ class Stream(Running["Stream"], Windowing, Joining):
         return stream if projection is None else stream._project(place, projection, on_error)
 
 
-class KeyedStream(Running[Stream], Windowing):
+class KeyedStream(Running[Stream], Windowing[Stream]):
     """A stream whose records are told apart by key. Its methods give streams again."""
 
     def __init__(self, stream: Stream, keys: tuple[str, ...], on_error: OnError) -> None:
@@ -496,7 +498,7 @@ class KeyedStream(Running[Stream], Windowing):
         number, schema = self._stream._number, self.schema
         return Over(number=number, schema=schema, keys=self.keys, on_error=self._on_error)
 
-    def _site(self) -> Site:
+    def _site(self) -> Site[Stream]:
         return Site(stream=self._stream, keys=self.keys, on_error=self._on_error)
 
     def _made(self, node: AnyNode) -> Stream:

@@ -13,17 +13,15 @@ streams become one input (`plait.sides`), which a `TimedNode` with a `JoinSpec` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from plait import timed
-from plait.aggregating import Aggregating, settled
 from plait.checks import checked_policy
 from plait.durations import microseconds
+from plait.enriched import with_table
 from plait.errors import JobError
-from plait.event_time import Lost, needed, of_union, still_time
-from plait.expr import Expr, col
-from plait.expr_text import text
-from plait.graph import Aggregate, FilterNode, TimedNode
+from plait.event_time import needed
+from plait.files import Files
 from plait.join_rules import (
     Wanted,
     checked_how,
@@ -36,31 +34,30 @@ from plait.join_rules import (
     wait_of,
     within_of,
 )
-from plait.model import Field, Schema
 from plait.place import Place
-from plait.process import Process, checked_process, out_schema
-from plait.sides import LEFT, RIGHT, Keys, Part, checked_on, united_columns
-from plait.typing_rules import bind
-from plait.windows import Site, free, projected
+from plait.sides import LEFT, RIGHT, Keys, Part, checked_on
+from plait.spans import Spans
+from plait.two_sided import TwoSided, two_sided
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from plait.event_time import Time
     from plait.graph import OnError
-    from plait.job import KeyedStream, Stream
+    from plait.model import Field
     from plait.timed import How
+from plait.streaming import S
+from plait.windowed import Windowing
 
 
-class Joining:
+class Joining(Generic[S]):
     """The verbs that join, on streams."""
 
-    def _left(self) -> Stream:
+    def _left(self) -> S:
         raise TypeError(f"{type(self).__name__} has no records")
 
     def join(
         self,
-        right: Stream,
+        right: S,
         *,
         on: Any,
         how: How = "inner",
@@ -106,14 +103,14 @@ class Joining:
 
     def join_as_of(
         self,
-        right: Stream,
+        right: S,
         *,
         on: Any,
         tolerance: Any = None,
         how: How = "left",
         suffix: str = "_right",
         on_error: OnError = "fail",
-    ) -> Stream:
+    ) -> S:
         """Each record with the last one of another stream at or before its time.
 
         A record waits until the watermark has reached its time. `tolerance`: so old the other may
@@ -129,10 +126,30 @@ class Joining:
             spec = Wanted(within=within, how=how, ttl_us=0, suffix=suffix)
             return joined(place, left, other, keys, spec, checked_policy(on_error))
 
+    def enrich(
+        self,
+        table: Any,
+        *,
+        on: Any,
+        how: Literal["left", "inner"] = "left",
+        refresh: Any = None,
+        suffix: str = "_right",
+        on_error: OnError = "fail",
+    ) -> S:
+        """Each record with the columns of the row of a table that has its key; nulls if none has.
 
-def joined(
-    place: Place, left: Stream, right: Stream, keys: Keys, spec: Wanted, on_error: OnError
-) -> Stream:
+        `table` is an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files;
+        its `on` columns must be different in each row. `how="inner"` leaves out records without a
+        row. The table is read once; with `refresh="5m"` a path is read again that often. Which
+        records meet the new version is then not the same in every run, and the column `read_at`
+        says when the version of each row was read.
+        """
+        with Place("enrich") as place:
+            left = self._left()
+            return with_table(place, left, table_of(table), on, how, refresh, suffix, on_error)
+
+
+def joined(place: Place, left: S, right: S, keys: Keys, spec: Wanted, on_error: OnError) -> S:
     parts = Part(left.schema, keys.left, LEFT), Part(right.schema, keys.right, RIGHT)
     out_left = {parts[0].column(field.name): field for field in left.schema.fields}
     out_right = {} if spec.one_sided else right_fields(left.schema, right.schema, keys, spec)
@@ -171,262 +188,23 @@ def with_time(fields: Mapping[str, Field], time: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*fields, *([time] if time else ()))))
 
 
-class TwoSided:
-    """A node that reads two streams as one: what it does, the united columns that come out of it,
-    and what these are called. Columns without a name were for the operator alone."""
-
-    def __init__(
-        self,
-        *,
-        spec: timed.TimedSpec,
-        columns: Sequence[str],
-        fields: Mapping[str, Field],
-        on_error: OnError,
-        results: Sequence[Field] = (),
-    ) -> None:
-        self.spec = spec
-        self.columns = columns
-        self.fields = fields
-        self.on_error = on_error
-        self.results = results
-
-
-def two_sided(
-    place: Place,
-    streams: tuple[Stream, Stream],
-    parts: tuple[Part, Part],
-    made: TwoSided,
-    time: Time,
-    record_class: type | None = None,
-) -> Stream:
-    """The stream of a node that reads both streams."""
-    sides = [
-        projected(stream, place, columns, made.on_error, part.which)
-        for stream, columns, part in zip(streams, united_columns(*parts), parts, strict=True)
-    ]
-    both = sides[0]._united(place, sides[1:], f"{place.name}.sides")
-    shown = [field.name for field in (*made.fields.values(), *made.results)]
-    fields = []
-    for column in made.columns:
-        given = both.schema[column]
-        hidden = Field(free(column, shown), given.type, given.nullable)
-        fields.append(made.fields.get(column, hidden))
-    fields += made.results
-    whole = len(fields) == len(shown)
-    node = TimedNode(
-        name=place.name,
-        at=place.at,
-        inputs=(both._number,),
-        schema=Schema(tuple(fields), record_class if whole else None),
-        on_error=made.on_error,
-        keys=tuple(f"k_{i}" for i in range(len(parts[0].keys))),
-        time="",
-        spec=made.spec,
-    )
-    stream = both._made(node, time)
-    if whole:
-        return stream
-    return projected(stream, place, [(name, col(name)) for name in shown], "fail", "columns")
-
-
-def checked_right(right: Any) -> Stream:
-    from plait.job import KeyedStream, Stream
-
-    if isinstance(right, Stream):
+def checked_right(right: S) -> S:
+    """The other stream of a join."""
+    if isinstance(right, Joining):
         return right
-    if isinstance(right, KeyedStream):
+    if isinstance(right, Windowing):
         raise JobError("the other stream is keyed; give it without key_by, and the columns as on=")
     raise JobError(f"{right!r} is not a stream; for a table use enrich(table, on=...)")
 
 
-class Spans(Aggregating["Stream"]):
-    """The right records in a span of time of each left record, made by `join(between=(a, b))`.
+def table_of(given: Any) -> Any:
+    """The table that a user gave: Arrow in plait's types, or the files that it is in."""
+    from plait.sources.convert import to_source
+    from plait.sources.memory import Table
 
-    Its methods give a stream again: for each left record, when the watermark has passed the end of
-    its span, its columns and the results over the right records of its key in between, both ends
-    included. Left records without any give no row, unless how="left".
-    """
-
-    def __init__(
-        self,
-        streams: tuple[Stream, Stream],
-        keys: Keys,
-        span: tuple[Expr, Expr],
-        empty: bool,
-        wait_us: int,
-        on_error: OnError,
-    ) -> None:
-        self._streams = streams
-        self._keys = keys
-        self._span = span
-        self._empty = empty
-        self._wait_us = wait_us
-        self._on_error = on_error
-
-    def __repr__(self) -> str:
-        return f"Spans({text(self._span[0])} to {text(self._span[1])})"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"a join over spans of time has no {name}; say what of the right records is wanted:"
-            f" count, sum, min, max, mean, first, last or aggregate, and then {name}"
-        )
-
-    def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> Stream:
-        left, right = self._streams
-        policy = checked_policy(on_error or self._on_error)
-        done, fields = settled_right(results, right.schema, self._empty)
-        for field in fields:
-            if field.name in left.schema:
-                raise JobError(f'the result "{field.name}" has the name of a column of the left')
-        left = without_null_spans(place, left, self._span, policy)
-        parts = (
-            Part(left.schema, self._keys.left, LEFT),
-            Part(right.schema, self._keys.right, RIGHT),
-        )
-        out = {parts[0].column(field.name): field for field in left.schema.fields}
-        start, end = (parts[0].value(one) for one in self._span)
-        time = parts[1].value(needed(right._time, f"{place.name} (the right stream)"))
-        over = [(name, a, "" if a.over is None else parts[1].value(a.over)) for name, a in done]
-        columns = tuple(dict.fromkeys((*out, start, end)))
-        spec = timed.SpanSpec(
-            left=timed.Side(columns=columns),
-            right=timed.Side(
-                columns=tuple(dict.fromkeys((*(name for *_, name in over if name), time))),
-                time=time,
-            ),
-            start=start,
-            end=end,
-            aggregates=tuple(
-                (name, Aggregate(kind=a.kind, over=col(column) if column else None))
-                for name, a, column in over
-            ),
-            empty=self._empty,
-            wait_us=self._wait_us,
-        )
-        made = TwoSided(spec=spec, columns=columns, fields=out, on_error=policy, results=fields)
-        return two_sided(place, (left, right), parts, made, self._span[1])
-
-
-def settled_right(
-    results: Mapping[str, Aggregate], schema: Schema, empty: bool
-) -> tuple[tuple[tuple[str, Aggregate], ...], tuple[Field, ...]]:
-    """The aggregates over the right records; null where there is none, except a count."""
-    try:
-        done, fields = settled(results, schema, distinct=False)
-    except JobError as error:
-        raise JobError(f"of the right stream: {error}") from None
-    kinds = [aggregate.kind for _, aggregate in done]
-    return done, tuple(
-        Field(field.name, field.type, field.nullable or (empty and kind != "count"))
-        for field, kind in zip(fields, kinds, strict=True)
-    )
-
-
-def without_null_spans(
-    place: Place, left: Stream, span: tuple[Expr, Expr], policy: OnError
-) -> Stream:
-    """Left records whose span has no beginning or end are filtered: no record lies in it."""
-    holes = [one for one in span if bind(one, left.schema).nullable]
-    for one in holes:
-        node = FilterNode(
-            name=f"{place.name}.spans",
-            at=place.at,
-            inputs=(left._number,),
-            schema=left.schema,
-            on_error=policy,
-            predicate=bind(one.is_not_null(), left.schema).expr,
-        )
-        left = left._made(node)
-    return left
-
-
-class Connected:
-    """Two keyed streams that one process reads; made by `connect`."""
-
-    def __init__(self, left: Site, right: Site) -> None:
-        self._sites = (left, right)
-
-    def __repr__(self) -> str:
-        return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
-
-    def process(self, process: Process, *, on_error: OnError = "fail") -> Stream:
-        """A process with `on_left` and `on_right`: see `plait.Process`."""
-        with Place("process") as place:
-            left, right = self._sites
-            keys = Keys(left=left.keys, right=right.keys)
-            shapes = (left.stream.schema, right.stream.schema)
-            times = (left.stream._time, right.stream._time)
-            timed_too = not any(isinstance(time, Lost) for time in times)
-            bound = checked_process(process, shapes, timed=timed_too)
-            parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
-            sides: list[timed.Side] = []
-            for part, time in zip(parts, times, strict=True):
-                columns = tuple(part.column(name) for name in part.schema.names)
-                sides.append(timed.Side(columns=columns, time=time_column(part, time)))
-            made = TwoSided(
-                spec=timed.ProcessSpec(process=bound, sides=tuple(sides)),
-                columns=(),
-                fields={},
-                on_error=checked_policy(on_error),
-                results=out_schema(bound).fields,
-            )
-            time = process_time(of_union(times), out_schema(bound))
-            record_class = out_schema(bound).record_class
-            return two_sided(place, (left.stream, right.stream), parts, made, time, record_class)
-
-
-def connect(left: KeyedStream, right: KeyedStream) -> Connected:
-    """Two keyed streams for one process: `connect(a.key_by("id"), b.key_by("order")).process(p)`.
-
-    The keys must be as many, with the same types; records of equal keys share a state.
-    """
-    with Place("connect"):
-        from plait.job import KeyedStream
-
-        for one in (left, right):
-            if not isinstance(one, KeyedStream):
-                raise JobError(f"{one!r} is not keyed; write connect(a.key_by(...), b.key_by(...))")
-        if len(left.keys) != len(right.keys):
-            raise JobError(
-                f"the keys are {', '.join(left.keys)} and {', '.join(right.keys)};"
-                " give both streams as many"
-            )
-        pairs = list(zip(left.keys, right.keys, strict=True))
-        checked_on(pairs, left.schema, right.schema)
-        return Connected(left._site(), right._site())
-
-
-def processed(place: Place, site: Site, process: Process, on_error: OnError | None) -> Stream:
-    """The stream of a process of one stream."""
-    stream = site.stream
-    timeless = isinstance(stream._time, Lost)
-    bound = checked_process(process, (stream.schema,), timed=not timeless)
-    schema = out_schema(bound)
-    policy = checked_policy(on_error or site.on_error)
-    time = stream._time.value if isinstance(stream._time, Expr) and stream._time.op == "col" else ""
-    node = TimedNode(
-        name=place.name,
-        at=place.at,
-        inputs=(stream._number,),
-        schema=schema,
-        on_error=policy,
-        keys=site.keys,
-        time=time,
-        spec=timed.ProcessSpec(process=bound),
-    )
-    return stream._made(node, process_time(stream._time, schema))
-
-
-def time_column(part: Part, time: Time) -> str:
-    """The united name of the time, if it is a column; a process has no use for a computed one."""
-    return part.column(time.value) if isinstance(time, Expr) and time.op == "col" else ""
-
-
-def process_time(time: Time, schema: Schema) -> Time:
-    """As with a Python function: kept if the columns are there."""
-    if isinstance(time, Lost) or still_time(time, schema):
-        return time
-    return Lost("the process yields other columns")
+    source = to_source(given)
+    if isinstance(source, Files):
+        return source
+    if not isinstance(source, Table):
+        raise JobError(f"{given!r} is no table; give an Arrow, pandas or polars table, or a path")
+    return source.arrow()

@@ -255,7 +255,7 @@ def test_mistakes_of_connect() -> None:
     one = bids()
     other = one.job.source(Described(Paid), event_time="ts")
     with pytest.raises(plait.JobError, match=r"connect at .*is not keyed"):
-        plait.connect(one, other.key_by("order"))  # type: ignore[arg-type]
+        plait.connect(one, other.key_by("order"))
     with pytest.raises(plait.JobError, match="give both streams as many"):
         plait.connect(one.key_by("auction"), other.key_by("order", "amount"))
     with pytest.raises(plait.JobError, match="make them the same"):

@@ -14,7 +14,7 @@ yet, and one behind it that leaves such a column out again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from plait import timed
 from plait.aggregates import distinct
@@ -25,42 +25,33 @@ from plait.errors import JobError
 from plait.event_time import END, START, at_least_zero, needed, of_window
 from plait.expr import Expr, col
 from plait.expr_text import text
-from plait.graph import Aggregate, ProjectNode, TimedNode
+from plait.graph import Aggregate, TimedNode
 from plait.model import Field, Schema, Type
 from plait.place import Place
-from plait.projections import merged, projection
+from plait.projections import merged
+from plait.streaming import S, Site, free, projected
 from plait.typing_rules import bind, known
 from plait.window_kinds import grid, is_window, row_window, whole, words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from plait.event_time import Time
     from plait.graph import OnError
-    from plait.job import Stream
 
 BOUNDS = (Field(START, Type.TIMESTAMP), Field(END, Type.TIMESTAMP))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """The records that a window is over: a stream, its keys, what happens to those that fail."""
-
-    stream: Stream
-    keys: tuple[str, ...] = ()
-    on_error: OnError = "fail"
-
-
-class Windowing:
+class Windowing(Generic[S]):
     """The verbs that make windows, on streams and keyed streams."""
 
-    def _site(self) -> Site:
+    def _site(self) -> Site[S]:
         """The records."""
         raise TypeError(f"{type(self).__name__} has no records")
 
     def tumbling(
         self, size: Any, *, offset: Any = None, lateness: Any = None, early: Any = None
-    ) -> Windowed:
+    ) -> Windowed[S]:
         """Windows of a size, one behind the other: `tumbling("10s").count()`.
 
         `lateness`: so long after its end a window still takes records, and gives its results that
@@ -79,19 +70,19 @@ class Windowing:
         offset: Any = None,
         lateness: Any = None,
         early: Any = None,
-    ) -> Windowed:
+    ) -> Windowed[S]:
         """Windows of a size that begin `every` so long; a record is in several of them."""
         with Place("sliding"):
             shown = f"sliding({words(size, every=every, offset=offset)})"
             return windowed(self._site(), grid(size, every, offset), shown, lateness, early)
 
-    def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed:
+    def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed[S]:
         """Windows of a key's records less than `gap` apart; one ends `gap` after its last."""
         with Place("session"):
             spec = timed.Session(gap_us=microseconds(gap))
             return windowed(self._site(), spec, f"session(gap={gap!r})", lateness, early)
 
-    def rows(self, size: int, *, every: int | None = None) -> Windowed:
+    def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
         """Windows of the last `size` records of a key, whenever `every` more have come.
 
         Results have no times: they come at the place of the record that completes the window.
@@ -100,13 +91,13 @@ class Windowing:
             shown = f"rows({words(size, every=every)})"
             return windowed(self._site(), row_window(size, every), shown, None, None)
 
-    def window(self, window: Any, *, lateness: Any = None, early: Any = None) -> Windowed:
+    def window(self, window: Any, *, lateness: Any = None, early: Any = None) -> Windowed[S]:
         """Windows by a noun: `window(plait.Tumbling("10s"))`."""
         with Place("window"):
             noun = is_window(window)
             return windowed(self._site(), noun.spec, repr(noun), lateness, early)
 
-    def by_window(self, *, lateness: Any = None) -> Windowed:
+    def by_window(self, *, lateness: Any = None) -> Windowed[S]:
         """The results of a window together, by the window they are of.
 
         `bids.key_by("auction").tumbling("10s").count().by_window().top(1, by="count")`. The stream
@@ -129,13 +120,15 @@ class Windowing:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
             return Windowed(site, timed.Given(), "by_window()", lateness_of(lateness), 0)
 
-    def last_n(self, n: int) -> LastN:
+    def last_n(self, n: int) -> LastN[S]:
         """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
         with Place("last_n"):
             return LastN(self._site(), whole("n", n))
 
 
-def windowed(site: Site, spec: timed.Window, shown: str, lateness: Any, early: Any) -> Windowed:
+def windowed(
+    site: Site[S], spec: timed.Window, shown: str, lateness: Any, early: Any
+) -> Windowed[S]:
     if isinstance(spec, timed.Rows):
         if lateness is not None or early is not None:
             raise JobError("windows of so many records know no lateness and no early results")
@@ -150,7 +143,7 @@ def lateness_of(given: Any) -> int:
     return 0 if given is None else at_least_zero("lateness", given)
 
 
-def free_of_bounds(site: Site) -> None:
+def free_of_bounds(site: Site[S]) -> None:
     for key in site.keys:
         if key in (START, END):
             raise JobError(
@@ -159,11 +152,11 @@ def free_of_bounds(site: Site) -> None:
             )
 
 
-class Windowed(Aggregating["Stream"]):
+class Windowed(Aggregating[S]):
     """Records in windows. Its methods give streams again, one row for each key and window."""
 
     def __init__(
-        self, site: Site, window: timed.Window, shown: str, lateness_us: int, early_us: int
+        self, site: Site[S], window: timed.Window, shown: str, lateness_us: int, early_us: int
     ) -> None:
         self._at = site
         self._window = window
@@ -181,7 +174,7 @@ class Windowed(Aggregating["Stream"]):
             f" first, last, distinct, aggregate, top or late, and then {name}"
         )
 
-    def distinct(self, over: str | Expr, *, on_error: OnError | None = None) -> Stream:
+    def distinct(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """How many different values that are not null, as column "distinct"."""
         with Place("distinct") as place:
             return self._aggregate(place, {"distinct": distinct(over)}, on_error)
@@ -194,7 +187,7 @@ class Windowed(Aggregating["Stream"]):
         ties: bool = False,
         least: bool = False,
         on_error: OnError | None = None,
-    ) -> Stream:
+    ) -> S:
         """The `k` records of each key and window with the greatest `by` (or the least).
 
         The records are whole, with `window_start` and `window_end`; the greatest come first, and of
@@ -208,7 +201,7 @@ class Windowed(Aggregating["Stream"]):
             site = replaced_policy(self._at, on_error)
             return top(place, site, self._window, self._lateness_us, k, by, ties, least)
 
-    def late(self) -> Stream:
+    def late(self) -> S:
         """The records that come too late for every window of theirs, as they are.
 
         Without it they are counted, and left out. The window's `lateness` counts.
@@ -222,7 +215,7 @@ class Windowed(Aggregating["Stream"]):
 
     def _aggregate(
         self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> Stream:
+    ) -> S:
         site = replaced_policy(self._at, on_error)
         done, fields = settled(results, site.stream.schema, distinct=True)
         spec = timed.WindowSpec(
@@ -242,10 +235,10 @@ class Windowed(Aggregating["Stream"]):
         return before.node(place, site, spec, schema, None if timeless else of_window())
 
 
-class LastN(Aggregating["Stream"]):
+class LastN(Aggregating[S]):
     """The last records of each key. Its methods give streams again, a row for each record."""
 
-    def __init__(self, site: Site, n: int) -> None:
+    def __init__(self, site: Site[S], n: int) -> None:
         self._at = site
         self._n = n
 
@@ -260,7 +253,7 @@ class LastN(Aggregating["Stream"]):
 
     def _aggregate(
         self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> Stream:
+    ) -> S:
         site = replaced_policy(self._at, on_error)
         done, fields = settled(results, site.stream.schema, distinct=False)
         schema = keyed_schema(site.stream.schema, site.keys, fields)
@@ -268,21 +261,21 @@ class LastN(Aggregating["Stream"]):
         return timed_input(place, site, use_time=False).node(place, site, spec, schema, None)
 
 
-def replaced_policy(site: Site, on_error: OnError | None) -> Site:
+def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
     policy = checked_policy(on_error or site.on_error)
     return Site(stream=site.stream, keys=site.keys, on_error=policy)
 
 
 def top(
     place: Place,
-    site: Site,
+    site: Site[S],
     window: timed.Grid | timed.Session | timed.Given,
     lateness_us: int,
     k: int,
     by: str | Expr,
     ties: bool,
     least: bool,
-) -> Stream:
+) -> S:
     given = isinstance(window, timed.Given)
     schema = site.stream.schema
     if not given:
@@ -314,16 +307,16 @@ def top(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(Generic[S]):
     """The stream that a timed node reads: with columns for it alone, its event time among them."""
 
-    stream: Stream
+    stream: S
     time: str
     hidden: tuple[str, ...] = ()
 
     def node(
-        self, place: Place, site: Site, spec: timed.TimedSpec, schema: Schema, time: Time | None
-    ) -> Stream:
+        self, place: Place, site: Site[S], spec: timed.TimedSpec, schema: Schema, time: Time | None
+    ) -> S:
         """The stream of the node."""
         made = TimedNode(
             name=place.name,
@@ -338,8 +331,8 @@ class Input:
         return self.stream._made(made, time)
 
     def finish(
-        self, place: Place, site: Site, spec: timed.TimedSpec, schema: Schema, time: Time
-    ) -> Stream:
+        self, place: Place, site: Site[S], spec: timed.TimedSpec, schema: Schema, time: Time
+    ) -> S:
         """The stream of the node without the columns that were for it alone."""
         made = self.node(place, site, spec, schema, time)
         if not self.hidden:
@@ -349,8 +342,8 @@ class Input:
 
 
 def timed_input(
-    place: Place, site: Site, *, use_time: bool = True, extra: Mapping[str, Expr] | None = None
-) -> Input:
+    place: Place, site: Site[S], *, use_time: bool = True, extra: Mapping[str, Expr] | None = None
+) -> Input[S]:
     """The stream with its event time as a column, and with other columns that the node needs."""
     stream, new = site.stream, dict(extra or {})
     name = ""
@@ -366,30 +359,3 @@ def timed_input(
     columns = merged(stream.schema.names, new)
     done = projected(stream, place, columns, site.on_error, "input")
     return Input(stream=done, time=name, hidden=tuple(new))
-
-
-def projected(
-    stream: Stream,
-    place: Place,
-    columns: Sequence[tuple[str, Expr]],
-    on_error: OnError,
-    part: str,
-) -> Stream:
-    """A projection that belongs to an operator of the user's: its name says which part it is."""
-    made = projection(columns, stream.schema)
-    node = ProjectNode(
-        name=f"{place.name}.{part}",
-        at=place.at,
-        inputs=(stream._number,),
-        schema=made.schema,
-        on_error=on_error,
-        columns=made.columns,
-    )
-    return stream._made(node)
-
-
-def free(name: str, taken: Sequence[str]) -> str:
-    """A name for a column that no other has."""
-    while name in taken:
-        name += "_"
-    return name

@@ -1,0 +1,112 @@
+"""Processes on streams: `KeyedStream.process`, and `connect` for two keyed streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+from plait import timed
+from plait.checks import checked_policy
+from plait.errors import JobError
+from plait.event_time import Lost, of_union, still_time
+from plait.expr import Expr
+from plait.graph import TimedNode
+from plait.place import Place
+from plait.process import Process, checked_process, out_schema
+from plait.sides import LEFT, RIGHT, Keys, Part, checked_on
+from plait.two_sided import TwoSided, two_sided
+
+if TYPE_CHECKING:
+    from plait.event_time import Time
+    from plait.graph import OnError
+    from plait.model import Schema
+    from plait.streaming import Site
+from plait.streaming import S
+from plait.windowed import Windowing
+
+
+class Connected(Generic[S]):
+    """Two keyed streams that one process reads; made by `connect`."""
+
+    def __init__(self, left: Site[S], right: Site[S]) -> None:
+        self._sites = (left, right)
+
+    def __repr__(self) -> str:
+        return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
+
+    def process(self, process: Process, *, on_error: OnError = "fail") -> S:
+        """A process with `on_left` and `on_right`: see `plait.Process`."""
+        with Place("process") as place:
+            left, right = self._sites
+            keys = Keys(left=left.keys, right=right.keys)
+            shapes = (left.stream.schema, right.stream.schema)
+            times = (left.stream._time, right.stream._time)
+            timed_too = not any(isinstance(time, Lost) for time in times)
+            bound = checked_process(process, shapes, timed=timed_too)
+            parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
+            sides: list[timed.Side] = []
+            for part, time in zip(parts, times, strict=True):
+                columns = tuple(part.column(name) for name in part.schema.names)
+                sides.append(timed.Side(columns=columns, time=time_column(part, time)))
+            made = TwoSided(
+                spec=timed.ProcessSpec(process=bound, sides=tuple(sides)),
+                columns=(),
+                fields={},
+                on_error=checked_policy(on_error),
+                results=out_schema(bound).fields,
+            )
+            time = process_time(of_union(times), out_schema(bound))
+            record_class = out_schema(bound).record_class
+            return two_sided(place, (left.stream, right.stream), parts, made, time, record_class)
+
+
+def connect(left: Windowing[S], right: Windowing[S]) -> Connected[S]:
+    """Two keyed streams for one process: `connect(a.key_by("id"), b.key_by("order")).process(p)`.
+
+    The keys must be as many, with the same types; records of equal keys share a state.
+    """
+    with Place("connect"):
+        for one in (left, right):
+            if not isinstance(one, Windowing) or not one._site().keys:
+                raise JobError(f"{one!r} is not keyed; write connect(a.key_by(...), b.key_by(...))")
+        ours, theirs = left._site(), right._site()
+        if len(ours.keys) != len(theirs.keys):
+            raise JobError(
+                f"the keys are {', '.join(ours.keys)} and {', '.join(theirs.keys)};"
+                " give both streams as many"
+            )
+        pairs = list(zip(ours.keys, theirs.keys, strict=True))
+        checked_on(pairs, ours.stream.schema, theirs.stream.schema)
+        return Connected(ours, theirs)
+
+
+def processed(place: Place, site: Site[S], process: Process, on_error: OnError | None) -> S:
+    """The stream of a process of one stream."""
+    stream = site.stream
+    timeless = isinstance(stream._time, Lost)
+    bound = checked_process(process, (stream.schema,), timed=not timeless)
+    schema = out_schema(bound)
+    policy = checked_policy(on_error or site.on_error)
+    time = stream._time.value if isinstance(stream._time, Expr) and stream._time.op == "col" else ""
+    node = TimedNode(
+        name=place.name,
+        at=place.at,
+        inputs=(stream._number,),
+        schema=schema,
+        on_error=policy,
+        keys=site.keys,
+        time=time,
+        spec=timed.ProcessSpec(process=bound),
+    )
+    return stream._made(node, process_time(stream._time, schema))
+
+
+def time_column(part: Part, time: Time) -> str:
+    """The united name of the time, if it is a column; a process has no use for a computed one."""
+    return part.column(time.value) if isinstance(time, Expr) and time.op == "col" else ""
+
+
+def process_time(time: Time, schema: Schema) -> Time:
+    """As with a Python function: kept if the columns are there."""
+    if isinstance(time, Lost) or still_time(time, schema):
+        return time
+    return Lost("the process yields other columns")
