@@ -16,7 +16,7 @@
 #include "plait/events.hpp"
 #include "plait/lane_operator.hpp"
 #include "plait/state_moves.hpp"
-#include "plait/watermarks.hpp"
+#include "plait/unit_time.hpp"
 
 namespace plait {
 
@@ -25,8 +25,8 @@ class TimedLane {
   // `bins`: of the lane, from `first` on. `keyless`: it is the one lane of an operator without
   // keys, whose state counts at one bin of the layout.
   TimedLane(uint32_t node, uint32_t first, uint32_t bins, bool keyless,
-            std::unique_ptr<LaneOperator> op, Watermarks watermarks)
-      : watermarks(std::move(watermarks)),
+            std::unique_ptr<LaneOperator> op, UnitTime time)
+      : time(std::move(time)),
         op(std::move(op)),
         node_(node),
         first_(first),
@@ -40,34 +40,20 @@ class TimedLane {
   std::vector<Bytes> copy(const std::vector<uint32_t>& bins, uint64_t before) const {
     std::vector<Bytes> states = op->copy_bins(bins);
     std::vector<Bytes> out;
-    const size_t head = 16 + watermarks.byte_size();
+    const size_t head = time.head_size();
     for (const Bytes& state : states) {
       Bytes b;
       b.size = int64_t(head) + state.size;
       b.bytes = BufferRef::make(b.size);
       uint8_t* to = b.bytes.data();
-      const uint64_t size = watermarks.byte_size();
-      std::memcpy(to, &before, 8);
-      std::memcpy(to + 8, &size, 8);
-      watermarks.write(to + 16);
+      time.write_head(to, before);
       if (state.size) std::memcpy(to + head, state.data(), size_t(state.size));
       out.push_back(std::move(b));
     }
     return out;
   }
-  // What another lane knew of time when it wrote these bytes. False: they are damaged.
-  bool adopt_time(const uint8_t* data, size_t size) {
-    uint64_t units_there, time_size;
-    if (size < 16 + watermarks.byte_size()) return false;
-    std::memcpy(&units_there, data, 8);
-    std::memcpy(&time_size, data + 8, 8);
-    if (time_size != watermarks.byte_size()) return false;
-    units = units_there;
-    watermarks.read(data + 16);
-    return true;
-  }
   [[nodiscard]] std::string put(uint32_t bin, const uint8_t* data, size_t size) {
-    const size_t head = 16 + watermarks.byte_size();
+    const size_t head = time.head_size();
     if (size < head) return "bin " + std::to_string(bin) + ": damaged: cut short";
     return size == head ? "" : op->put_bin(bin, data + head, size - head);
   }
@@ -91,9 +77,8 @@ class TimedLane {
     return true;
   }
 
-  Watermarks watermarks;
+  UnitTime time;
   std::unique_ptr<LaneOperator> op;
-  uint64_t units = 0;  // so many units were before those of this run (state was put back)
 
  private:
   void give(const Control& c, StateMoves& moves) {
@@ -111,7 +96,7 @@ class TimedLane {
       if (after[at] == here) missing_.push_back(bin);
     }
     if (going.empty()) return;
-    std::vector<Bytes> states = copy(going, units);
+    std::vector<Bytes> states = copy(going, time.units);
     op->drop_bins(going);
     for (size_t i = 0; i < going.size(); ++i) {
       const uint8_t* data = states[i].bytes.data();
@@ -123,7 +108,7 @@ class TimedLane {
   bool install(Control& c, uint32_t bin, StateMoves& moves) {
     MovedBin m;
     if (!moves.take(node_, bin, c.epoch, m)) return false;
-    const bool whole = adopt_time(m.data, size_t(m.size));
+    const bool whole = time.adopt(m.data, size_t(m.size));
     const std::string why = whole ? put(bin, m.data, size_t(m.size)) : "damaged: its times";
     if (!why.empty()) c.refuse(why);
     moves.installed(m.size);

@@ -29,7 +29,6 @@ struct TimedPlan {
   std::shared_ptr<const std::vector<TimedSource>> sources;
   // On several nodes a row's order among those of its unit is its tag and, below that, so many
   // bits of its sub; kIndexed: the sub alone. One node: its position.
-  static constexpr int kIndexed = -1;
   bool nodes = false;
   int sub_bits = 0;
 
@@ -44,7 +43,6 @@ struct TimedPlan {
 class TimedStage final : public Stage {
  public:
   using MakeLane = std::unique_ptr<LaneOperator> (*)(const TimedSpec&, unsigned lane);
-  static constexpr unsigned kRowBits = 26;  // of a place: the row within the unit
 
   TimedStage(std::string name, const StageLimits& limits, uint32_t node,
              std::shared_ptr<const TimedPlan> plan, MakeLane make, unsigned workers,
@@ -62,7 +60,7 @@ class TimedStage final : public Stage {
     const uint32_t bins = 1u << (plan_->spec.bin_bits - plan_->spec.lane_bits);
     for (uint32_t l = 0; l < lanes_; ++l) {
       lane_[l].it = std::make_unique<TimedLane>(node, l * bins, bins, keyless, make(plan_->spec, l),
-                                                Watermarks(plan_->sources));
+                                                UnitTime(plan_->sources));
     }
     for (uint32_t u = 0; u < limits.batches; ++u) {
       for (uint32_t l = 0; l < lanes_; ++l) units_[u].made.emplace_back(plan_->spec.out_types);
@@ -90,7 +88,7 @@ class TimedStage final : public Stage {
   void control_now(Control& c) override {
     for (uint32_t l = 0; l < lanes_; ++l) {
       for (const auto& bin : c.put) {  // all lanes know how far time was
-        if (bin.node == node_) (void)lane_[l].it->adopt_time(bytes_of(bin), bin.bytes.size());
+        if (bin.node == node_) (void)lane_[l].it->time.adopt(bytes_of(bin), bin.bytes.size());
       }
       control(c, l);
     }
@@ -131,7 +129,7 @@ class TimedStage final : public Stage {
       if (holds_rows(batch)) {
         guarded(batch, node_, [&] {
           split(plan_->keys, batch, s->split);
-          if (plan_->nodes) unit(*s).order = order_of(batch);
+          if (plan_->nodes) unit(*s).order = order_of(batch, plan_->sub_bits);
         });
       }
     }
@@ -139,20 +137,6 @@ class TimedStage final : public Stage {
     s->left.store(lanes_, std::memory_order_relaxed);  // published by the release below
     s->split_serial.store(s->serial + 1, std::memory_order_release);  // pairs with drain
     return records + 1;
-  }
-
-  BufferRef order_of(const Batch& batch) const {
-    BufferRef order = BufferRef::make(4 * batch.length);
-    const int bits = plan_->sub_bits;
-    for (int64_t i = 0; i < batch.length; ++i) {
-      const uint64_t sub = batch.subs ? batch.subs[i] : 0;
-      const uint64_t at = bits == TimedPlan::kIndexed
-                              ? sub
-                              : uint64_t(batch.row_number(i) - batch.base) << bits | sub;
-      if (at >> kRowBits) throw std::length_error("an epoch has too many rows to keep in order");
-      order.as<uint32_t>()[i] = uint32_t(at);
-    }
-    return order;
   }
 
   int64_t drain_own(Worker& worker) {
@@ -202,17 +186,16 @@ class TimedStage final : public Stage {
     Unit& u = unit(s);
     Emitter& out = u.made[number];
     try {
-      const int64_t before = lane.watermarks.now();
+      const int64_t before = lane.time.watermarks.now();
       const Part& part = s.split.parts[number];
-      const uint64_t units = lane.units + batch.epoch * plan_->sources->size() + batch.source;
       if (part.n) {
         const uint32_t* order = plan_->nodes ? u.order.as<uint32_t>() : nullptr;
-        lane.op->process({batch, part.row, part.n, part.hash, units << kRowBits, order, before},
-                         out);
+        lane.op->process(
+            {batch, part.row, part.n, part.hash, lane.time.place(batch), order, before}, out);
       }
       if (batch.failure) return;  // what comes behind it is not delivered
-      lane.watermarks.note(batch);
-      const int64_t after = lane.watermarks.now();
+      lane.time.watermarks.note(batch);
+      const int64_t after = lane.time.watermarks.now();
       if (after > before || (part.n && lane.op->wants_end())) lane.op->advance(before, after, out);
     } catch (const std::exception& error) {
       broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
@@ -236,17 +219,11 @@ class TimedStage final : public Stage {
     finish(s, worker);
   }
 
-  struct Row {
-    Emitter::Order order;
-    uint32_t at;  // among the rows of all lanes, one behind the other
-    bool operator<(const Row& o) const { return order < o.order; }
-  };
-
   void put_in_order(Batch& batch, Unit& u, Worker& worker) {
     Counts& counts = worker.shared.counts[node_];
     const int64_t in = batch.length;
     int64_t late = 0, left_out = 0;
-    std::vector<Row> rows;
+    std::vector<TimedRow> rows;
     std::vector<size_t> starts{0};
     for (const Emitter& e : u.made) {
       for (const auto& order : e.orders) rows.push_back({order, uint32_t(rows.size())});
@@ -255,7 +232,8 @@ class TimedStage final : public Stage {
       left_out += e.left_out;
     }
     merge_runs(rows, starts);
-    set_tags(batch, u, rows);
+    const bool nodes = plan_->nodes;
+    set_tags(batch, nodes && in ? u.order.as<uint32_t>() : nullptr, rows, nodes);
     batch.columns = columns_of(u, rows);
     batch.length = int64_t(rows.size());
     for (Emitter& e : u.made) {
@@ -269,12 +247,12 @@ class TimedStage final : public Stage {
     Counts::add(counts.out, batch.length);
   }
   // The rows from the last start on are those of one lane.
-  static void sort_run(std::vector<Row>& rows, std::vector<size_t>& starts) {
+  static void sort_run(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
     const auto from = rows.begin() + int64_t(starts.back());
     if (!std::is_sorted(from, rows.end())) std::stable_sort(from, rows.end());
     starts.push_back(rows.size());
   }
-  static void merge_runs(std::vector<Row>& rows, std::vector<size_t>& starts) {
+  static void merge_runs(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
     while (starts.size() > 2) {  // neighbours in pairs, so that equal ones keep the lanes' order
       std::vector<size_t> left{0};
       for (size_t i = 0; i + 1 < starts.size(); i += 2) {
@@ -287,39 +265,7 @@ class TimedStage final : public Stage {
     }
   }
 
-  void set_tags(Batch& batch, const Unit& u, const std::vector<Row>& rows) const {
-    const auto n = int64_t(rows.size());
-    BufferRef tags = BufferRef::make(4 * n);
-    const uint32_t* order = plan_->nodes && batch.length ? u.order.as<uint32_t>() : nullptr;
-    constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
-    for (int64_t i = 0; i < n; ++i) {
-      const Emitter::Order& o = rows[size_t(i)].order;
-      int64_t tag = batch.rows;
-      if (o.time == kAtOnce) {
-        auto row = int64_t(o.place & kMask);
-        if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
-        tag = batch.row_number(row) - batch.base;
-      }
-      tags.as<uint32_t>()[i] = uint32_t(tag);
-    }
-    batch.first_row = batch.base;
-    batch.tags = tags.as<uint32_t>();
-    batch.tags_owner = std::move(tags);
-    batch.subs = nullptr;
-    batch.subs_owner = BufferRef();
-    if (!plan_->nodes) return;
-    BufferRef times = BufferRef::make(8 * n), subs = BufferRef::make(8 * n);
-    for (int64_t i = 0; i < n; ++i) {
-      times.as<int64_t>()[i] = rows[size_t(i)].order.time;
-      subs.as<uint64_t>()[i] = rows[size_t(i)].order.place;
-    }
-    batch.times = times.as<int64_t>();
-    batch.times_owner = std::move(times);
-    batch.subs = subs.as<uint64_t>();
-    batch.subs_owner = std::move(subs);
-  }
-
-  static std::vector<Column> columns_of(const Unit& u, const std::vector<Row>& rows) {
+  static std::vector<Column> columns_of(const Unit& u, const std::vector<TimedRow>& rows) {
     const auto n = int64_t(rows.size());
     bool as_made = true;
     BufferRef order = BufferRef::make(4 * n);
@@ -363,8 +309,8 @@ class TimedStage final : public Stage {
       if (bins.empty() && number == 0) bins.push_back(0);  // how far time is must be somewhere
     }
     // A run that begins with a snapshot counts its units from here on.
-    const uint64_t passed = c.kind == Control::Kind::Take ? 0 : c.epoch * plan_->sources->size();
-    std::vector<Bytes> states = lane.copy(bins, lane.units + passed);
+    const uint64_t before = lane.time.units_until(c.kind == Control::Kind::Take ? 0 : c.epoch);
+    std::vector<Bytes> states = lane.copy(bins, before);
     for (size_t i = 0; i < bins.size(); ++i) {
       const auto* data = reinterpret_cast<const char*>(states[i].data());
       c.collect({node_, bins[i], std::string(data, size_t(states[i].size))});

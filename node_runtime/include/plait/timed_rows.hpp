@@ -1,0 +1,81 @@
+// The order of what an operator that knows time makes of a unit: places of the rows it is given,
+// tags of those it makes.
+//
+// A row's place is unique among all rows of all units but those of one key, and grows in their
+// order: the number of the unit, then the row within it. Any thread, on batches it owns.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "plait/batch.hpp"
+#include "plait/emitter.hpp"
+
+namespace plait {
+
+inline constexpr unsigned kRowBits = 26;  // of a place: the row within the unit
+
+// As the width of the subs that tell rows of a unit apart: they do so alone, whatever the tags.
+inline constexpr int kIndexed = -1;
+
+// The rows within their unit on several nodes, where a node has only some of them: by tag and, of
+// equal tags, by so many bits of the sub. Ascending.
+inline BufferRef order_of(const Batch& batch, int sub_bits) {
+  BufferRef order = BufferRef::make(4 * batch.length);
+  for (int64_t i = 0; i < batch.length; ++i) {
+    const uint64_t sub = batch.subs ? batch.subs[i] : 0;
+    const uint64_t at =
+        sub_bits == kIndexed ? sub : uint64_t(batch.row_number(i) - batch.base) << sub_bits | sub;
+    if (at >> kRowBits) throw std::length_error("an epoch has too many rows to keep in order");
+    order.as<uint32_t>()[i] = uint32_t(at);
+  }
+  return order;
+}
+
+struct TimedRow {
+  Emitter::Order order;
+  uint32_t at;  // among the rows as they were made
+  bool operator<(const TimedRow& o) const { return order < o.order; }
+};
+
+// Gives the batch the tags of the rows that were made of it, which are in order; its own are gone
+// then. A row made at once has the tag of the row it came from, one that was due a tag behind all
+// rows of the source. `order`: of the batch's rows (order_of); null: a row is its position.
+// `nodes`: the rows go on with their order, to be put in order where they meet those of other
+// nodes.
+inline void set_tags(Batch& batch, const uint32_t* order, const std::vector<TimedRow>& rows,
+                     bool nodes) {
+  const auto n = int64_t(rows.size());
+  BufferRef tags = BufferRef::make(4 * n);
+  constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    const Emitter::Order& o = rows[size_t(i)].order;
+    int64_t tag = batch.rows;
+    if (o.time == kAtOnce) {
+      auto row = int64_t(o.place & kMask);
+      if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
+      tag = batch.row_number(row) - batch.base;
+    }
+    tags.as<uint32_t>()[i] = uint32_t(tag);
+  }
+  batch.first_row = batch.base;
+  batch.tags = tags.as<uint32_t>();
+  batch.tags_owner = std::move(tags);
+  batch.subs = nullptr;
+  batch.subs_owner = BufferRef();
+  if (!nodes) return;
+  BufferRef times = BufferRef::make(8 * n), subs = BufferRef::make(8 * n);
+  for (int64_t i = 0; i < n; ++i) {
+    times.as<int64_t>()[i] = rows[size_t(i)].order.time;
+    subs.as<uint64_t>()[i] = rows[size_t(i)].order.place;
+  }
+  batch.times = times.as<int64_t>();
+  batch.times_owner = std::move(times);
+  batch.subs = subs.as<uint64_t>();
+  batch.subs_owner = std::move(subs);
+}
+
+}  // namespace plait

@@ -1,0 +1,57 @@
+// UnitTime: what a holder of state knows of time: its watermark, and the number of the unit.
+//
+// It goes with every bin, in front of the bin's own bytes: the units that were before those of the
+// run, the size of what follows, the watermarks. One thread at a time: the holder of the state.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plait/timed_rows.hpp"
+#include "plait/watermarks.hpp"
+
+namespace plait {
+
+class UnitTime {
+ public:
+  explicit UnitTime(std::shared_ptr<const std::vector<TimedSource>> sources)
+      : watermarks(sources), sources_(sources->size()) {}
+
+  // The place of the first row of a unit.
+  uint64_t place(const Batch& unit) const {
+    return (units + unit.epoch * sources_ + unit.source) << kRowBits;
+  }
+  // Units before an epoch of this run.
+  uint64_t units_until(uint64_t epoch) const { return units + epoch * sources_; }
+
+  size_t head_size() const { return 16 + watermarks.byte_size(); }
+  // `before`: how many units were before those of the run that takes the bytes in.
+  void write_head(uint8_t* to, uint64_t before) const {
+    const uint64_t size = watermarks.byte_size();
+    std::memcpy(to, &before, 8);
+    std::memcpy(to + 8, &size, 8);
+    watermarks.write(to + 16);
+  }
+  // What another knew of time when it wrote these bytes. False: they are damaged.
+  bool adopt(const uint8_t* data, size_t size) {
+    uint64_t units_there, time_size;
+    if (size < head_size()) return false;
+    std::memcpy(&units_there, data, 8);
+    std::memcpy(&time_size, data + 8, 8);
+    if (time_size != watermarks.byte_size()) return false;
+    units = units_there;
+    watermarks.read(data + 16);
+    return true;
+  }
+
+  Watermarks watermarks;
+  uint64_t units = 0;  // so many units were before those of this run (state was put back)
+
+ private:
+  size_t sources_;
+};
+
+}  // namespace plait
