@@ -244,7 +244,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     if (f.control) {
       part.control = marker_;
       part.epoch = f.control_epoch;
-    } else if (!part.end && epochs_->remote(from, part.epoch + 1, false)) {
+    } else if (!part.end && part.flow != Flow::Over &&  // each node closes by itself
+               epochs_->remote(from, part.epoch + 1, false)) {
       shared_->wake();
     }
     inlets_[f.channel]->take_part(from, std::move(part));

@@ -28,7 +28,7 @@ struct ShapeRead {
   TagForm form = TagForm::Dense;
   uint32_t first_tag = 0;
   int64_t tag_words = 0;
-  bool subs = false;
+  bool subs = false, times = false;
   struct Part {
     Type type = Type::Int64;
     bool nulls = false;
@@ -38,21 +38,26 @@ struct ShapeRead {
 };
 
 inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, ShapeRead& s) {
-  const uint64_t fields = in.array(11);
+  const uint64_t fields = in.array(16);
   s.n = int64_t(in.uint(uint64_t(limits.max_rows)));
   batch.length = s.n;
   batch.epoch = in.uint();
   batch.source = uint32_t(in.uint(UINT32_MAX));
   batch.first_row = in.sint();
   batch.ingest_ns = in.sint();
+  batch.base = in.sint();
+  batch.rows = in.sint();
+  batch.time = in.sint();
+  batch.flow = Flow(in.uint(uint64_t(Flow::Over)));
   batch.end = in.boolean();
   s.form = TagForm(in.uint(uint64_t(TagForm::Bitmap)));
-  if (fields != (s.form == TagForm::Bitmap ? 11 : 9)) return false;
+  if (fields != (s.form == TagForm::Bitmap ? 16 : 14)) return false;
   if (s.form == TagForm::Bitmap) {
     s.first_tag = uint32_t(in.uint(UINT32_MAX));
     s.tag_words = int64_t(in.uint(uint64_t(limits.max_body / 8)));
   }
   s.subs = in.boolean();
+  s.times = in.boolean();
   const uint64_t entries = in.array(uint64_t(limits.max_columns) * 2);
   for (uint64_t read = 0; in.ok() && read < entries; ++read) {
     const uint64_t form = in.uint(0x40 | uint64_t(Type::Object));
@@ -91,6 +96,11 @@ class BodyReader {
       out.subs = reinterpret_cast<const uint64_t*>(next(8 * s.n));
       if (!out.subs) return "order numbers are cut off";
       out.subs_owner = owner_;
+    }
+    if (s.times) {
+      out.times = reinterpret_cast<const int64_t*>(next(8 * s.n));
+      if (!out.times) return "times are cut off";
+      out.times_owner = owner_;
     }
     out.columns.resize(s.parts.size());
     for (size_t i = 0; i < s.parts.size(); ++i) {

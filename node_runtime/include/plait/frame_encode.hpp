@@ -97,6 +97,7 @@ inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool 
   s.n = n;
   if (tags) shape_tags(s);
   if (batch.subs) s.bytes += 8 * n;
+  if (batch.times) s.bytes += 8 * n;
   s.parts.resize(batch.columns.size());
   for (size_t c = 0; c < s.parts.size(); ++c) {
     const Column& column = batch.columns[c];
@@ -120,12 +121,16 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   const Batch& b = *s.batch;
   uint64_t fields = b.columns.size();
   for (const Column& c : b.columns) fields += is_varlen(c.type);
-  out.array(s.form == TagForm::Bitmap ? 11 : 9);
+  out.array(s.form == TagForm::Bitmap ? 16 : 14);
   out.uint(uint64_t(s.n));
   out.uint(b.epoch);
   out.uint(b.source);
   out.sint(b.first_row);
   out.sint(b.ingest_ns);
+  out.sint(b.base);
+  out.sint(b.rows);
+  out.sint(b.time);
+  out.uint(uint64_t(b.flow));
   out.boolean(b.end);
   out.uint(uint64_t(s.form));
   if (s.form == TagForm::Bitmap) {
@@ -133,6 +138,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
     out.uint(uint64_t(s.tag_words));
   }
   out.boolean(b.subs != nullptr);
+  out.boolean(b.times != nullptr);
   out.array(fields);
   for (size_t c = 0; c < s.parts.size(); ++c) {
     const Type type = b.columns[c].type;
@@ -216,6 +222,7 @@ class BodyWriter {
       to[at] = word;
     }
     if (b.subs) words(b.subs, s.rows, s.n);
+    if (b.times) words(reinterpret_cast<const uint64_t*>(b.times), s.rows, s.n);
     for (size_t i = 0; i < s.parts.size(); ++i) {
       const Column& c = b.columns[i];
       if (s.parts[i].nulls) bits(c.validity, c.validity_offset, s.rows, s.n);

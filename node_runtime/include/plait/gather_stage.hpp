@@ -24,15 +24,17 @@ namespace plait {
 class GatherStage final : public Stage, public Inlet {
  public:
   // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
-  // `tags`: somebody behind looks at them.
+  // `tags`: somebody behind looks at them. `index`: rows are numbered here, as their subs.
   GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
-              std::vector<uint32_t> sources, bool unique, bool tags, Wire& wire, Shared& shared)
+              std::vector<uint32_t> sources, bool unique, bool tags, bool index, Wire& wire,
+              Shared& shared)
       : Stage(std::move(name), limits),
         channel_(channel),
         node_(node),
         sources_(std::move(sources)),
         unique_(unique),
         tags_(tags),
+        index_(index),
         wire_(wire),
         shared_(shared) {}
 
@@ -180,8 +182,9 @@ class GatherStage final : public Stage, public Inlet {
       for (Batch& p : parts) cut(p, place_of(*failure));
     }
     const Batch& own = parts[own_];
-    const uint64_t epoch = own.epoch;
-    const uint32_t source = own.source;
+    Batch unit;
+    unit.same_unit(own);
+    for (const Batch& p : parts) join_unit(unit, p);
     int64_t ingest_ns = own.ingest_ns;
     std::vector<Batch> filled;
     for (Batch& p : parts) {
@@ -192,12 +195,22 @@ class GatherStage final : public Stage, public Inlet {
     Batch out = filled.empty()       ? std::move(parts[own_])
                 : filled.size() == 1 ? std::move(filled[0])
                                      : merge_parts(filled, unique_, tags_);
-    out.epoch = epoch;
-    out.source = source;
+    if (index_) index_rows(out);
+    out.same_unit(unit);
     out.ingest_ns = ingest_ns;
     out.letters = letters;
     out.failure = failure;
     return out;
+  }
+  // What all nodes know of a unit together: a node that does not read the source knows nothing of
+  // its rows.
+  static void join_unit(Batch& unit, const Batch& part) {
+    if (std::pair(part.rows, part.base) > std::pair(unit.rows, unit.base)) {
+      unit.rows = part.rows;
+      unit.base = part.base;
+    }
+    unit.time = std::max(unit.time, part.time);
+    unit.flow = std::min(unit.flow, part.flow);
   }
   using Place = std::pair<int64_t, uint64_t>;  // row, and order among the records of that row
   static Place place_of(const Failure& failure) { return {failure.letter.row, failure.letter.sub}; }
@@ -215,7 +228,7 @@ class GatherStage final : public Stage, public Inlet {
 
   const uint32_t channel_, node_;
   const std::vector<uint32_t> sources_;
-  const bool unique_, tags_;
+  const bool unique_, tags_, index_;
   Wire& wire_;
   Shared& shared_;
   const std::vector<uint32_t> alone_{wire_.here()};

@@ -203,9 +203,44 @@ inline Batch interleave_parts(const std::vector<Batch>& parts) {
   return joined;
 }
 
+// Rows of parts that a timed operator made on several nodes, by (time, sub); each part is in that
+// order. A row's tag stays what it is.
+inline Batch order_parts(const std::vector<Batch>& parts) {
+  Batch joined = concat_parts(parts);
+  std::vector<uint32_t> order, at(parts.size(), 0), base{0};
+  for (const Batch& p : parts) base.push_back(base.back() + uint32_t(p.length));
+  const uint32_t n = base.back();
+  order.reserve(n);
+  while (order.size() < n) {
+    size_t best = parts.size();
+    std::pair<int64_t, uint64_t> least;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (at[p] == parts[p].length) continue;
+      const std::pair<int64_t, uint64_t> key{parts[p].times[at[p]], parts[p].subs[at[p]]};
+      if (best < parts.size() && !(key < least)) continue;
+      best = p;
+      least = key;
+    }
+    order.push_back(base[best] + at[best]++);
+  }
+  take_rows(joined, order.data(), n);
+  return joined;
+}
+
+// The place of each row among the rows of the batch, as its sub.
+inline void index_rows(Batch& batch) {
+  BufferRef subs = BufferRef::make(8 * batch.length);
+  for (int64_t i = 0; i < batch.length; ++i) subs.as<uint64_t>()[i] = uint64_t(i);
+  batch.subs = subs.as<uint64_t>();
+  batch.subs_owner = std::move(subs);
+  batch.times = nullptr;
+  batch.times_owner = BufferRef();
+}
+
 // Parts that each have rows, as one batch. `unique`: no two rows have the same row number.
 // `tags`: false if nobody looks at them any more.
 inline Batch merge_parts(const std::vector<Batch>& parts, bool unique, bool tags = true) {
+  if (parts[0].times) return order_parts(parts);
   bool follow = true;
   int64_t length = 0, first = INT64_MAX, last = INT64_MIN;
   for (const Batch& p : parts) {

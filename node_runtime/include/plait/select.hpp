@@ -148,6 +148,12 @@ inline void take_rows(Batch& batch, const uint32_t* rows, int64_t n) {
   batch.tags = tags.as<uint32_t>();
   batch.tags_owner = std::move(tags);
   take_subs(batch, rows, n);
+  if (batch.times) {
+    BufferRef times = BufferRef::make(n * 8);
+    for (int64_t i = 0; i < n; ++i) times.as<int64_t>()[i] = batch.times[rows[i]];
+    batch.times = times.as<int64_t>();
+    batch.times_owner = std::move(times);
+  }
   batch.length = n;
 }
 
