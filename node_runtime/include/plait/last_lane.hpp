@@ -23,6 +23,7 @@ class LastLane : public LaneOperator {
       : each_(spec.kind == TimedSpec::Kind::Last),
         size_(uint64_t(each_ ? spec.k : spec.size)),
         every_(uint64_t(each_ ? 1 : spec.every)),
+        key_columns_(spec.key_columns),
         plan_(spec, 2, false),
         last_(plan_, size_),
         key_word_(plan_.keys.wide() ? 2 : -1),
@@ -53,7 +54,7 @@ class LastLane : public LaneOperator {
       LastRows& last = *of(slot);
       last.add(last_, rows.batch, row);
       const uint64_t n = last.total();
-      if (each_ || (n >= size_ && n % every_ == 0)) give(key, last, rows.place(i), out);
+      if (each_ || (n >= size_ && n % every_ == 0)) give(last, rows, i, out);
     }
   }
   void advance(int64_t, int64_t, Emitter&) override {}
@@ -122,12 +123,12 @@ class LastLane : public LaneOperator {
     of(slot)->drop(last_);
     delete of(slot);
   }
-  void give(const Key& key, const LastRows& last, uint64_t place, Emitter& out) {
+  void give(const LastRows& last, const LaneRows& rows, uint32_t i, Emitter& out) {
     std::fill(scratch_.begin(), scratch_.end(), 0);
     last.results(plan_, last_, scratch_.data());
-    out.at_once(place);
-    plan_.keys.emit(key, out.columns);
-    size_t c = plan_.keys.types().size();
+    out.at_once(rows.place(i));
+    size_t c = 0;
+    for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], rows.row(i));
     for (const GroupOp& op : plan_.ops) emit_result(op, scratch_.data(), out.columns[c++]);
     drop_cells(plan_, scratch_.data());
   }
@@ -152,6 +153,7 @@ class LastLane : public LaneOperator {
 
   const bool each_;
   const uint64_t size_, every_;
+  const std::vector<int> key_columns_;
   GroupPlan plan_;
   const LastPlan last_;
   const int key_word_, rows_word_;

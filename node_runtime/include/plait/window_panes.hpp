@@ -200,8 +200,12 @@ class WindowPanes {
   void read_pane(GroupReader& in, uint32_t bin, std::vector<std::unique_ptr<WindowPane>>& staged) {
     const auto start = int64_t(in.word()), end = int64_t(in.word());
     const uint64_t count = in.word();
-    const bool far = start != clamp_time(start) || end != clamp_time(end);
-    if (far || (!given && (grid.pane(start) != start || end - start != grid.width))) in.fail();
+    const auto far = [](int64_t t) {
+      return t < -kFarTime - kMostLength || t > kFarTime + kMostLength;
+    };
+    if (far(start) || far(end) ||
+        (!given && (grid.pane(start) != start || end - start != grid.width)))
+      in.fail();
     if (!in.ok()) return;
     staged.push_back(std::make_unique<WindowPane>(plan, key_word, false));
     WindowPane& p = *staged.back();

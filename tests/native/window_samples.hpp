@@ -1,0 +1,198 @@
+// Random window operators and units of rows for the tests, and values as text.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "plait/lane_operator.hpp"
+#include "plait/window_grid.hpp"
+
+namespace plait::testing {
+
+using Random = std::mt19937_64;
+
+struct Value {
+  bool null = true;
+  uint64_t bits = 0;
+  std::string text;
+  bool operator<(const Value& o) const {
+    return std::tie(null, bits, text) < std::tie(o.null, o.bits, o.text);
+  }
+  bool operator==(const Value& o) const = default;
+};
+
+inline Value value_of(const Column& c, int64_t i) {
+  if (!c.valid(i)) return {};
+  if (is_varlen(c.type)) return {false, 0, {c.bytes(i), size_t(c.size(i))}};
+  if (c.type == Type::Bool) return {false, c.boolean(i), {}};
+  return {false, std::bit_cast<uint64_t>(c.i64()[i]), {}};
+}
+
+inline std::string show(const Value& v, Type type) {
+  if (v.null) return "null";
+  if (is_varlen(type)) return "'" + v.text + "'";
+  if (type != Type::Float64) return std::to_string(int64_t(v.bits));
+  const auto number = std::bit_cast<double>(v.bits);
+  if (number != number) return "nan";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", number);
+  return text;
+}
+
+// The columns of every input: two that may be keys, the event time, values of every type, windows.
+enum : int { kNumber, kName, kTime, kInt, kFloat, kText, kBool, kStart, kEnd, kColumns };
+inline const std::vector<Type> kTypes{Type::Int64, Type::String,    Type::Timestamp,
+                                      Type::Int64, Type::Float64,   Type::String,
+                                      Type::Bool,  Type::Timestamp, Type::Timestamp};
+
+struct Row {
+  std::vector<Value> values;
+  uint64_t place = 0;
+  int64_t time() const { return clamp_time(int64_t(values[kTime].bits)); }
+};
+
+struct Unit {
+  Batch batch;
+  std::vector<Row> rows;
+  uint64_t base = 0;
+  std::vector<uint32_t> order;
+};
+
+inline Unit random_unit(const TimedSpec& spec, Random& random, int64_t now, unsigned number) {
+  const auto one_of = [&](uint64_t n) { return int64_t(random() % n); };
+  const bool session = spec.within == TimedSpec::Within::Session;
+  const int64_t spread = one_of(2) ? 1 + one_of(40) : 1;
+  const bool wild = one_of(40) == 0;
+  Unit u;
+  u.base = uint64_t(number) << 20;
+  const auto n = size_t(one_of(8) ? one_of(60) : 0);
+  for (size_t i = 0; i < n; ++i) {
+    Row row;
+    row.values.resize(kColumns);
+    const auto set = [&](int column, uint64_t bits) {
+      row.values[size_t(column)] = {false, bits, {}};
+    };
+    if (one_of(12)) set(kNumber, uint64_t(one_of(9) - 4));
+    if (one_of(12)) row.values[kName] = {false, 0, std::string(size_t(one_of(3)), 'a')};
+    set(kTime, uint64_t(now - one_of(uint64_t(spread)) + one_of(10)));
+    if (wild && one_of(5) == 0) set(kTime, uint64_t(one_of(2) ? INT64_MAX - 3 : INT64_MIN + 3));
+    if (one_of(4)) set(kInt, uint64_t(one_of(20) - 10));
+    const double fine = double(one_of(1000)) / 7, coarse = double(one_of(100)) / 4;
+    const double rare = one_of(30) ? session ? coarse : fine : __builtin_nan("");
+    if (one_of(4)) set(kFloat, std::bit_cast<uint64_t>(rare));
+    if (one_of(4)) row.values[kText] = {false, 0, std::string(1, char('a' + one_of(6)))};
+    if (one_of(4)) set(kBool, uint64_t(one_of(2)));
+    const int64_t start = (now + one_of(20) - 15) / 4 * 4;
+    if (one_of(30)) set(kStart, uint64_t(start));
+    set(kEnd, uint64_t(start + 4 * (1 + one_of(2))));
+    row.place = u.base + 3 * i;
+    u.order.push_back(uint32_t(3 * i));
+    u.rows.push_back(row);
+  }
+  u.order.push_back(0);
+  u.batch.length = int64_t(n);
+  for (size_t c = 0; c < kColumns; ++c) {
+    GrowingColumn column(kTypes[c]);
+    for (const Row& row : u.rows) {
+      const Value& v = row.values[c];
+      if (v.null) {
+        column.null();
+      } else if (is_varlen(kTypes[c])) {
+        column.text(v.text);
+      } else {
+        column.word(v.bits);
+      }
+    }
+    u.batch.columns.push_back(column.finish());
+  }
+  return u;
+}
+
+inline void random_aggregates(TimedSpec& spec, Random& random) {
+  using K = AggregateKind;
+  const unsigned n = unsigned(random() % 4);
+  spec.aggregates.push_back({K::Count, -1, Type::Int64, false});
+  for (unsigned i = 0; i < n; ++i) {
+    AggregateSpec a;
+    a.kind = K(random() % 8);
+    const int inputs[] = {kTime, kInt, kFloat, kText, kBool};
+    a.input = inputs[random() % 5];
+    const bool sums = a.kind == K::Sum || a.kind == K::Mean;
+    if (sums && (a.input == kText || a.input == kTime)) a.input = random() % 2 ? kInt : kFloat;
+    a.type = kTypes[size_t(a.input)];
+    a.nullable = a.input != kTime;
+    spec.aggregates.push_back(a);
+  }
+  for (const AggregateSpec& a : spec.aggregates) {
+    Type result = a.type;
+    if (a.kind == K::Count || a.kind == K::Distinct) result = Type::Int64;
+    if (a.kind == K::Mean) result = Type::Float64;
+    if (a.kind == K::Sum && a.type != Type::Float64) result = Type::Int64;
+    spec.out_types.push_back(result);
+  }
+}
+
+inline TimedSpec random_spec(Random& random) {
+  using W = TimedSpec::Within;
+  using Kind = TimedSpec::Kind;
+  const auto one_of = [&](uint64_t n) { return int64_t(random() % n); };
+  TimedSpec s;
+  s.types = kTypes;
+  s.time = kTime;
+  s.bin_bits = 3;
+  s.lane_bits = unsigned(one_of(2));
+  const std::vector<int> keys[] = {{}, {kNumber}, {kName}, {kNumber, kName}, {kNumber}};
+  s.key_columns = keys[one_of(5)];
+  const Kind kinds[] = {Kind::Window, Kind::Window, Kind::Top, Kind::Late, Kind::Last};
+  s.kind = kinds[one_of(5)];
+  const W within[] = {W::Grid, W::Session, W::Given, W::Rows};
+  s.within = within[one_of(s.kind == Kind::Late ? 2 : s.kind == Kind::Top ? 3 : 4)];
+  s.every = 1 + one_of(6);
+  s.size = one_of(2) ? s.every * (1 + one_of(4)) : s.every + one_of(9);
+  s.offset = one_of(21) - 10;
+  s.gap = 1 + one_of(8);
+  s.window_start = kStart;
+  s.window_end = kEnd;
+  if (s.within == W::Rows) {
+    s.size = 1 + one_of(5);
+    s.every = 1 + one_of(5);
+  }
+  if (one_of(3) == 0) s.lateness = 1 + one_of(12);
+  if (s.kind == Kind::Window && one_of(3) == 0) s.early = 1 + one_of(5);
+  s.k = 1 + one_of(4);
+  if (s.kind == Kind::Late || s.kind == Kind::Top) {
+    s.out_types = kTypes;
+    const int by[] = {kInt, kFloat, kText, kBool, kTime};
+    s.by = by[one_of(5)];
+    s.greatest = one_of(2);
+    s.ties = one_of(2);
+  } else {
+    for (int k : s.key_columns) s.out_types.push_back(kTypes[size_t(k)]);
+  }
+  const bool windows = s.kind == Kind::Window && s.within != W::Rows;
+  if (windows || (s.kind == Kind::Top && s.within != W::Given)) {
+    s.out_types.insert(s.out_types.end(), 2, Type::Timestamp);
+  }
+  if (s.kind == Kind::Window || s.kind == Kind::Last) random_aggregates(s, random);
+  return s;
+}
+
+inline std::string describe(const TimedSpec& s) {
+  std::string text = "kind " + std::to_string(int(s.kind)) + " within " +
+                     std::to_string(int(s.within)) + " keys " +
+                     std::to_string(s.key_columns.size());
+  for (int64_t n : {s.size, s.every, s.offset, s.gap, s.lateness, s.early, s.k, int64_t(s.by)}) {
+    text += " " + std::to_string(n);
+  }
+  for (const AggregateSpec& a : s.aggregates) {
+    text += " [" + std::to_string(int(a.kind)) + " of " + std::to_string(a.input) + "]";
+  }
+  return text;
+}
+
+}  // namespace plait::testing
