@@ -92,8 +92,11 @@ def write(frame: DataFrame, path: Path, name: str) -> None:
 def watch(session: SparkSession, name: str, over: threading.Event) -> None:
     """Says how many parts of the running stage are done, until told that it is over."""
     tracker = session.sparkContext.statusTracker()
+    said = ""
     while not over.wait(EVERY_S):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
-            if info is not None:
-                progress(f"{name}: {info.numCompletedTasks} of {info.numTasks} parts")
+            text = f"{name}: {info.numCompletedTasks} of {info.numTasks} parts" if info else said
+            if text != said:
+                progress(text)
+            said = text

@@ -23,7 +23,7 @@ from benchmarks.spark_session import spark_session, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_OF_A_PART = 2_000_000
+ROWS_OF_A_PART = 500_000
 
 
 def frame(

@@ -22,7 +22,7 @@ from benchmarks.tpcxbb.schema import Shape
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_OF_A_PART = 2_000_000
+ROWS_OF_A_PART = 500_000
 
 
 def frames(
