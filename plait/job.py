@@ -46,6 +46,7 @@ from plait.graph import (
 from plait.joins import Joining
 from plait.labels import labelled
 from plait.model import Schema, Type
+from plait.narrow import narrowed
 from plait.place import Place
 from plait.running import Over, Running
 from plait.streaming import Site
@@ -118,7 +119,7 @@ class Job:
 
     def graph(self) -> Graph:
         """The job as plain data, checked."""
-        nodes = labelled(self._nodes)
+        nodes = narrowed(labelled(self._nodes))
         graph = Graph(name=self.name, nodes=nodes, dead_letters=self.dead_letters)
         check(graph)
         return graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 import plait
 from plait import col, timed
 from plait.event_time import Lost
-from plait.graph import FilterNode, ProjectNode, TimedNode, UnionNode
+from plait.graph import FilterNode, Graph, ProjectNode, TimedNode, UnionNode
 from plait.model import Schema
 from plait.place import Place
 from plait.plan import make_plan
 from plait.sources.base import Source
+from plait.testing.oracle import sequential
 
 SECOND = 1_000_000
 
@@ -366,3 +368,84 @@ def test_explain_says_joins(capsys: pytest.CaptureFixture[str]) -> None:
         "right records from l_ts to l_expires of the left: count=count()",
     ):
         assert words in told
+
+
+def sides(stream: plait.Stream) -> list[tuple[str, ...]]:
+    """The columns of each union that makes a stream."""
+    return [node.schema.names for node in nodes(stream) if isinstance(node, UnionNode)]
+
+
+def test_columns_that_nobody_reads_do_not_travel() -> None:
+    persons, auctions, bids = streams()
+    joined = auctions.join(persons, on=("seller", "id"))
+    assert sides(joined.select("name", auction="id")) == [("side", "k_0", "l_id", "r_name")]
+    assert sides(joined.filter(col("city") == "x").select(auction="id")) == [
+        ("side", "k_0", "l_id", "r_city")
+    ]
+    assert sides(joined.key_by("category").count()) == [("side", "k_0", "l_category", "r_name")]
+    assert sides(joined.tumbling("10s").count()) == [("side", "k_0", "l_ts", "r_ts")]
+    assert len(sides(joined)[0]) == 10
+    assert len(sides(joined.map(lambda pair: pair))[0]) == 10
+    semi = persons.join(auctions, on=("id", "seller"), window=plait.Tumbling("10s"), how="semi")
+    assert sides(semi.select("name")) == [("side", "k_0", "l_name", "l_ts", "r_ts")]
+    span = (col("ts"), col("expires"))
+    closed = auctions.join(bids, on=("id", "auction"), between=span).max("price")
+    assert sides(closed.key_by("category").mean("max")) == [
+        ("side", "k_0", "l_category", "l_expires", "l_ts", "r_ts", "r_price")
+    ]
+
+
+def test_two_readers_get_what_both_need() -> None:
+    persons, auctions, _ = streams()
+    joined = auctions.join(persons, on=("seller", "id"))
+    joined.select("name").sink(plait.Discard())
+    both = joined.select("city").union(joined.select(city="state"))
+    assert sides(both)[0] == ("side", "k_0", "l_id", "r_city", "r_state")
+
+
+def test_what_can_fail_stays() -> None:
+    persons, auctions, _ = streams()
+    left = auctions.with_columns(x=1 // col("id"))
+    joined = left.join(persons, on=("seller", "id"), between=(col("ts"), col("ts")))
+    spanned = joined.aggregate(y=plait.max(1 // col("id")))
+    assert "r_0" in sides(spanned.select("id"))[0]
+    graph = spanned.select("id")._alone(Place("test"), None).graph()
+    kept = [node for node in graph.nodes if node.name == "with_columns"]
+    assert "x" in kept[0].schema
+
+
+def test_narrow_jobs_give_the_same_records() -> None:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    at = [start + plait.seconds(n * 7 % 40) for n in range(60)]
+    job = plait.Job("narrow")
+    time = {"event_time": "ts", "out_of_order": "5s"}
+    persons = job.source(
+        [Person(n % 9, f"p{n}", "c", "OR", at[n]) for n in range(0, 60, 3)], **time
+    )
+    auctions = job.source(
+        [Auction(n, n % 9, n % 4, at[n] + plait.seconds(8), at[n]) for n in range(40)], **time
+    )
+    bids = job.source([Bid(n % 25, n % 5, n * 37 % 101, at[n]) for n in range(60)], **time)
+    on = ("id", "auction")
+    queries = [
+        auctions.join(persons, on=("seller", "id")).select("name", auction="id"),
+        auctions.join(bids, on=on, between=("-5s", "9s"), how="left").select("id", "bidder"),
+        auctions.join(bids, on=on, between=("-5s", "9s"), how="left").tumbling("5s").count(),
+        auctions.join(bids, on=on, window=plait.Tumbling("20s"), how="anti").select("seller"),
+        bids.join_as_of(auctions, on=("auction", "id")).select("price", "seller"),
+        auctions.join(bids, on=on, between=(col("ts"), col("expires")), how="left", wait="1m")
+        .aggregate(top=plait.max("price"))
+        .key_by("category")
+        .sum("top"),
+        auctions.join(bids, on=on).tumbling("10s").top(2, by="price").select("price"),
+    ]
+    for query in queries:
+        alone = query._alone(Place("test"), None)
+        wide = Graph(name="wide", nodes=tuple(alone._nodes))
+        narrow = alone.graph()
+        assert sum(len(node.schema) for node in narrow.nodes) < sum(
+            len(node.schema) for node in wide.nodes
+        )
+        wanted, got = sequential(wide).outputs, sequential(narrow).outputs
+        assert wanted == got
+        assert all(rows for rows in got.values())
