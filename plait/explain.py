@@ -7,9 +7,10 @@ stage 2  keyed   filter at carts.py:14 + count at carts.py:16
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plait.config import Settings
+from plait.errors import JobError
 from plait.expr_text import text
 from plait.graph import (
     AggregateNode,
@@ -54,6 +55,15 @@ def explain(graph: Graph, settings: Settings | None = None) -> str:
     for number, stage in enumerate(plan.stages):
         lines += stage_lines(plan, number, stage, chosen)
     return "\n".join(lines)
+
+
+def explained(graph: Graph, settings: dict[str, Any]) -> str:
+    """The plan as text, with settings as a user gives them."""
+    try:
+        chosen = Settings(**settings)
+    except TypeError as error:
+        raise JobError(f"explain: {error}") from None
+    return explain(graph, chosen)
 
 
 def head(settings: Settings) -> str:

@@ -126,7 +126,9 @@ class Job:
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of the job and, for each function, the route it takes and why."""
-        print(explained(self, settings))
+        from plait.explain import explained
+
+        print(explained(self.graph(), settings))
 
     def run(
         self,
@@ -374,9 +376,11 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages that make this stream and the route of each function, and why."""
+        from plait.explain import explained
+
         with Place("explain") as place:
             alone = self._alone(place, None)
-        print(explained(alone, settings))
+        print(explained(alone.graph(), settings))
 
     def _alone(self, place: Place, limit: int | None) -> Job:
         """A job of what makes this stream and a sink that collects it; other sinks stay out."""
@@ -470,6 +474,10 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
         return f"KeyedStream({self.schema}) by {', '.join(self.keys)}"
 
     def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(Joining, name) and not name.startswith("_"):
+            raise AttributeError(
+                f"a keyed stream has no {name}, which goes by on=; write it before key_by"
+            )
         if hasattr(Stream, name) and not name.startswith("_"):
             raise AttributeError(
                 f"a keyed stream has no {name}; after key_by comes count, sum, aggregate, fold,"
@@ -586,14 +594,3 @@ def converted(source: Any) -> Any:
     from plait.sources.convert import to_source
 
     return to_source(source)
-
-
-def explained(job: Job, settings: dict[str, Any]) -> str:
-    from plait.config import Settings
-    from plait.explain import explain
-
-    try:
-        chosen = Settings(**settings)
-    except TypeError as error:
-        raise JobError(f"explain: {error}") from None
-    return explain(job.graph(), chosen)

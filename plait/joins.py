@@ -13,7 +13,8 @@ streams become one input (`plait.sides`), which a `TimedNode` with a `JoinSpec` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal
+import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from plait import timed
 from plait.checks import checked_policy
@@ -42,11 +43,15 @@ from plait.two_sided import TwoSided, two_sided
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from plait.expr import Expr
     from plait.graph import OnError
     from plait.model import Field
     from plait.timed import How
+    from plait.window_kinds import Window
 from plait.streaming import S
 from plait.windowed import Windowing
+
+Duration = str | datetime.timedelta
 
 
 class Joining(Generic[S]):
@@ -54,6 +59,32 @@ class Joining(Generic[S]):
 
     def _left(self) -> S:
         raise TypeError(f"{type(self).__name__} has no records")
+
+    @overload
+    def join(
+        self,
+        right: S,
+        *,
+        on: Any,
+        between: tuple[Expr, Expr],
+        how: Literal["inner", "left"] = "inner",
+        wait: Duration | None = None,
+        on_error: OnError = "fail",
+    ) -> Spans[S]: ...
+
+    @overload
+    def join(
+        self,
+        right: S,
+        *,
+        on: Any,
+        how: How = "inner",
+        window: Window | None = None,
+        between: tuple[Duration, Duration] | None = None,
+        ttl: Duration | None = None,
+        suffix: str = "_right",
+        on_error: OnError = "fail",
+    ) -> S: ...
 
     def join(
         self,
@@ -67,7 +98,7 @@ class Joining(Generic[S]):
         wait: Any = None,
         suffix: str = "_right",
         on_error: OnError = "fail",
-    ) -> Any:
+    ) -> S | Spans[S]:
         """Pairs of a record of this stream and one of another whose `on` columns are equal.
 
         `on` is a column of both, a pair (column of this, column of the other), or a list of these.
@@ -92,7 +123,8 @@ class Joining(Generic[S]):
                     raise JobError(f'how is "{how}"; with spans of time it is "inner" or "left"')
                 span = checked_span(between, left.schema)
                 policy = checked_policy(on_error)
-                return Spans((left, other), keys, span, how == "left", wait_of(wait), policy)
+                waits = wait_of(wait)
+                return Spans(place, (left, other), keys, span, how == "left", waits, policy)
             if wait is not None:
                 raise JobError("wait= is of spans: between=(col(...), col(...))")
             within = within_of(window, between)

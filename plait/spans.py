@@ -38,6 +38,7 @@ class Spans(Aggregating[S]):
 
     def __init__(
         self,
+        place: Place,
         streams: tuple[S, S],
         keys: Keys,
         span: tuple[Expr, Expr],
@@ -45,6 +46,7 @@ class Spans(Aggregating[S]):
         wait_us: int,
         on_error: OnError,
     ) -> None:
+        self._joined_at = place
         self._streams = streams
         self._keys = keys
         self._span = span
@@ -70,7 +72,7 @@ class Spans(Aggregating[S]):
         for field in fields:
             if field.name in left.schema:
                 raise JobError(f'the result "{field.name}" has the name of a column of the left')
-        left = without_null_spans(place, left, self._span, policy)
+        left = without_null_spans(self._joined_at, left, self._span, policy)
         parts = (
             Part(left.schema, self._keys.left, LEFT),
             Part(right.schema, self._keys.right, RIGHT),
@@ -96,7 +98,8 @@ class Spans(Aggregating[S]):
             wait_us=self._wait_us,
         )
         made = TwoSided(spec=spec, columns=columns, fields=out, on_error=policy, results=fields)
-        return two_sided(place, (left, right), parts, made, self._span[1])
+        at = self._joined_at
+        return two_sided(place, (left, right), parts, made, self._span[1], joined_at=at)
 
 
 def settled_right(

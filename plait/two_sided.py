@@ -47,13 +47,16 @@ def two_sided(
     made: TwoSided,
     time: Time,
     record_class: type | None = None,
+    joined_at: Place | None = None,
 ) -> S:
-    """The stream of a node that reads both streams."""
+    """The stream of a node that reads both streams. `joined_at`: where the user put them together,
+    if it is not where the node is."""
+    at = joined_at or place
     sides = [
-        projected(stream, place, columns, made.on_error, part.which)
+        projected(stream, at, columns, made.on_error, part.which)
         for stream, columns, part in zip(streams, united_columns(*parts), parts, strict=True)
     ]
-    both = sides[0]._united(place, sides[1:], f"{place.name}.sides")
+    both = sides[0]._united(at, sides[1:], f"{at.name}.sides")
     shown = [field.name for field in (*made.fields.values(), *made.results)]
     fields = []
     for column in made.columns:

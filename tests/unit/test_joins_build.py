@@ -213,6 +213,12 @@ def test_spans() -> None:
     assert stream.schema.names == (*Schema.of(Auction).names, "price", "n")
     assert repr(stream._time) == 'col("expires")'
     assert (node.spec.empty, node.spec.wait_us) == (False, 0)
+    assert [one.name for one in nodes(stream)[-5:-1]] == [
+        "join.left",
+        "join.right",
+        "join.sides",
+        "aggregate",
+    ]
 
 
 def test_spans_of_computed_ends_and_values() -> None:
@@ -300,6 +306,12 @@ def test_mistakes(make: Any, message: str) -> None:
     with pytest.raises(plait.JobError, match=message) as caught:
         make(*streams())
     assert "test_joins_build.py:" in str(caught.value)
+
+
+def test_a_keyed_stream_is_joined_before_it_is_keyed() -> None:
+    _, auctions, _ = streams()
+    with pytest.raises(AttributeError, match="goes by on=; write it before key_by"):
+        auctions.key_by("id").join(auctions, on="id")
 
 
 def test_spans_say_what_they_need() -> None:

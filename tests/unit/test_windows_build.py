@@ -230,6 +230,24 @@ def test_several_results() -> None:
     assert last(bids().tumbling("1s").distinct("bidder")).spec.aggregates[0][1].kind == "distinct"
 
 
+def test_abandoned_carts_read_as_they_should() -> None:
+    clicks = plait.Job("carts").source(
+        Described({"user": str, "page": str, "action": str, "ts": plait.Timestamp}),
+        event_time="ts",
+        out_of_order="2s",
+    )
+    abandoned = (
+        clicks.filter(col("action") != "bot")
+        .key_by("user")
+        .session(gap="60m")
+        .aggregate(pages=plait.count(), bought=plait.any(col("action") == "buy"))
+        .filter(~col("bought"))
+    )
+    assert abandoned.schema.names == ("user", "window_start", "window_end", "pages", "bought")
+    plan = make_plan(abandoned.sink(plait.Discard()).job.graph())
+    assert [stage.kind for stage in plan.stages] == ["source", "timed", "sink"]
+
+
 def test_rows_have_no_times() -> None:
     stream = bids(event_time=None, out_of_order=None).key_by("auction").rows(3).mean("price")
     assert str(stream.schema) == "auction: int64, mean: float64"
