@@ -78,6 +78,9 @@ class State:
         object.__setattr__(self, "_kinds", kinds)
         object.__setattr__(self, "_values", initial(kinds) if values is None else dict(values))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self._kinds, self._values)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self._values[name]

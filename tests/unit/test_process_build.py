@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import doctest
@@ -189,6 +190,18 @@ def test_lists_and_dicts_of_two_keys_are_two() -> None:
     one, other = State({"all": list[int]}), State({"all": list[int]})
     one.all.append(1)
     assert other.all == []
+
+
+def test_a_copy_of_a_state_is_another_one() -> None:
+    state = State({"all": list[int], "n": int})
+    state.all.append(1)
+    for again in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        again.all.append(2)
+        again.n = 5
+        assert (state.values(), again.values()) == (
+            {"all": [1], "n": 0},
+            {"all": [1, 2], "n": 5},
+        )
 
 
 def test_timers() -> None:
