@@ -30,7 +30,7 @@ class Lookup:
     """The place of each key in a table."""
 
     def __init__(self, table: Any, keys: Sequence[str]) -> None:
-        columns = [table.column(key) for key in keys]
+        columns = [comparable(table.column(key)) for key in keys]
         self.first = 0
         self.sorted: Any = None
         """Whole numbers in order, ..."""
@@ -43,11 +43,12 @@ class Lookup:
         if self.plain:
             self.index(columns[0].to_numpy())
             return
-        for place, key in enumerate(rows_of(columns)):
-            if None in key:
+        self.alone = len(columns) == 1
+        for place, key in enumerate(keys_of(columns)):
+            if key is None or (not self.alone and None in key):
                 continue
             if key in self.places:
-                raise twice(keys, key)
+                raise twice(keys, (key,) if self.alone else key)
             self.places[key] = place
 
     def index(self, values: Any) -> None:
@@ -67,14 +68,14 @@ class Lookup:
         """The places of the keys of a batch; -1: there is none."""
         import numpy as np
 
-        if self.plain and not columns[0].null_count:
-            return self.find_numbers(columns[0].to_numpy())
+        given = [comparable(column) for column in columns]
+        if self.plain and not given[0].null_count:
+            return self.find_numbers(given[0].to_numpy())
         if self.plain:
-            filled = self.find_numbers(columns[0].fill_null(0).to_numpy())
-            return np.where(columns[0].is_valid().to_numpy(zero_copy_only=False), filled, -1)
+            filled = self.find_numbers(given[0].fill_null(0).to_numpy())
+            return np.where(given[0].is_valid().to_numpy(zero_copy_only=False), filled, -1)
         get = self.places.get
-        found = (get(key, -1) for key in rows_of(columns))
-        return np.fromiter(found, np.int64, len(columns[0]))
+        return np.array([get(key, -1) for key in keys_of(given)], np.int64)
 
     def find_numbers(self, values: Any) -> Any:
         import numpy as np
@@ -82,8 +83,12 @@ class Lookup:
         if not len(self.sorted):
             return np.full(len(values), -1, np.int64)
         if self.direct is not None:
-            inside = (values >= self.first) & (values <= self.sorted[-1])
-            return np.where(inside, self.direct[np.where(inside, values - self.first, 0)], -1)
+            # As unsigned numbers those before the first are beyond the last.
+            at = (values - self.first).view(np.uint64)
+            inside = at < len(self.direct)
+            if inside.all():
+                return self.direct[at]
+            return np.where(inside, self.direct[np.where(inside, at, 0)], -1)
         at = np.minimum(np.searchsorted(self.sorted, values), len(self.sorted) - 1)
         return np.where(self.sorted[at] == values, self.order[at], -1)
 
@@ -94,8 +99,28 @@ def whole_numbers(column: Any) -> bool:
     return bool(column.type == pa.int64() and not column.null_count)
 
 
-def rows_of(columns: Sequence[Any]) -> Any:
-    return zip(*(column.to_pylist() for column in columns), strict=True)
+def comparable(column: Any) -> Any:
+    """The column in one piece, a time as its number of microseconds."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    return whole.cast(pa.int64()) if pa.types.is_timestamp(whole.type) else whole
+
+
+def keys_of(columns: Sequence[Any]) -> Any:
+    """The key of each row: the value itself, or a tuple of several."""
+    import pyarrow.types as at
+
+    values = [
+        # Arrow makes Python objects of texts faster on this way, and of numbers on that.
+        column.to_numpy(zero_copy_only=False).tolist()
+        if at.is_string(column.type) or at.is_binary(column.type) or not column.null_count
+        else column.to_pylist()
+        for column in columns
+    ]
+    return values[0] if len(values) == 1 else zip(*values, strict=True)
 
 
 def twice(keys: Sequence[str], key: Sequence[Any]) -> JobError:
@@ -136,7 +161,7 @@ class Enrich:
         import pyarrow as pa
 
         table, lookup = self.current()
-        places = lookup.find([batch.column(ours).combine_chunks() for ours, _ in self.on])
+        places = lookup.find([batch.column(ours) for ours, _ in self.on])
         chosen = pa.array(places, mask=places < 0)
         for theirs, name in self.columns:
             batch = batch.append_column(name, table.column(theirs).take(chosen))
@@ -152,7 +177,8 @@ class Enrich:
         now = time.monotonic()
         old = self.refresh_us and now - self.read_clock >= self.refresh_us / 1e6
         if self.held is None or old:
-            table = self.table if not isinstance(self.table, Files) else read(self.table)
+            in_files = isinstance(self.table, Files)
+            table = read(self.table) if in_files else self.table.combine_chunks()
             self.held = table, Lookup(table, [theirs for _, theirs in self.on])
             self.read_clock = now
             self.read_at = datetime.datetime.now(datetime.UTC)
