@@ -5,7 +5,7 @@ becomes a Python object. What Spark thinks is large goes through Parquet files i
 read as a stream and never held whole. The order of the records is that of the frame: its partitions
 one after the other.
 
-    bids = job.source(plait.from_spark(frame, schema=Bid), event_time="ts")
+    bids = job.source(from_spark(frame, required=["ts"]), event_time="ts")
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import SourceError
 from plait.files import Files
-from plait.model import Schema
+from plait.model import Field, Schema
 from plait.records import describe
 from plait.sources.columns import canonical
 from plait.sources.memory import Table
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
@@ -38,15 +40,17 @@ def from_spark(
     frame: DataFrame,
     *,
     schema: Any = None,
+    required: Sequence[str] = (),
     folder: str | os.PathLike[str] | None = None,
     label: str = "",
 ) -> Source:
     """The rows of a batch data frame as a source.
 
     Args:
-        schema: the columns to read and their types, as a dataclass or a dict. Spark says of most
-            columns that they may be null; an event time may not, so give the schema where there is
-            one. Without it all columns are as Spark has them.
+        schema: the columns to read and their types, as a dataclass or a dict. Without it all
+            columns are as Spark has them.
+        required: columns that are never null: Spark says of most that they may be, and an event
+            time may not. A null in one of them is an error.
         folder: write Parquet files here and read them, whatever the size. The folder must not be
             there yet, and it stays. Nodes on other machines need one that all of them can see.
     """
@@ -54,15 +58,36 @@ def from_spark(
         raise SourceError(f"from_spark: {describe(frame)} is no Spark data frame")
     if frame.isStreaming:
         raise SourceError("from_spark takes a batch data frame; this one is a stream of Spark's")
-    wanted = None if schema is None else Schema.of(schema)
-    if wanted is not None:
-        frame = frame.select(*wanted.names)
+    given = None if schema is None else Schema.of(schema)
+    missing = [name for name in required if name not in (given.names if given else frame.columns)]
+    if missing:
+        raise SourceError(f'from_spark: required names no column "{missing[0]}"')
+    wanted = Wanted(schema=given, required=frozenset(required))
+    if given is not None:
+        frame = frame.select(*given.names)
     if folder is not None:
         return files(frame, Path(folder), wanted, label)
     if estimated_bytes(frame) > LARGE_BYTES:
         return temporary_files(frame, wanted, label)
     table = frame.toArrow()
-    return Table(table if wanted is None else canonical(table, wanted), label=label)
+    return Table(canonical(table, wanted.settled(Schema.of(table.schema))), label=label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user says of the columns."""
+
+    schema: Schema | None
+    required: frozenset[str]
+
+    def settled(self, found: Schema) -> Schema:
+        """The schema of the source; `found` is what Spark's data has."""
+        base = self.schema or found
+        fields = [
+            Field(field.name, field.type, field.nullable and field.name not in self.required)
+            for field in base
+        ]
+        return Schema(tuple(fields), base.record_class)
 
 
 def estimated_bytes(frame: DataFrame) -> int:
@@ -71,17 +96,17 @@ def estimated_bytes(frame: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
-def files(frame: DataFrame, folder: Path, schema: Schema | None, label: str) -> Files:
+def files(frame: DataFrame, folder: Path, wanted: Wanted, label: str) -> Files:
     frame.write.mode("errorifexists").parquet(str(folder))
     paths = sorted(folder.glob("*.parquet"))
-    return Files(paths, schema=schema, label=label)
+    return Files(paths, schema=wanted.settled(Files(paths).schema), label=label)
 
 
-def temporary_files(frame: DataFrame, schema: Schema | None, label: str) -> Files:
+def temporary_files(frame: DataFrame, wanted: Wanted, label: str) -> Files:
     """Files that are removed when the source is no longer used, or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="plait-spark-"))
     try:
-        source = files(frame, folder / "rows", schema, label)
+        source = files(frame, folder / "rows", wanted, label)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

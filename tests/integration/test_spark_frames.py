@@ -97,6 +97,22 @@ def test_a_schema_chooses_columns_and_refuses_nulls(spark: Any) -> None:
         from_spark(frame, schema={"s": str})
 
 
+def test_required_columns_are_never_null(spark: Any, tmp_path: Path) -> None:
+    text = "select * from values (timestamp '2026-01-01 00:00:01', 'x'), ({}, null) as rows (t, s)"
+    frame = spark.sql(text.format("timestamp '2026-01-01 00:00:02'"))
+    for source in (
+        from_spark(frame, required=["t"]),
+        from_spark(frame, required=["t"], folder=tmp_path / "rows"),
+    ):
+        assert [field.nullable for field in source.schema] == [False, True]
+        counted = plait.stream(source, event_time="t").tumbling("1m").count()
+        assert [row.count for row in counted.collect()] == [2]
+    with pytest.raises(plait.SourceError, match='column "t" has 1 nulls'):
+        from_spark(spark.sql(text.format("null")), required=["t"])
+    with pytest.raises(plait.SourceError, match='no column "u"'):
+        from_spark(frame, required=["u"])
+
+
 def test_frames_of_unknown_size_go_through_files(spark: Any) -> None:
     frame = spark.createDataFrame([(1, "x"), (2, None)], "n long, s string")
     source = from_spark(frame)
