@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from plait.errors import InternalError
+from plait.node_messages import Owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,24 +82,27 @@ def in_order(
     base: Layout, copied: dict[int, tuple[Move, ...]], switched: dict[int, tuple[Move, ...]]
 ) -> tuple[Layout, ...]:
     """One layout for each epoch at which something is copied or switched."""
-    owners, members = list(base.owners), frozenset(base.members)
+    owners, members = Owners(base.owners), frozenset(base.members)
+    present = list(base.owners)
     copies: dict[int, Rank] = {}
     found: list[Layout] = []
     for epoch in sorted(copied.keys() | switched.keys()):
-        for move in switched.get(epoch, ()):
-            if owners[move.bin] != move.source or move.target not in members:
+        moves = switched.get(epoch, ())
+        for move in moves:
+            if present[move.bin] != move.source or move.target not in members:
                 raise InternalError(
                     f"bin {move.bin} cannot go from node {move.source} to node {move.target} at "
-                    f"epoch {epoch}: its owner is {owners[move.bin]}, members {base.members}"
+                    f"epoch {epoch}: its owner is {present[move.bin]}, members {base.members}"
                 )
-            owners[move.bin] = move.target
             copies.pop(move.bin, None)
+        if moves:
+            owners = owners.changed(((move.bin, move.target) for move in moves), present)
         copies.update((move.bin, move.target) for move in copied.get(epoch, ()))
         found.append(
             replace(
                 base,
                 epoch=epoch,
-                owners=tuple(owners),
+                owners=owners,
                 copies=tuple(sorted(copies.items())),
                 epoch_records=0,
             )

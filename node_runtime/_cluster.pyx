@@ -9,17 +9,28 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from plait.node_messages import changes_between
+
 from plait.node_runtime.native_cluster cimport (
     Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove,
 )
 
 
-cdef Layout layout_of(given):
+cdef Layout layout_of(given, before=None, const vector[uint32_t]* owners=NULL):
+    """`before` and `owners`: those of the layout before, both as Python and as native values."""
     cdef Layout layout
     cdef pair[uint32_t, uint32_t] copy
     layout.epoch = given.epoch
     layout.members = given.members
-    layout.owners = given.owners
+    changes = None if before is None else changes_between(before, given.owners)
+    if changes is None:
+        layout.owners = given.owners
+    else:
+        layout.owners = owners[0]
+        for bin, rank in changes:
+            if not 0 <= bin < <Py_ssize_t>layout.owners.size():
+                raise ValueError(f"there is no bin {bin}")
+            layout.owners[bin] = rank
     layout.readers = given.readers
     layout.epoch_records = given.epoch_records
     for bin, rank in given.copies:
@@ -60,8 +71,13 @@ cdef class NativeCluster:
         """New layouts at agreed epochs, ascending; and the common end, if there is one."""
         cdef vector[Layout] all
         cdef uint64_t stop = UINT64_MAX if stop_at is None else stop_at
+        before = None
         for layout in layouts:
-            all.push_back(layout_of(layout))
+            if before is None:
+                all.push_back(layout_of(layout))
+            else:
+                all.push_back(layout_of(layout, before, &all.back().owners))
+            before = layout.owners
         with nogil:
             self.cluster.get().commit(all, stop)
 

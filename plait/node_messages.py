@@ -13,13 +13,69 @@ message may be sent again: a node answers a repeated one as it did the first tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Rank = int
 
 EVERYONE = -1
 """As the reader of a source: every member reads its own slice of each epoch."""
+
+
+Changes = tuple[tuple[int, Rank], ...]
+"""Bins and their new owners."""
+
+
+class Owners(tuple[Rank, ...]):
+    """The owner of each bin: a tuple that knows in what it differs from the one it was made from.
+
+    The layouts of a chunk differ in a few bins of perhaps a hundred thousand. A Commit travels as
+    the first of them and what changes from each to the next.
+
+    >>> first = Owners((0, 0, 1))
+    >>> second = first.changed([(1, 1)])
+    >>> second, changes_between(first, second)
+    ((0, 1, 1), ((1, 1),))
+    """
+
+    mark: object
+    """Its own, not the map itself: a map does not keep those before it alive."""
+    origin: object = None
+    changes: Changes = ()
+
+    def __new__(cls, owners: Iterable[Rank] = ()) -> Self:
+        made = super().__new__(cls, owners)
+        made.mark = object()
+        return made
+
+    def changed(
+        self, changes: Iterable[tuple[int, Rank]], scratch: list[Rank] | None = None
+    ) -> Owners:
+        """These owners with some bins given to others. `scratch`: the same owners as a list, which
+        is changed too: one for a whole chain of maps saves a copy for each."""
+        changes = tuple(changes)
+        if scratch is None:
+            scratch = list(self)
+        for bin, owner in changes:
+            scratch[bin] = owner
+        made = Owners(scratch)
+        made.origin, made.changes = self.mark, changes
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Owners, (self[:],)
+
+
+def changes_between(before: tuple[Rank, ...], after: tuple[Rank, ...]) -> Changes | None:
+    """What makes the second of the first, if that is known without a comparison."""
+    if after is before:
+        return ()
+    if isinstance(before, Owners) and isinstance(after, Owners) and after.origin is before.mark:
+        return after.changes
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +171,35 @@ class Commit:
     layouts: tuple[Layout, ...] = ()
     stop_at: int | None = None
     """All sources end before this epoch; what was read is delivered."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return commit_of, (self.round, self.stop_at, in_short(self.layouts))
+
+
+def in_short(layouts: Iterable[Layout]) -> tuple[tuple[Layout, Changes | None], ...]:
+    """Each layout without its owners if they are known by what changed since the one before."""
+    found: list[tuple[Layout, Changes | None]] = []
+    before: tuple[Rank, ...] | None = None
+    for layout in layouts:
+        changes = None if before is None else changes_between(before, layout.owners)
+        found.append((layout if changes is None else replace(layout, owners=()), changes))
+        before = layout.owners
+    return tuple(found)
+
+
+def commit_of(
+    number: int, stop_at: int | None, short: tuple[tuple[Layout, Changes | None], ...]
+) -> Commit:
+    """A Commit from what it travels as."""
+    layouts: list[Layout] = []
+    owners, scratch = Owners(), list[Rank]()
+    for layout, changes in short:
+        if changes is None:
+            owners, scratch = Owners(layout.owners), list(layout.owners)
+        elif changes:
+            owners = owners.changed(changes, scratch)
+        layouts.append(replace(layout, owners=owners))
+    return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

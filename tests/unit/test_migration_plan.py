@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from plait.errors import InternalError, JobError
@@ -18,7 +20,7 @@ from plait.migration.plan import (
     seconds_text,
 )
 from plait.migration.target import spread
-from plait.node_messages import Expect, Layout
+from plait.node_messages import Commit, Expect, Layout, Owners, changes_between
 
 MB = 1_000_000
 
@@ -201,3 +203,32 @@ def test_every_node_with_a_part_hears_of_its_own_moves() -> None:
     }
     assert receivers(plan) == {2, 3}
     assert expectations(make_plan(current, current, "fluid", {}), 1) == {}
+
+
+def test_a_commit_travels_as_what_changes_and_arrives_as_it_was() -> None:
+    current = initial(1 << 12, (0, 1, 2, 3))
+    wanted = BinMap(version=1, owners=tuple(0 if o == 1 else o for o in current.owners))
+    for strategy in STRATEGIES:
+        plan = make_plan(current, wanted, strategy, dict.fromkeys(range(1 << 12), MB))
+        chunk = layouts(plan, 0, 64, base(current.owners), 20, 2)
+        for command in (
+            Commit(round=3, layouts=chunk),
+            Commit(round=3, layouts=(*chunk, base(wanted.owners, 999), base(current.owners, 1000))),
+            Commit(round=4, stop_at=7),
+        ):
+            there = pickle.loads(pickle.dumps(command))
+            assert there == command
+            assert pickle.loads(pickle.dumps(there)) == command
+        assert len(pickle.dumps(Commit(round=3, layouts=chunk))) < 40_000
+
+
+def test_owners_are_known_by_what_changed_only_beside_those_they_were_made_from() -> None:
+    first = Owners((0, 0, 1))
+    second = first.changed(((0, 1), (2, 0)))
+    assert second == (1, 0, 0)
+    assert changes_between(first, second) == ((0, 1), (2, 0))
+    assert changes_between(second, second) == ()
+    assert changes_between(Owners(first), second) is None, "equal, but not the same"
+    assert changes_between((0, 0, 1), second) is None
+    assert changes_between(second, first) is None
+    assert changes_between(first, (0, 0, 1)) is None

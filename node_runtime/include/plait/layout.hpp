@@ -63,7 +63,7 @@ class Layouts {
     }
     leave_out(layout.members);
     std::sort(layout.copies.begin(), layout.copies.end());
-    for (uint32_t owner : layout.owners) layout.places.push_back(layout.place_of(owner));
+    find_places(layout);
     all_.push_back(std::make_shared<Layout>(std::move(layout)));
     version_.fetch_add(1, std::memory_order_release);  // pairs with version
   }
@@ -111,6 +111,17 @@ class Layouts {
   }
 
  private:
+  // Most owners are those of the layout before, and so are their places, among the same members.
+  void find_places(Layout& layout) const {
+    const Layout* last = all_.empty() ? nullptr : all_.back().get();
+    const bool alike =
+        last && last->members == layout.members && last->owners.size() == layout.owners.size();
+    layout.places.resize(layout.owners.size());
+    for (size_t i = 0; i < layout.owners.size(); ++i) {
+      const bool same = alike && last->owners[i] == layout.owners[i];
+      layout.places[i] = same ? last->places[i] : layout.place_of(layout.owners[i]);
+    }
+  }
   size_t place(uint64_t epoch) const {
     size_t i = all_.size() - 1;
     while (i > 0 && all_[i]->epoch > epoch) --i;
