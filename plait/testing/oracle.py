@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
 from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNode, UnionNode
 from plait.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
 from plait.testing.oracle_read import epochs
-from plait.testing.oracle_time import Fate, TimedOperator, Watermarks
+from plait.testing.oracle_time import Fate, TimedOperator, TimerFault, Watermarks
 from plait.testing.oracle_timed import timed_operator
 from plait.testing.oracle_values import Fault, Values, shown
 
@@ -251,9 +251,14 @@ class Loop:
             items += [(row, result) for result in results]
         if given.end is not None:
             return Stream(items, given.end)
-        due = self.timed[i].due(before, watermark)
+        last = given.end
+        try:
+            due = self.timed[i].due(before, watermark)
+        except TimerFault as fault:
+            due = fault.rows
+            last = End(behind, self.error(i, behind, source, fault, None))
         self.counts[i, "made"] += len(due)
-        return Stream([*items, *((behind, values) for values in due)])
+        return Stream([*items, *((behind, values) for values in due)], last)
 
     def run_batch(
         self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
@@ -305,15 +310,18 @@ class Loop:
             )
             letters.append((row, letter))
             return None
-        error = RecordError(
-            f"{node.name} at {at}: {fault}\n  record {row} of source {source}: {record!r}",
+        return End(row, self.error(i, row, source, fault, record))
+
+    def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
+        node = self.graph.nodes[i]
+        return RecordError(
+            f"{node.name} at {node.at}: {fault}\n  record {row} of source {source}: {record!r}",
             operator=node.name,
-            at=at,
+            at=str(node.at),
             source=source,
             row=row,
             record=record,
         )
-        return End(row, error)
 
     def result(self) -> OracleResult:
         nodes = self.graph.nodes

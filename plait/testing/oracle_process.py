@@ -1,11 +1,10 @@
-"""A user's state machine with timers in the plain loop: a state for each key, and one list of
-timers.
+"""A user's state machine with timers in the plain loop: a state for each key, and all timers.
 
 A handler that raises, or yields what does not fit, fails its record: state and timers of the key
-are then as before. Timers fire by their time, and those of the same time in the order in which they
-were set; a timer that is set while timers fire, for a time that has come already, fires behind
-those of that time, in the same unit. In the closing epoch timers that timers set do not fire: one
-that sets itself again would never end.
+are then as before. Timers fire by their time, and those of the same time by the place of the record
+that they go back to: the one whose handler set them, or set the timer that set them. One that a
+timer sets for a time before its own counts at the time of that timer. In the closing epoch timers
+set no timers: one that sets itself again would never end.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from plait.model import Type
 from plait.process import State, Timers
 from plait.testing.oracle_nodes import END, Keys, called, fitted
-from plait.testing.oracle_time import ALL_TIME, Fate, Time
-from plait.testing.oracle_values import Values, record_of, to_python
+from plait.testing.oracle_time import ALL_TIME, Fate, Time, TimerFault
+from plait.testing.oracle_values import Fault, Values, record_of, to_python
+from plait.testing.oracle_windows import plain
 from plait.timed import SIDE, ProcessSpec
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ class Processes:
         self.spec = node.spec
         self.keys = Keys(node.keys, schema)
         self.states: dict[Values, dict[str, Any]] = {}
-        self.timers: dict[tuple[Values, int], int] = {}
-        """The number of each timer, by key and time: they count up as timers are set."""
-        self.set = 0
+        self.timers: dict[tuple[Values, int], tuple[int, int]] = {}
+        """When each timer is due and the place it goes back to, by key and time."""
         self.columns = [
             [schema.index(name) for name in one.columns] for one in self.spec.sides
         ] or [[schema.index(name) for name in self.spec.process.shapes[0].names]]
@@ -50,29 +49,38 @@ class Processes:
         side = values[self.schema.index(SIDE)] if self.spec.sides else 0
         given = tuple(values[i] for i in self.columns[side])
         record = record_of(given, process.shapes[side])
-        if not self.spec.sides:
-            return self.run(key, process.on_record, record)
-        return self.run(key, (process.on_left, process.on_right)[side], record)
+        one = not self.spec.sides
+        handler = process.on_record if one else (process.on_left, process.on_right)[side]
+        rows, wanted = self.run(key, handler, record)
+        for at in wanted:
+            self.timers.setdefault((key, at), (at, place))
+        return rows
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
         rows: list[Values] = []
-        last = self.set if watermark == ALL_TIME else None
-        while ready := self.ready(watermark, last):
-            key, at = min(ready, key=lambda timer: (timer[1], self.timers[timer]))
-            del self.timers[key, at]
-            if hasattr(self.spec.process, "on_timer"):
-                rows += self.run(key, self.spec.process.on_timer, to_python(at, Type.TIMESTAMP))
+        on_timer = getattr(self.spec.process, "on_timer", None)
+        while on_timer is not None:
+            ready = [timer for timer, order in self.timers.items() if order[0] <= watermark]
+            if not ready:
+                break
+            key, at = min(ready, key=lambda timer: (*self.timers[timer], timer[1]))
+            due, place = self.timers.pop((key, at))
+            time = to_python(at, Type.TIMESTAMP)
+            try:
+                made, wanted = self.run(key, on_timer, time)
+            except Fault as fault:
+                why = f"on_timer of key {self.shown(key)!r} at {time}: {fault}"
+                raise TimerFault(why, rows) from fault
+            rows += made
+            for again in wanted if watermark != ALL_TIME else ():
+                self.timers.setdefault((key, again), (max(again, due), place))
         return rows
 
-    def ready(self, watermark: Time, last: int | None) -> list[tuple[Values, int]]:
-        return [
-            timer
-            for timer, number in self.timers.items()
-            if timer[1] <= watermark and (last is None or number <= last)
-        ]
-
-    def run(self, key: Values, handler: Callable[..., Any], given: Any) -> list[Values]:
-        """What a handler yields for one record or timer; the state is as before if it fails."""
+    def run(
+        self, key: Values, handler: Callable[..., Any], given: Any
+    ) -> tuple[list[Values], list[int]]:
+        """What a handler yields for a record or timer, and the timers it sets; the state is as
+        before if it fails."""
         tried = State(self.spec.process.state, copy.deepcopy(self.states.get(key)))
         timers = Timers()
         rows: list[Values] = []
@@ -82,14 +90,10 @@ class Processes:
             while (result := called(next, iterator, END)) is not END:
                 rows.append(fitted(result, self.node.schema))
         self.states[key] = tried.values()
-        for at in timers.wanted:
-            if (key, at) not in self.timers:
-                self.set += 1
-                self.timers[key, at] = self.set
-        return rows
+        return rows, timers.wanted
 
     def shown(self, key: Values) -> Any:
         """The key as a handler gets it: the value of one column, a tuple of several."""
         types = [self.schema.fields[i].type for i in self.keys.places]
-        found = tuple(to_python(value, kind) for value, kind in zip(key, types, strict=True))
+        found = tuple(map(to_python, plain(key), types))
         return found[0] if len(found) == 1 else found

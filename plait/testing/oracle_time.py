@@ -30,6 +30,15 @@ class Fate(enum.Enum):
     """For another reason than time: a null as the key of a join."""
 
 
+class TimerFault(Exception):
+    """A timer failed. It ends the stream whatever the policy: there is no record to leave out."""
+
+    def __init__(self, why: str, rows: list[Values]) -> None:
+        super().__init__(why)
+        self.rows = rows
+        """Those that were due before it."""
+
+
 class TimedOperator(Protocol):
     """An operator that knows time."""
 
@@ -40,7 +49,8 @@ class TimedOperator(Protocol):
         """
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        """The rows that come behind all rows of the unit, with the watermark behind it."""
+        """The rows that come behind all rows of the unit, with the watermark behind it; may raise
+        TimerFault."""
 
 
 class SourceTime:

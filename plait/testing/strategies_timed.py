@@ -259,7 +259,8 @@ class TimedDrawer(JobDrawer):
             between=(col("ts"), col("until")),
             wait=self.pick([None, self.length()]),
         )
-        made: Stream = spans.aggregate(**self.results(other, distinct=False))
+        results: dict[str, Any] = self.results(other, distinct=False)
+        made: Stream = spans.aggregate(**results)
         return made
 
     def processed(self, stream: Stream) -> Stream:

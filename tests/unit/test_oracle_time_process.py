@@ -45,6 +45,15 @@ class Again(Timed):
         return [(key, "timer", time.second)]
 
 
+class Broken(Timed):
+    """A timer of the key b fails."""
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> list[Any]:
+        if key == "b":
+            raise ValueError("b")
+        return [(key, "timer", time.second)]
+
+
 class Pairs(Process):
     """What was left of a left record when the right one came."""
 
@@ -142,6 +151,19 @@ def test_a_record_that_fails_changes_nothing() -> None:
     )
     assert result.account.skipped == 1
     assert run(given, Timed()).failure is not None
+
+
+def test_a_timer_that_fails_ends_the_stream() -> None:
+    given = "k | v | ts\nc | 1 | 0s\na | 1 | 0s\nb | 1 | 0s\nc | 9 | 5s"
+    result = run(given, Broken(), on_error="skip", epoch=3)
+    assert_rows(
+        result,
+        "key | what | n\nc | record | 1\na | record | 1\nb | record | 1\nc | record | 2\n"
+        "c | timer | 1\na | timer | 1",
+    )
+    assert result.failure is not None
+    assert "on_timer of key 'b' at 1970-01-01 00:00:01+00:00: ValueError: b" in str(result.failure)
+    assert (result.failure.source, result.failure.row) == ("source-1", 4)
 
 
 def test_two_streams_share_the_state_of_a_key() -> None:
