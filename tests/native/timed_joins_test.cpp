@@ -32,7 +32,7 @@ int64_t draw(Random& random, int64_t from, int64_t to) {
 }
 
 std::string random_text(Random& random) {
-  const int64_t kind = draw(random, 0, 60);
+  const int64_t kind = draw(random, 0, 200);
   if (kind == 0) return std::string(size_t(draw(random, 60'000, 80'000)), 'z');
   if (kind < 4) return std::string(size_t(draw(random, 300, 3000)), 'y');
   return std::string(size_t(draw(random, 0, 6)), char('a' + draw(random, 0, 3)));
@@ -313,7 +313,11 @@ uint64_t run(uint64_t seed) {
   story() = "seed " + std::to_string(seed) + " kind " + std::to_string(int(spec.kind)) +
             " within " + std::to_string(int(spec.within)) + " how " +
             std::to_string(int(spec.how)) + "\n";
-  const Ways ways{draw(random, 0, 1) ? 3 : 30, draw(random, 0, 15), draw(random, 0, 1) == 1};
+  const bool many = draw(random, 0, 39) == 0;  // enough to fill chunks and tables
+  const Ways ways{many                 ? 2000
+                  : draw(random, 0, 1) ? 3
+                                       : 30,
+                  draw(random, 0, 15), draw(random, 0, 1) == 1};
   const int64_t pace = draw(random, 1, 12);
   Model model(spec);
   Lanes here = lanes_of(spec), there = lanes_of(spec);
@@ -323,7 +327,7 @@ uint64_t run(uint64_t seed) {
   for (int64_t u = 0; u <= units; ++u) {
     std::vector<Row> rows;
     if (u < units) {
-      for (int64_t n = draw(random, 0, 25); n > 0; --n) {
+      for (int64_t n = draw(random, 0, many ? 600 : 25); n > 0; --n) {
         rows.push_back(random_row(random, ways, now, place));
         place += uint64_t(draw(random, 1, 3));
       }

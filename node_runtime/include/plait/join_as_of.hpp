@@ -31,8 +31,7 @@ class AsOfLane final : public JoinState {
     keys_.bind(batch);
     for (RowLayout& layout : layouts_) layout.bind(batch);
     for (uint32_t i = 0; i < rows.count; ++i) {
-      if (i + kAhead < rows.count) index_.prefetch(rows.hashes[i + kAhead]);
-      if (i + kAhead / 2 < rows.count) index_.prefetch_key(rows.hashes[i + kAhead / 2]);
+      fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);
       const uint32_t side = sides[row] != 0;
       const int64_t time = clocks[side][row];
@@ -63,15 +62,16 @@ class AsOfLane final : public JoinState {
   }
 
   void advance(int64_t, int64_t watermark, Emitter& out) override {
-    lefts_.take(watermark, [&](JoinRecord* r) {
+    const auto ready = [&](JoinRecord* r) {
       JoinKey* key = r->key;
       emit(*r, best(*r), out);
       key->lists[0].remove(r);
       settle(key);
       forget(r);
-    });
+    };
+    lefts_.take(watermark, ready, FetchRecord());
     again_.clear();
-    rights_.take(watermark, [&](JoinRecord* r) { passed(r, watermark); });
+    rights_.take(watermark, [&](JoinRecord* r) { passed(r, watermark); }, FetchRecord());
     for (JoinRecord* r : again_) wait(r, due_after(r->last));
   }
 
@@ -98,7 +98,6 @@ class AsOfLane final : public JoinState {
 
  private:
   using How = TimedSpec::How;
-  static constexpr uint32_t kAhead = 16;
 
   int64_t last_of(uint32_t side, int64_t time) const {
     if (side == 0) return time;

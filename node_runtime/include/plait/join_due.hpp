@@ -22,27 +22,22 @@ class DueQueue {
   void add(int64_t due, T what) { buckets_[bucket(due)].push_back({due, what}); }
 
   // Takes out all that is due at `watermark` (times <= it) and calls visit(thing) for each, which
-  // must not add.
-  template <class Visit>
-  void take(int64_t watermark, Visit visit) {
+  // must not add. fetch(thing, step) comes some things ahead, with step 0, then 1: a thing in the
+  // queue is there until it is visited.
+  template <class Visit, class Fetch>
+  void take(int64_t watermark, Visit visit, Fetch fetch) {
     unsigned k = 0;
     if (watermark > last_) {
       k = unsigned(std::bit_width(uint64_t(watermark) ^ uint64_t(last_)));
       last_ = watermark;
     }
     for (unsigned b = 0; b < k || b == 0; ++b) {
-      for (const Item& item : buckets_[b]) visit(item.what);
+      walk(buckets_[b], watermark, visit, fetch);
       buckets_[b].clear();
     }
     if (k == 0 || buckets_[k].empty()) return;
     moving_.swap(buckets_[k]);
-    for (const Item& item : moving_) {
-      if (item.due <= watermark) {
-        visit(item.what);
-      } else {
-        buckets_[bucket(item.due)].push_back(item);
-      }
-    }
+    walk(moving_, watermark, visit, fetch);
     moving_.clear();
   }
 
@@ -65,6 +60,24 @@ class DueQueue {
     int64_t due;
     T what;
   };
+  static constexpr size_t kAhead = 12;
+
+  // What is due is visited, what is not goes to its bucket.
+  template <class Visit, class Fetch>
+  void walk(const std::vector<Item>& items, int64_t watermark, Visit& visit, Fetch& fetch) {
+    const size_t n = items.size();
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n && items[i + kAhead].due <= watermark) fetch(items[i + kAhead].what, 0);
+      if (i + kAhead / 2 < n && items[i + kAhead / 2].due <= watermark) {
+        fetch(items[i + kAhead / 2].what, 1);
+      }
+      if (items[i].due <= watermark) {
+        visit(items[i].what);
+      } else {
+        buckets_[bucket(items[i].due)].push_back(items[i]);
+      }
+    }
+  }
   unsigned bucket(int64_t due) const {
     return due <= last_ ? 0 : unsigned(std::bit_width(uint64_t(due) ^ uint64_t(last_)));
   }

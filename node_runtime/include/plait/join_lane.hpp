@@ -39,8 +39,7 @@ class JoinLane final : public JoinState {
     for (RowLayout& layout : layouts_) layout.bind(batch);
     before_ = rows.before;
     for (uint32_t i = 0; i < rows.count; ++i) {
-      if (i + kAhead < rows.count) index_.prefetch(rows.hashes[i + kAhead]);
-      if (i + kAhead / 2 < rows.count) index_.prefetch_key(rows.hashes[i + kAhead / 2]);
+      fetch_ahead(rows, i);
       Row row{rows.row(i), rows.place(i), 0, kAllTime, 0};
       row.side = sides[row.at] != 0;
       if (timed_) {
@@ -74,14 +73,15 @@ class JoinLane final : public JoinState {
       if (watermark == kAllTime) end(out);
       return;
     }
-    due_.take(watermark, [&](JoinRecord* r) {
+    const auto over = [&](JoinRecord* r) {
       if (JoinKey* key = r->key) {
         if (r->side == 0 && !r->matched) unmatched(r, out);
         key->lists[r->side].remove(r);
         settle(key);
       }
       forget(r);
-    });
+    };
+    due_.take(watermark, over, FetchRecord());
   }
 
   int64_t byte_size() const override { return JoinState::byte_size() + int64_t(due_.byte_size()); }
@@ -97,7 +97,6 @@ class JoinLane final : public JoinState {
 
  private:
   using How = TimedSpec::How;
-  static constexpr uint32_t kAhead = 16;
 
   struct Row {
     uint32_t at;  // in the batch

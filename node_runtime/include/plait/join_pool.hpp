@@ -32,6 +32,7 @@ class JoinPool {
     used_ += room(c);
     if (Free* f = free_[c]) {
       free_[c] = f->next;
+      __builtin_prefetch(f->next, 1);
       return f;
     }
     const size_t n = room(c);

@@ -47,13 +47,26 @@ struct JoinList {
 struct JoinKey {
   uint64_t hash;
   JoinList lists[2];
-  uint32_t size;  // of the bytes behind it; 0 where the hash is the key
-  uint32_t null;  // 1: a null key, which matches nothing
+  uint32_t size;        // of the bytes behind it; 0 where the hash is the key
+  uint32_t null;        // 1: a null key, which matches nothing
+  uint64_t newest = 0;  // of a span: the last entry of its log (span_log.hpp)
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
   const char* bytes() const { return reinterpret_cast<const char*>(this + 1); }
-  bool empty() const { return !lists[0].head && !lists[1].head; }
+  bool empty() const { return !lists[0].head && !lists[1].head && newest == 0; }
 };
-static_assert(sizeof(JoinKey) == 48);
+static_assert(sizeof(JoinKey) == 56);
+
+// For DueQueue::take: first the record, then what it names.
+struct FetchRecord {
+  [[gnu::always_inline]] void operator()(const JoinRecord* r, int step) const {
+    if (step == 0) {
+      __builtin_prefetch(r, 1);
+    } else {
+      __builtin_prefetch(r->key, 1);
+      __builtin_prefetch(r->next, 1);
+    }
+  }
+};
 
 }  // namespace plait

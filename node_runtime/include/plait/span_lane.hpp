@@ -1,9 +1,9 @@
 // SpanLane: one lane of aggregates over the right records in the time span of a left one.
 //
 // A right record goes into the cells of the left records of its key that are there, and is kept for
-// those that may still come; a left record begins with the right ones that are kept, in the order
-// they came, and comes out when the watermark is above its end. One thread at a time: the holder of
-// the lane; never waits.
+// those that may still come: in the log (span_log.hpp), or in its key's list, where all is older. A
+// left record begins with the right ones that are kept, in the order they came, and comes out when
+// the watermark is above its end. One thread at a time: the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@
 #include "plait/join_state.hpp"
 #include "plait/join_times.hpp"
 #include "plait/span_cells.hpp"
+#include "plait/span_log.hpp"
 
 namespace plait {
 
 class SpanLane final : public JoinState {
  public:
-  SpanLane(const TimedSpec& spec, unsigned lane) : JoinState(spec, lane), cells_(spec.aggregates) {
+  SpanLane(const TimedSpec& spec, unsigned lane)
+      : JoinState(spec, lane), cells_(spec.aggregates), log_(spec.wait) {
     layouts_[0] = RowLayout(spec.types, spec.left.columns);
     layouts_[1] = RowLayout(spec.types, cells_.inputs());
   }
@@ -38,11 +40,11 @@ class SpanLane final : public JoinState {
     keys_.bind(batch);
     for (RowLayout& layout : layouts_) layout.bind(batch);
     for (uint32_t i = 0; i < rows.count; ++i) {
-      ahead(rows, i);
+      fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);
       const KeyView v = keys_.read(row, rows.hashes[i]);
       if (sides[row] != 0) {
-        take_right(v, row, rows.place(i), clock[row], rows.before);
+        take_right(v, row, clock[row], rows.before);
       } else if (ends[row] < rows.before) {
         ++out.late;
       } else {
@@ -52,16 +54,31 @@ class SpanLane final : public JoinState {
   }
 
   void advance(int64_t, int64_t watermark, Emitter& out) override {
-    due_.take(watermark, [&](JoinRecord* r) {
+    const auto over = [&](JoinRecord* r) {
       JoinKey* key = r->key;
       if (r->side == 0) emit(r, out);
       key->lists[r->side].remove(r);
       settle(key);
       forget(r);
-    });
+    };
+    due_.take(watermark, over, FetchRecord());
+    log_.release(
+        watermark, [&](const SpanLog::Entry& e) { keep(e); }, [&](JoinKey* key) { settle(key); });
   }
 
-  int64_t byte_size() const override { return JoinState::byte_size() + int64_t(due_.byte_size()); }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    // Where a right record is kept makes no difference that anybody could see.
+    const_cast<SpanLane*>(this)->empty_log();
+    return JoinState::copy_bins(bins);
+  }
+  void drop_bins(std::span<const uint32_t> bins) override {
+    empty_log();
+    JoinState::drop_bins(bins);
+  }
+
+  int64_t byte_size() const override {
+    return JoinState::byte_size() + int64_t(due_.byte_size() + log_.byte_size());
+  }
 
  protected:
   void save(const JoinRecord& r, ByteWriter& to) const override {
@@ -93,8 +110,6 @@ class SpanLane final : public JoinState {
   }
 
  private:
-  static constexpr uint32_t kAhead = 16;
-
   struct OfBatch {
     const RowLayout& layout;
     int64_t row;
@@ -121,32 +136,25 @@ class SpanLane final : public JoinState {
   const char* row_of(const JoinRecord& r) const { return r.body() + cell_bytes(r); }
   size_t row_size(const JoinRecord& r) const { return r.body_size() - cell_bytes(r); }
 
-  // Fetches what later rows need: the slot, then the key, then its first left record.
-  void ahead(const LaneRows& rows, uint32_t i) const {
-    if (i + kAhead < rows.count) index_.prefetch(rows.hashes[i + kAhead]);
-    if (i + kAhead / 2 < rows.count) index_.prefetch_key(rows.hashes[i + kAhead / 2]);
-    if (i + kAhead / 4 < rows.count) {
-      const JoinKey* key = index_.peek(rows.hashes[i + kAhead / 4]);
-      if (key && key->lists[0].head) {
-        __builtin_prefetch(key->lists[0].head, 1);
-        __builtin_prefetch(key->lists[0].head + 1, 1);
-      }
-    }
-  }
-
-  void take_right(const KeyView& v, uint32_t row, uint64_t place, int64_t time, int64_t before) {
+  void take_right(const KeyView& v, uint32_t row, int64_t time, int64_t before) {
     if (v.null) return;
     JoinKey* key = find(v);
     const OfBatch values{layouts_[1], row};
     for (JoinRecord* l = key ? key->lists[0].head : nullptr; l; l = l->next) {
       if (l->time <= time && time <= l->last && l->last >= before) cells_.add(words(l), values);
     }
-    const int64_t last = add_times(time, spec_.wait);
-    if (last < before) return;
+    if (add_times(time, spec_.wait) < before) return;
     if (!key) key = add(v);
-    JoinRecord* r = make(layouts_[1].size(row));
+    const size_t size = layouts_[1].size(row);
+    if (size <= SpanLog::kLargestBody) {
+      layouts_[1].pack(row, log_.append(key, time, size));
+      return;
+    }
+    empty_log();  // the lists are older than the log
+    if (!(key = find(v))) key = add(v);
+    JoinRecord* r = make(size);
     layouts_[1].pack(row, r->body());
-    enter(key, r, 1, time, last, place);
+    enter(key, r, 1, time, add_times(time, spec_.wait), 0);
   }
 
   void take_left(const KeyView& v, uint32_t row, uint64_t place, int64_t start, int64_t end,
@@ -161,7 +169,22 @@ class SpanLane final : public JoinState {
         cells_.add(words(l), OfPacked{layouts_[1], r->body()});
       }
     }
+    log_.each_of(*key, [&](const SpanLog::Entry& e) {
+      if (start <= e.time && e.time <= end && !log_.over(e, before)) {
+        cells_.add(words(l), OfPacked{layouts_[1], e.body()});
+      }
+    });
     enter(key, l, 0, start, end, place);
+  }
+
+  // A right record of the log goes to its key's list.
+  void keep(const SpanLog::Entry& e) {
+    JoinRecord* r = make(e.body_size());
+    std::memcpy(r->body(), e.body(), e.body_size());
+    enter(e.key, r, 1, e.time, add_times(e.time, spec_.wait), 0);
+  }
+  void empty_log() {
+    log_.release_all([&](const SpanLog::Entry& e) { keep(e); }, [&](JoinKey* key) { settle(key); });
   }
 
   void enter(JoinKey* key, JoinRecord* r, uint32_t side, int64_t time, int64_t last,
@@ -184,6 +207,7 @@ class SpanLane final : public JoinState {
   }
 
   const SpanCells cells_;
+  SpanLog log_;
   DueQueue<JoinRecord*> due_;
 };
 
