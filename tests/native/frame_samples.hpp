@@ -38,7 +38,12 @@ inline Column random_column(Random& random, Type type, int64_t n, bool nulls) {
     }
   } else if (is_fixed64(type)) {
     c.data_owner = BufferRef::make(8 * all);
-    for (int64_t i = 0; i < all; ++i) c.data_owner.as<uint64_t>()[i] = random();
+    // Every second column has values that agree in their high bits.
+    const uint64_t above = random();
+    const uint64_t low = chance(random, 50) ? ~uint64_t(0) : (uint64_t(1) << below(random, 40)) - 1;
+    for (int64_t i = 0; i < all; ++i) {
+      c.data_owner.as<uint64_t>()[i] = (above & ~low) | (random() & low);
+    }
   } else {
     c.offsets_owner = BufferRef::make(4 * (all + 1));
     std::string text;
@@ -52,6 +57,20 @@ inline Column random_column(Random& random, Type type, int64_t n, bool nulls) {
   }
   c.data = c.data_owner.data();
   return c.slice(skip, n);
+}
+
+// The tags as bits, if all are different, with some words of zeros on both sides.
+inline void tags_to_bits(Batch& b, Random& random) {
+  for (int64_t i = 1; i < b.length; ++i) {
+    if (b.tags[i - 1] == b.tags[i]) return;
+  }
+  if (b.length == 0) return;
+  const auto before = uint32_t(below(random, std::min<int64_t>(b.tags[0], 200) + 1));
+  std::vector<uint32_t> from_zero;
+  for (int64_t i = 0; i < b.length; ++i) from_zero.push_back(b.tags[i] - b.tags[0] + before);
+  b.bits = TagBits::of(from_zero.data(), b.length, from_zero.back() + 1 + below(random, 200));
+  b.bits.first = b.tags[0] - before;
+  b.tags = nullptr;
 }
 
 inline Batch random_batch(Random& random, int64_t n, bool riders) {
@@ -75,6 +94,7 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
       tag += uint32_t(chance(random, 98) ? 1 + below(random, gap) : 0);
     }
     b.tags = b.tags_owner.as<uint32_t>();
+    if (chance(random, 40)) tags_to_bits(b, random);
   }
   if (chance(random, 30)) {
     b.subs_owner = BufferRef::make(8 * n);
@@ -169,8 +189,13 @@ struct Wire {
   explicit Wire(const Encoded& e) : size(e.size) {
     auto* memory = new uint8_t[size_t(e.size)];
     std::memcpy(memory, e.bytes.data(), size_t(e.head));
-    if (e.tail_size) std::memcpy(memory + e.head, e.tail_data, size_t(e.tail_size));
-    std::memset(memory + e.head + e.tail_size, 0, size_t(e.size - e.head - e.tail_size));
+    uint8_t* at = memory + e.head;
+    for (const Encoded::Tail& tail : e.tails) {
+      std::memset(at + padded8(tail.size) - 8, 0, 8);
+      std::memcpy(at, tail.data, size_t(tail.size));
+      at += padded8(tail.size);
+    }
+    CHECK(at == memory + e.size);
     owner = BufferRef::foreign(memory, memory, [](void* p) { delete[] static_cast<uint8_t*>(p); });
   }
   BufferRef owner;

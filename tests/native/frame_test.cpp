@@ -5,6 +5,8 @@
 
 #include "frame_samples.hpp"
 #include "plait/link_handshake.hpp"
+#include "plait/merge_parts.hpp"
+#include "plait/row_split.hpp"
 
 using namespace plait;
 using namespace plait::testing;
@@ -77,10 +79,83 @@ void batches(Random& random, unsigned long rounds) {
     head.flag = chance(random, 50);
     const Wire wire(encode_data(head, batch, rows, count));
     CHECK(wire.size % 8 == 0);
-    const Frame out = decoded(wire);
+    Frame out = decoded(wire);
     CHECK(out.kind == FrameKind::Data && out.channel == head.channel && !out.control);
     CHECK(out.number == head.number && out.other == head.other && out.flag == head.flag);
     check_batch(batch, rows, out.batch, count);
+    out.batch.spread_tags();
+    check_batch(batch, rows, out.batch, count);
+  }
+}
+
+// Columns whose values agree in their high bits are sent in fewer bytes, others are not.
+void widths() {
+  const auto bytes = [](uint64_t above, uint64_t most) {
+    Batch b;
+    b.length = 1000;
+    Column c;
+    c.length = b.length;
+    c.data_owner = BufferRef::make(8 * b.length);
+    for (int64_t i = 0; i < b.length; ++i) {
+      c.data_owner.as<uint64_t>()[i] = above | (i % 7 == 3 ? most : std::min(uint64_t(i), most));
+    }
+    c.data = c.data_owner.data();
+    b.columns.push_back(std::move(c));
+    const Wire wire(encode_data(1, b, nullptr, b.length));
+    check_batch(b, nullptr, decoded(wire).batch, b.length);
+    return wire.size / b.length;
+  };
+  CHECK(bytes(0, 0) == 1 && bytes(0, 255) == 1 && bytes(uint64_t(-1) << 8, 255) == 1);
+  CHECK(bytes(0, 256) == 2 && bytes(uint64_t(7) << 60, 65535) == 2);
+  CHECK(bytes(0, 65536) == 4 && bytes(uint64_t(1) << 63, UINT32_MAX) == 4);
+  CHECK(bytes(0, uint64_t(1) << 32) == 8 && bytes(0, ~uint64_t(0)) == 8);
+}
+
+// Two nodes' rows apart by bits: the own ones stay, the others go, and together they are as before.
+void sides(Random& random, unsigned long rounds) {
+  if (!have_lane_mask()) return;
+  for (unsigned long i = 0; i < rounds; ++i) {
+    Batch batch;
+    batch.length = 2 + below(random, 400);
+    batch.first_row = below(random, 1000);
+    for (int64_t c = 1 + below(random, 3); c > 0; --c) {
+      batch.columns.push_back(random_column(random, Type::Int64, batch.length, false));
+    }
+    const Batch before = batch;
+    std::vector<uint64_t> hashes(size_t(batch.length), 0);
+    const int ones = int(below(random, 101));
+    for (uint64_t& h : hashes) h = uint64_t(chance(random, ones)) << 63;
+    const uint16_t places[] = {0, 1};
+    const RowSides split =
+        sides_of(batch.length, 63, places, [&](int64_t r) { return hashes[size_t(r)]; });
+    if (split.ones == 0 || split.ones == batch.length) continue;
+    const bool mine = chance(random, 50), tags = chance(random, 80);
+    const Wire wire(part_by_bits(Frame(), batch, split, mine, tags));
+    const Frame other = decoded(wire);
+    std::vector<uint32_t> rows[2];
+    for (int64_t r = 0; r < before.length; ++r) {
+      rows[hashes[size_t(r)] >> 63].push_back(uint32_t(r));
+    }
+    CHECK(batch.length == int64_t(rows[mine].size()));
+    CHECK(other.batch.length == int64_t(rows[!mine].size()));
+    for (size_t c = 0; c < before.columns.size(); ++c) {
+      check_column(before.columns[c], rows[mine].data(), batch.columns[c], batch.length);
+      check_column(before.columns[c], rows[!mine].data(), other.batch.columns[c],
+                   other.batch.length);
+    }
+    if (!tags) continue;
+    check_rows(before, rows[mine].data(), batch, batch.length);
+    check_rows(before, rows[!mine].data(), other.batch, other.batch.length);
+    std::vector<Batch> parts = {batch, other.batch};
+    if (chance(random, 50)) std::swap(parts[0], parts[1]);
+    const Batch merged = merge_parts(parts, true);
+    CHECK(merged.length == before.length);
+    for (int64_t r = 0; r < merged.length; ++r) {
+      CHECK(merged.row_number(r) == before.row_number(r));
+    }
+    for (size_t c = 0; c < before.columns.size(); ++c) {
+      check_column(before.columns[c], nullptr, merged.columns[c], before.length);
+    }
   }
 }
 
@@ -204,6 +279,8 @@ int main(int argc, char** argv) {
   digests();
   numbers(random);
   batches(random, rounds);
+  widths();
+  sides(random, rounds / 4);
   tag_forms();
   others(random);
   limits(random);

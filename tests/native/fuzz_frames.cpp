@@ -80,7 +80,7 @@ std::vector<uint8_t> bytes_of(const Encoded& e) {
 std::vector<std::vector<uint8_t>> examples(Random& random) {
   std::vector<std::vector<uint8_t>> out;
   for (int i = 0; i < 200; ++i) {
-    const int64_t n = below(random, 40);
+    const int64_t n = below(random, chance(random, 70) ? 40 : 700);
     out.push_back(bytes_of(encode_data(1, random_batch(random, n, true), nullptr, n)));
   }
   Frame frame;

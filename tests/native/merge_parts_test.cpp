@@ -138,6 +138,7 @@ class Case {
         b.tags_owner.as<uint32_t>()[i] = uint32_t(rows[i].number - b.first_row);
       }
       b.tags = b.tags_owner.as<uint32_t>();
+      if (below(2)) tags_to_bits(b);
     }
     // A node whose subs are all 0 need not say so.
     bool zero = true;
@@ -148,6 +149,19 @@ class Case {
       b.subs = b.subs_owner.as<uint64_t>();
     }
     return b;
+  }
+
+  // The tags as bits, if all are different, with some zeros on both sides.
+  void tags_to_bits(Batch& b) {
+    for (int64_t i = 1; i < b.length; ++i) {
+      if (b.tags[i - 1] == b.tags[i]) return;
+    }
+    const auto first = uint32_t(below(b.tags[0] + 1));
+    std::vector<uint32_t> rows;
+    for (int64_t i = 0; i < b.length; ++i) rows.push_back(b.tags[i] - first);
+    b.bits = TagBits::of(rows.data(), b.length, int64_t(rows.back() + 1 + below(200)));
+    b.bits.first = first;
+    b.tags = nullptr;
   }
 
   std::vector<Row> rows_of(const Batch& b) const {

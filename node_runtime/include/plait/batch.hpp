@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plait/buffer.hpp"
+#include "plait/tag_bits.hpp"
 
 namespace plait {
 
@@ -99,6 +100,9 @@ struct Batch {
   // after flat_map. Null means dense: tag i = i.
   const uint32_t* tags = nullptr;
   BufferRef tags_owner;
+  // The tags as bits, all different, between the stages of exchanges (Stage::keeps_bits); then
+  // `tags` is null.
+  TagBits bits;
   // Order among rows of equal tag, from several nodes; null: as they stand.
   const uint64_t* subs = nullptr;
   BufferRef subs_owner;
@@ -117,7 +121,17 @@ struct Batch {
   std::shared_ptr<Control> control;
   bool end = false;  // the last batch of its edge
 
-  int64_t row_number(int64_t i) const { return first_row + (tags ? tags[i] : uint32_t(i)); }
+  int64_t row_number(int64_t i) const {
+    return first_row + (tags ? tags[i] : bits ? bits.at(i) : uint32_t(i));
+  }
+  int64_t last_number() const { return bits ? first_row + bits.highest() : row_number(length - 1); }
+  // From bits to the list.
+  void spread_tags() {
+    if (!bits) return;
+    tags_owner = length ? bits.spread(length) : BufferRef();
+    tags = length ? tags_owner.as<uint32_t>() : nullptr;
+    bits = TagBits();
+  }
   // Takes over what is the same for all batches of a unit.
   void same_unit(const Batch& other) {
     epoch = other.epoch;
@@ -128,7 +142,7 @@ struct Batch {
     flow = other.flow;
   }
   int64_t byte_size() const {
-    int64_t n = tags ? 4 * length : 0;
+    int64_t n = tags ? 4 * length : 8 * bits.count;
     for (const auto& c : columns) n += c.byte_size();
     return n;
   }

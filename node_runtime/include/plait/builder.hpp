@@ -117,6 +117,7 @@ class Builder {
                                                        lanes, QueueKind(queue), workers,
                                                        std::move(before_), std::move(operators_)));
     if (cluster) s.moves(*cluster);
+    s.keeps_bits = true;
     return done(s);
   }
   // What was added so far runs before the operator that knows time; the rest behind it.

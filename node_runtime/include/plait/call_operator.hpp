@@ -41,6 +41,7 @@ class CallOperator final : public Operator {
   void run(Batch& batch, Worker& worker) override {
     Counts& c = counts(worker);
     Counts::add(c.in, batch.length);
+    batch.spread_tags();
     if (batch.length == 0) return clear(batch);
     CallOutcome o;
     function_(context_, batch, o);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "plait/batch.hpp"
 
@@ -18,7 +19,7 @@ namespace plait {
 
 static_assert(std::endian::native == std::endian::little, "frames hold columns as they lie");
 
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr int64_t kPrefixBytes = 24;
 
 inline constexpr int64_t padded8(int64_t n) { return (n + 7) & ~int64_t(7); }
@@ -64,14 +65,18 @@ struct FrameLimits {
   uint32_t max_letters = 1 << 18;
 };
 
-// One whole frame, ready for the wire: `bytes` up to `head`, then `tail`, then zeros up to `size`.
-// Only large state has a tail; it is not copied.
+// One whole frame, ready for the wire: `bytes` up to `head`, then the tails, each with zeros up to
+// a multiple of 8. Tails are what is sent from where it lies: columns and state.
 struct Encoded {
+  static constexpr size_t kTails = 32;  // at most, so that a frame fits in one system call
+  struct Tail {
+    BufferRef owner;
+    const uint8_t* data = nullptr;
+    int64_t size = 0;
+  };
   BufferRef bytes;
   int64_t head = 0;
-  BufferRef tail;
-  const uint8_t* tail_data = nullptr;
-  int64_t tail_size = 0;
+  std::vector<Tail> tails;
   int64_t size = 0;
 };
 

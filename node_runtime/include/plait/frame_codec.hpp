@@ -56,6 +56,41 @@ inline Riders riders_of(const Batch& batch) {
   return r;
 }
 
+// Whether the columns can be sent from where they lie: enough of them, all rows, plain values.
+inline bool can_stay(const Shape& s) {
+  constexpr int64_t kWorth = 4096;
+  const auto& columns = s.batch->columns;
+  if (s.rows || 8 * s.n < kWorth || columns.empty() || columns.size() > Encoded::kTails) {
+    return false;
+  }
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (!is_fixed64(columns[i].type) || s.parts[i].nulls || !columns[i].data_owner) return false;
+  }
+  return true;
+}
+
+inline Encoded in_place(const std::string& header, const Shape& s, const std::string& text) {
+  int64_t columns = 0;
+  for (const Shape::Part& part : s.parts) columns += padded8(part.narrow.width * s.n);
+  const int64_t front = padded8(int64_t(text.size())) + s.bytes - columns;
+  Encoded e = start(header, front + columns, front);
+  BodyWriter body(body_of(e, front));
+  body.copy(text.data(), int64_t(text.size()));
+  body.tags(s);
+  for (size_t i = 0; i < s.parts.size(); ++i) {
+    const Column& c = s.batch->columns[i];
+    const Narrow& narrow = s.parts[i].narrow;
+    if (narrow.width == 8) {
+      e.tails.push_back({c.data_owner, c.data, 8 * s.n});
+      continue;
+    }
+    BufferRef low = BufferRef::make(narrow.width * s.n);
+    narrowed(reinterpret_cast<const uint64_t*>(c.data), nullptr, s.n, narrow, low.data());
+    e.tails.push_back({low, low.data(), narrow.width * s.n});
+  }
+  return e;
+}
+
 }  // namespace frame_detail
 
 // The given rows of a batch (null: the first n), with all that rides in it. `head` has channel,
@@ -72,6 +107,7 @@ inline Encoded encode_data(const Frame& head, const Batch& batch, const uint32_t
   pack_shape(out, shape);
   out.uint(riders.text.size());
   const int64_t bytes = shape.bytes + riders.bytes;
+  if (riders.records.empty() && can_stay(shape)) return in_place(header, shape, riders.text);
   Encoded e = start(header, bytes, bytes);
   BodyWriter body(body_of(e, bytes));
   body.copy(riders.text.data(), int64_t(riders.text.size()));
@@ -79,6 +115,21 @@ inline Encoded encode_data(const Frame& head, const Batch& batch, const uint32_t
   for (const Shape& record : riders.records) body.shape(record);
   return e;
 }
+
+namespace frame_detail {
+// A batch's rows with 64-bit columns and nothing that rides in it; the body is the caller's to
+// write.
+inline Encoded start_rows(const Frame& head, const Shape& shape) {
+  std::string header;
+  PackWriter out(header);
+  pack_common(out, FrameKind::Data, head, 8);
+  out.boolean(false);
+  pack_shape(out, shape);
+  out.uint(0);
+  return start(header, shape.bytes, shape.bytes);
+}
+}  // namespace frame_detail
+
 inline Encoded encode_data(uint32_t channel, const Batch& batch, const uint32_t* rows, int64_t n) {
   Frame head;
   head.channel = channel;
@@ -141,9 +192,8 @@ inline Encoded encode_state(const Frame& head, const std::vector<Piece>& pieces)
 inline Encoded encode_state(const Frame& head) {
   Encoded e =
       frame_detail::start(frame_detail::state_header(head, head.size), padded8(head.size), 0);
-  e.tail = head.bytes;
-  e.tail_data = head.state ? head.state : head.bytes ? head.bytes.data() : nullptr;
-  e.tail_size = head.size;
+  const uint8_t* data = head.state ? head.state : head.bytes ? head.bytes.data() : nullptr;
+  if (head.size) e.tails.push_back({head.bytes, data, head.size});
   return e;
 }
 

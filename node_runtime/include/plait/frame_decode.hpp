@@ -3,8 +3,8 @@
 // Every count and size is checked against the limits and against what is left of the bytes before
 // it is used; nothing is read outside them, and columns, list tags and state point into them. Texts
 // are checked for offsets that go back or past the end, so later readers need no checks. What is
-// allocated: a bitmap's tags (4 bytes a row), columns, letters; all bounded by the limits. Any
-// thread; nothing waits.
+// allocated: values that came narrow (8 bytes for each byte received at most), columns, letters;
+// all bounded by the limits. Any thread; nothing waits.
 #pragma once
 
 #include <bit>
@@ -17,6 +17,7 @@
 #include "plait/events.hpp"
 #include "plait/frame.hpp"
 #include "plait/msgpack.hpp"
+#include "plait/narrow.hpp"
 
 namespace plait {
 
@@ -33,6 +34,7 @@ struct ShapeRead {
     Type type = Type::Int64;
     bool nulls = false;
     int64_t text = 0;
+    Narrow narrow;
   };
   std::vector<Part> parts;
 };
@@ -60,11 +62,16 @@ inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, 
   s.times = in.boolean();
   const uint64_t entries = in.array(uint64_t(limits.max_columns) * 2);
   for (uint64_t read = 0; in.ok() && read < entries; ++read) {
-    const uint64_t form = in.uint(0x40 | uint64_t(Type::Object));
+    const uint64_t form = in.uint(0x7F);
     ShapeRead::Part part;
     part.nulls = form & 0x40;
-    if ((form & 0x3F) > uint64_t(Type::Object)) return false;
-    part.type = Type(form & 0x3F);
+    if ((form & 0x27) > uint64_t(Type::Object)) return false;
+    part.type = Type(form & 7);
+    part.narrow = Narrow::of_code(form >> 3 & 3);
+    if (part.narrow.width < 8) {
+      if (!is_fixed64(part.type) || ++read == entries) return false;
+      part.narrow.above = in.uint();
+    }
     if (is_varlen(part.type)) {
       if (++read == entries) return false;
       part.text = int64_t(in.uint(INT32_MAX));
@@ -119,6 +126,14 @@ class BodyReader {
       if (!c.validity) return "validity is cut off";
       c.validity_owner = owner_;
     }
+    if (part.narrow.width < 8) {
+      const uint8_t* values = next(part.narrow.width * n);
+      if (!values) return "values are cut off";
+      c.data_owner = BufferRef::make(8 * n);
+      widened(values, n, part.narrow, c.data_owner.as<uint64_t>());
+      c.data = c.data_owner.data();
+      return {};
+    }
     c.data_owner = owner_;
     if (!is_varlen(part.type)) {
       c.data = next(part.type == Type::Bool ? bit_bytes(n) : 8 * n);
@@ -149,15 +164,7 @@ class BodyReader {
       const int64_t last =
           s.first_tag + s.tag_words * 64 - 1 - std::countl_zero(words[s.tag_words - 1]);
       if (last > int64_t(UINT32_MAX)) return "tags go past the last number";
-      out.tags_owner = BufferRef::make(4 * s.n);
-      auto* to = out.tags_owner.as<uint32_t>();
-      for (int64_t w = 0; w < s.tag_words; ++w) {
-        const uint32_t base = s.first_tag + uint32_t(w * 64);
-        for (uint64_t bits = words[w]; bits; bits &= bits - 1) {
-          *to++ = base + uint32_t(std::countr_zero(bits));
-        }
-      }
-      out.tags = out.tags_owner.as<uint32_t>();
+      out.bits = {owner_, words, s.tag_words, s.first_tag};
     }
     return {};
   }
@@ -227,6 +234,7 @@ inline std::string decode_data(PackReader& in, uint64_t fields, BodyReader& body
   if (std::string why = body.batch(shape, out.batch); !why.empty()) return why;
   for (const LetterRead& r : records) {
     if (std::string why = body.batch(r.shape, r.letter->record); !why.empty()) return why;
+    r.letter->record.spread_tags();
   }
   return {};
 }

@@ -1,10 +1,11 @@
 // Frames to bytes: the rows of a batch are gathered straight into the frame, one pass for a column.
 //
 // A first look over the columns finds the sizes (text bytes, whether any of the rows is null), so
-// the frame is allocated once. Fixed columns are 8 bytes a row; bools and validity are bit-packed
-// from bit 0, validity only if a row is null; texts are int32 offsets from 0, then the bytes. Row
-// tags are left out when dense, a bitmap when that is smaller than the list. Any thread may encode
-// anything that it may read; nothing waits.
+// the frame is allocated once. Fixed columns are 8 bytes a row, or the low 4, 2 or 1 where all
+// values agree in the bits above; bools and validity are bit-packed from bit 0, validity only if a
+// row is null; texts are int32 offsets from 0, then the bytes. Row tags are left out when dense, a
+// bitmap when that is smaller than the list. Any thread may encode anything that it may read;
+// nothing waits.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "plait/events.hpp"
 #include "plait/frame.hpp"
 #include "plait/msgpack.hpp"
+#include "plait/narrow.hpp"
 #include "plait/select.hpp"
 
 namespace plait {
@@ -30,12 +32,15 @@ struct Shape {
   int64_t n = 0;
   TagForm form = TagForm::Dense;
   std::vector<uint32_t> gathered;  // tags of the rows, when both are lists
+  BufferRef spread;                // the batch's tags, when they are bits and rows are chosen
   const uint32_t* tags = nullptr;
+  const uint64_t* bits = nullptr;  // or the bitmap as it is
   uint32_t first_tag = 0;
   int64_t tag_words = 0;  // of the bitmap, 64 rows each
   struct Part {
     bool nulls = false;
     int64_t text = 0;
+    Narrow narrow;
   };
   std::vector<Part> parts;
   int64_t bytes = 0;
@@ -70,11 +75,21 @@ struct LoopAscending {
 
 inline void shape_tags(Shape& s) {
   const Batch& b = *s.batch;
-  if (!b.tags && !s.rows) return;
-  s.tags = b.tags ? b.tags : s.rows;
-  if (b.tags && s.rows) {
+  if (b.bits && !s.rows && s.n == b.length && s.n > 0) {
+    s.form = TagForm::Bitmap;
+    s.first_tag = b.bits.first;
+    s.tag_words = b.bits.count;
+    s.bits = b.bits.words;
+    s.bytes += s.tag_words * 8;
+    return;
+  }
+  if (!b.tags && !b.bits && !s.rows) return;
+  if (b.bits) s.spread = b.bits.spread(b.length);
+  const uint32_t* all = b.bits ? s.spread.as<uint32_t>() : b.tags;
+  s.tags = all ? all : s.rows;
+  if (all && s.rows) {
     s.gathered.resize(size_t(s.n));
-    dispatch<LoopGather<uint32_t>>(b.tags, s.rows, s.gathered.data(), s.n);
+    dispatch<LoopGather<uint32_t>>(all, s.rows, s.gathered.data(), s.n);
     s.tags = s.gathered.data();
   }
   s.form = TagForm::List;
@@ -107,7 +122,10 @@ inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool 
     if (column.type == Type::Bool) {
       s.bytes += padded8(bit_bytes(n));
     } else if (is_fixed64(column.type)) {
-      s.bytes += 8 * n;
+      // Of chosen rows too all are asked: one look for all receivers, and none beside the rows.
+      if (n > 0)
+        part.narrow = narrow_of(reinterpret_cast<const uint64_t*>(column.data), batch.length);
+      s.bytes += padded8(part.narrow.width * n);
     } else {
       part.text = text_bytes(column, rows, n);
       s.bytes += padded8(4 * (n + 1)) + padded8(part.text);
@@ -120,7 +138,9 @@ inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool 
 inline void pack_shape(PackWriter& out, const Shape& s) {
   const Batch& b = *s.batch;
   uint64_t fields = b.columns.size();
-  for (const Column& c : b.columns) fields += is_varlen(c.type);
+  for (size_t c = 0; c < s.parts.size(); ++c) {
+    fields += is_varlen(b.columns[c].type) || s.parts[c].narrow.width < 8;
+  }
   out.array(s.form == TagForm::Bitmap ? 16 : 14);
   out.uint(uint64_t(s.n));
   out.uint(b.epoch);
@@ -142,8 +162,10 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   out.array(fields);
   for (size_t c = 0; c < s.parts.size(); ++c) {
     const Type type = b.columns[c].type;
-    out.uint(uint64_t(type) | (s.parts[c].nulls ? 0x40u : 0u));
+    const Narrow& narrow = s.parts[c].narrow;
+    out.uint(uint64_t(type) | narrow.code() << 3 | (s.parts[c].nulls ? 0x40u : 0u));
     if (is_varlen(type)) out.uint(uint64_t(s.parts[c].text));
+    if (narrow.width < 8) out.uint(narrow.above);
   }
 }
 
@@ -179,7 +201,8 @@ class BodyWriter {
       to[i >> 3] = uint8_t(byte);
     }
   }
-  void words(const uint64_t* from, const uint32_t* rows, int64_t n) {
+  void words(const uint64_t* from, const uint32_t* rows, int64_t n, const Narrow& narrow = {}) {
+    if (narrow.width < 8) return narrowed(from, rows, n, narrow, next(narrow.width * n));
     if (!rows) return copy(from, 8 * n);
     dispatch<LoopGather<uint64_t>>(from, rows, reinterpret_cast<uint64_t*>(next(8 * n)), n);
   }
@@ -202,9 +225,15 @@ class BodyWriter {
     offsets[n] = int32_t(total);
   }
   void shape(const Shape& s) {
+    tags(s);
+    columns(s);
+  }
+  void tags(const Shape& s) {
     const Batch& b = *s.batch;
     if (s.form == TagForm::List) copy(s.tags, 4 * s.n);
-    if (s.form == TagForm::Bitmap) {
+    if (s.bits) {
+      copy(s.bits, 8 * s.tag_words);
+    } else if (s.form == TagForm::Bitmap) {
       auto* to = reinterpret_cast<uint64_t*>(next(8 * s.tag_words));
       std::memset(to, 0, size_t(8 * s.tag_words));
       // Tags rise, so a word is done when the next begins: one store for each, not one for a row.
@@ -223,13 +252,16 @@ class BodyWriter {
     }
     if (b.subs) words(b.subs, s.rows, s.n);
     if (b.times) words(reinterpret_cast<const uint64_t*>(b.times), s.rows, s.n);
+  }
+  void columns(const Shape& s) {
+    const Batch& b = *s.batch;
     for (size_t i = 0; i < s.parts.size(); ++i) {
       const Column& c = b.columns[i];
       if (s.parts[i].nulls) bits(c.validity, c.validity_offset, s.rows, s.n);
       if (c.type == Type::Bool) {
         bits(c.data, c.data_offset, s.rows, s.n);
       } else if (is_fixed64(c.type)) {
-        words(reinterpret_cast<const uint64_t*>(c.data), s.rows, s.n);
+        words(reinterpret_cast<const uint64_t*>(c.data), s.rows, s.n, s.parts[i].narrow);
       } else {
         texts(c, s.rows, s.n, s.parts[i].text);
       }

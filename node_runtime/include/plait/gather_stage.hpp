@@ -179,7 +179,10 @@ class GatherStage final : public Stage, public Inlet {
       letters->insert(letters->end(), p.letters->begin(), p.letters->end());
     }
     if (failure) {
-      for (Batch& p : parts) cut(p, place_of(*failure));
+      for (Batch& p : parts) {
+        p.spread_tags();
+        cut(p, place_of(*failure));
+      }
     }
     const Batch& own = parts[own_];
     Batch unit;
@@ -195,6 +198,7 @@ class GatherStage final : public Stage, public Inlet {
     Batch out = filled.empty()       ? std::move(parts[own_])
                 : filled.size() == 1 ? std::move(filled[0])
                                      : merge_parts(filled, unique_, tags_);
+    if (out.bits && (out.length == 0 || !bits_will_do())) out.spread_tags();
     if (index_) index_rows(out);
     out.same_unit(unit);
     out.ingest_ns = ingest_ns;
@@ -211,6 +215,15 @@ class GatherStage final : public Stage, public Inlet {
     }
     unit.time = std::max(unit.time, part.time);
     unit.flow = std::min(unit.flow, part.flow);
+  }
+  // Whether nobody up to the next exchange looks at single tags.
+  bool bits_will_do() {
+    if (!asked_) {
+      asked_ = true;
+      bits_will_do_ = std::all_of(outputs_.begin(), outputs_.end(),
+                                  [](const Output& o) { return o.stage->takes_bits(); });
+    }
+    return bits_will_do_;
   }
   using Place = std::pair<int64_t, uint64_t>;  // row, and order among the records of that row
   static Place place_of(const Failure& failure) { return {failure.letter.row, failure.letter.sub}; }
@@ -232,8 +245,9 @@ class GatherStage final : public Stage, public Inlet {
   Wire& wire_;
   Shared& shared_;
   const std::vector<uint32_t> alone_{wire_.here()};
-  bool failed_ = false;  // under busy_
-  size_t own_ = 0;       // this node's place among the parts; under busy_
+  bool failed_ = false;                        // under busy_
+  size_t own_ = 0;                             // this node's place among the parts; under busy_
+  bool asked_ = false, bits_will_do_ = false;  // under busy_
 
   mutable std::mutex lock_;
   std::map<uint32_t, Input> inputs_;

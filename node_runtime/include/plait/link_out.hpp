@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "plait/link_context.hpp"
+#include "plait/link_local.hpp"
 #include "plait/link_queue.hpp"
 
 namespace plait {
@@ -58,6 +59,7 @@ class OutLink final : public Watched {
       const int error = pending_error(socket_.fd());
       if (error) return fail(errno_text(error));
       if (!(events & EPOLLOUT)) return;
+      if (local_ && !same_user(socket_.fd())) return fail("another user has its name");
       state_ = State::Dialled;
     }
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) read();
@@ -82,7 +84,9 @@ class OutLink final : public Watched {
 
   void dial() {
     int error = 0;
-    socket_ = begin_connect(addresses_[attempt_++ % addresses_.size()], error);
+    const Address& to = addresses_[attempt_++ % addresses_.size()];
+    local_ = is_local(to);
+    socket_ = begin_connect(to, error);
     if (!socket_) return fail(errno_text(error));
     state_ = State::Connecting;
     due_ = context_.now + context_.options.handshake_ns;
@@ -95,10 +99,11 @@ class OutLink final : public Watched {
   void fail(const std::string& why, bool refused = false) {
     const bool was_up = up();
     close();
+    context_.replan = true;
+    if (local_ && !was_up) return;  // nobody is there, or somebody else: the next way, at once
     due_ = context_.now + pause_ns_;
     pause_ns_ = std::min(pause_ns_ * 2, context_.options.redial_most_ns);
     if (refused) pause_ns_ = context_.options.redial_most_ns;
-    context_.replan = true;
     const std::string text = "node " + std::to_string(peer_) + ": " + why;
     // The bulk connection only speaks of what the data connection does not meet as well.
     bool news = bulk_ ? was_up && refused : was_up;
@@ -186,6 +191,7 @@ class OutLink final : public Watched {
     const std::string why = queue.open(socket_.fd(), w.sequence);
     if (!why.empty()) return fail(why, true);
     state_ = State::Up;
+    attempt_ = 0;
     due_ = INT64_MAX;
     pause_ns_ = context_.options.redial_least_ns;
     up_.store(true, std::memory_order_release);  // pairs with up()
@@ -202,6 +208,7 @@ class OutLink final : public Watched {
   const std::vector<Address> addresses_;
   size_t attempt_ = 0;
   State state_ = State::Idle;
+  bool local_ = false;  // the present connection, or the last one
   Socket socket_;
   uint64_t id_ = 0;
   int64_t due_ = 0, pause_ns_;

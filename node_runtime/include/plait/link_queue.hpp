@@ -185,13 +185,15 @@ class SendQueue {
       most -= size;
     };
     for (size_t i = size_t(written_ - base_); i < entries_.size(); ++i) {
-      if (most <= 0 || used + 4 > kPieces) break;
+      if (most <= 0 || used + 2 + 2 * entries_[i].frame.tails.size() > kPieces) break;
       const Entry& e = entries_[i];
       const Encoded& f = e.frame;
       add(e.prefix.data(), kPrefixBytes);
       add(f.bytes.data() + kPrefixBytes, f.head - kPrefixBytes);
-      if (f.tail_size) add(f.tail_data, f.tail_size);
-      add(zeros, f.size - f.head - f.tail_size);
+      for (const Encoded::Tail& tail : f.tails) {
+        add(tail.data, tail.size);
+        add(zeros, padded8(tail.size) - tail.size);
+      }
     }
     return used;
   }

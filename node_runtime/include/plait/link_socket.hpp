@@ -83,7 +83,8 @@ inline void set_option(int fd, int level, int name, int value) {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// A silent peer is noticed after about 10 s: the connection ends and is dialled again.
+// A silent peer is noticed after about 10 s: the connection ends and is dialled again. On a socket
+// of the host these options mean nothing.
 inline void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -1,4 +1,4 @@
-// Links: the TCP connections of one node with the other nodes of its job.
+// Links: the connections of one node with the other nodes of its job: TCP, or, on one host, local.
 //
 // For each ordered pair of nodes the sender dials two connections: data, and bulk for state, so
 // that state never stands before records. There are no threads in here: `send` writes at once what
@@ -45,13 +45,22 @@ class Links {
     if (!context_.watch(door_.socket.fd(), EPOLLIN, door_, door_.id)) {
       throw std::runtime_error("cannot watch the port: " + errno_text(errno));
     }
-    return port_of(door_.socket.fd());
+    const uint16_t given = port_of(door_.socket.fd());
+    if (context_.options.local) local_door_.socket = open_local(given);
+    local_door_.links = this;
+    if (local_door_.socket &&
+        !context_.watch(local_door_.socket.fd(), EPOLLIN, local_door_, local_door_.id)) {
+      local_door_.socket.close();
+    }
+    return given;
   }
 
   // From the next poll on the peer is dialled. Looks up the host, so it may wait; throws
   // std::runtime_error when there is no such host. A peer that is known already is left alone.
   void add_peer(uint32_t rank, const std::string& host, uint16_t port) {
-    auto peer = std::make_shared<LinkPeer>(context_, rank, look_up(host, port, false));
+    auto addresses = look_up(host, port, false);
+    if (context_.options.local) addresses = with_local(std::move(addresses), port);
+    auto peer = std::make_shared<LinkPeer>(context_, rank, std::move(addresses));
     {
       std::lock_guard<std::mutex> hold(lock_);
       if (!peers_.emplace(rank, peer).second) return;
@@ -162,7 +171,7 @@ class Links {
     Links* links = nullptr;
     Socket socket;
     uint64_t id = 0;
-    void ready(uint32_t) override { links->let_in(); }
+    void ready(uint32_t) override { links->let_in(*this); }
   };
 
   std::shared_ptr<LinkPeer> find(uint32_t rank) const {
@@ -236,10 +245,11 @@ class Links {
     return n > 0;
   }
 
-  void let_in() {
+  void let_in(const Door& door) {
     for (int i = 0; i < 16; ++i) {
-      Socket s(::accept4(door_.socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      Socket s(::accept4(door.socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!s) return;
+      if (&door == &local_door_ && !same_user(s.fd())) continue;
       const auto strangers = std::count_if(inward_.begin(), inward_.end(),
                                            [](const auto& in) { return !in->trusted(); });
       if (uint64_t(strangers) >= context_.options.max_strangers) {
@@ -257,7 +267,7 @@ class Links {
 
   LinkContext context_;
   LinkBell bell_;
-  Door door_;
+  Door door_, local_door_;
   std::mutex poll_lock_;
   std::atomic<bool> changed_{false};
 

@@ -2,8 +2,8 @@
 //
 // Parts come from the inputs of a union or from the nodes of a job. Where they follow each other
 // (each node read its own slice) they are put one behind the other; where they interleave without
-// gaps every row's place is its tag; otherwise they are merged row by row. Pure functions: any
-// thread.
+// gaps every row's place is its tag; otherwise they are merged row by row. Tags that come as bits
+// stay bits where that is enough. Pure functions: any thread.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plait/batch.hpp"
+#include "plait/row_bits.hpp"
 #include "plait/select.hpp"
 
 namespace plait {
@@ -77,13 +78,46 @@ inline Column concat_columns(const std::vector<const Column*>& parts, int64_t le
   return out;
 }
 
+// Sets the rows of a part whose tags are bits or dense; bit 0 is row `first`.
+inline void add_rows(const Batch& p, int64_t first, uint64_t* words) {
+  if (p.bits) {
+    p.bits.add_to(words, p.first_row + p.bits.first - first);
+  } else {
+    set_bits(words, p.first_row - first, p.length);
+  }
+}
+
+// The tags of parts that follow each other as bits, if that is what they have. A part's bits may
+// go on, all 0, beyond its last row.
+inline TagBits concat_bits(const std::vector<Batch>& parts) {
+  bool any = false;
+  int64_t end = 0;
+  const int64_t first = parts[0].first_row;
+  for (const Batch& p : parts) {
+    if (p.tags || p.first_row < first) return {};
+    any = any || p.bits;
+    const int64_t rows = p.bits ? p.bits.first + p.bits.count * 64 : p.length;
+    end = std::max(end, p.first_row - first + rows);
+  }
+  if (!any || end > int64_t(UINT32_MAX)) return {};
+  int64_t length = 0;
+  for (const Batch& p : parts) length += p.length;
+  if (TagBits::words_for(end) * 8 > 4 * length) return {};  // a list is shorter
+  TagBits out;
+  out.count = TagBits::words_for(end);
+  out.owner = BufferRef::zeroed(8 * (out.count + 1));
+  for (const Batch& p : parts) add_rows(p, first, out.owner.as<uint64_t>());
+  out.words = out.owner.as<uint64_t>();
+  return out;
+}
+
 // One behind the other. Without `tags` they come out as if they were dense.
 inline Batch concat_parts(const std::vector<Batch>& parts, bool tags = true) {
   Batch out;
   out.first_row = parts[0].first_row;
   bool dense = true, subs = false;
   for (const Batch& p : parts) {
-    dense = dense && !p.tags && p.first_row == out.first_row + out.length;
+    dense = dense && !p.tags && !p.bits && p.first_row == out.first_row + out.length;
     subs = subs || p.subs;
     out.length += p.length;
   }
@@ -92,11 +126,16 @@ inline Batch concat_parts(const std::vector<Batch>& parts, bool tags = true) {
     for (const Batch& p : parts) columns.push_back(&p.columns[c]);
     out.columns.push_back(concat_columns(columns, out.length));
   }
-  if (!dense && tags) {
+  if (!dense && tags) out.bits = concat_bits(parts);
+  if (!dense && tags && !out.bits) {
     out.tags_owner = BufferRef::make(4 * out.length);
     auto* to = out.tags_owner.as<uint32_t>();
     for (const Batch& p : parts) {
       const auto shift = uint32_t(p.first_row - out.first_row);
+      if (p.bits) {
+        p.bits.each([&](uint32_t tag) { *to++ = shift + tag; });
+        continue;
+      }
       for (int64_t i = 0; i < p.length; ++i) *to++ = shift + (p.tags ? p.tags[i] : uint32_t(i));
     }
     out.tags = out.tags_owner.as<uint32_t>();
@@ -116,6 +155,10 @@ inline Batch concat_parts(const std::vector<Batch>& parts, bool tags = true) {
 inline void scatter64(const Batch& p, const Column& c, int64_t first, uint64_t* to) {
   const auto* from = reinterpret_cast<const uint64_t*>(c.data);
   const int64_t shift = p.first_row - first;
+  if (p.bits) {
+    p.bits.each([&](uint32_t tag) { to[shift + int64_t(tag)] = *from++; });
+    return;
+  }
   if (!p.tags) {
     std::memcpy(to + shift, from, size_t(8 * p.length));
     return;
@@ -128,6 +171,13 @@ inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64
   Batch out;
   out.length = length;
   out.first_row = first;
+  BufferRef second;  // of two parts: the rows of the second, as bits
+  if (parts.size() == 2 && !parts[0].tags && !parts[1].tags && have_lane_mask() &&
+      parts[1].first_row + parts[1].bits.first >= first) {
+    const int64_t rows = parts[1].bits ? parts[1].bits.count * 64 : parts[1].length;
+    second = BufferRef::zeroed(8 * (TagBits::words_for(length) + TagBits::words_for(rows) + 2));
+    add_rows(parts[1], first, second.as<uint64_t>());
+  }
   BufferRef order;  // place -> row of the parts put one behind the other; where it is needed
   for (size_t c = 0; c < parts[0].columns.size(); ++c) {
     bool plain = is_fixed64(parts[0].columns[c].type);
@@ -137,8 +187,13 @@ inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64
       column.type = parts[0].columns[c].type;
       column.length = length;
       column.data_owner = BufferRef::make(8 * length);
-      for (const Batch& p : parts) {
-        scatter64(p, p.columns[c], first, column.data_owner.as<uint64_t>());
+      auto* to = column.data_owner.as<uint64_t>();
+      if (second) {
+        const auto* from0 = reinterpret_cast<const uint64_t*>(parts[0].columns[c].data);
+        const auto* from1 = reinterpret_cast<const uint64_t*>(parts[1].columns[c].data);
+        expand_bits(from0, parts[0].length, from1, second.as<uint64_t>(), length, to);
+      } else {
+        for (const Batch& p : parts) scatter64(p, p.columns[c], first, to);
       }
       column.data = column.data_owner.data();
       out.columns.push_back(std::move(column));
@@ -148,6 +203,11 @@ inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64
       order = BufferRef::make(4 * length);
       uint32_t at = 0;
       for (const Batch& p : parts) {
+        if (p.bits) {
+          p.bits.each(
+              [&](uint32_t tag) { order.as<uint32_t>()[p.first_row + tag - first] = at++; });
+          continue;
+        }
         for (int64_t i = 0; i < p.length; ++i) {
           order.as<uint32_t>()[p.row_number(i) - first] = at++;
         }
@@ -161,8 +221,11 @@ inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64
 }
 
 // Rows of all parts by (row number, sub), then part.
-inline Batch interleave_parts(const std::vector<Batch>& parts) {
-  Batch joined = concat_parts(parts);
+inline Batch interleave_parts(const std::vector<Batch>& given) {
+  Batch joined = concat_parts(given);
+  joined.bits = TagBits();
+  std::vector<Batch> parts = given;
+  for (Batch& p : parts) p.spread_tags();
   std::vector<uint32_t> base, at(parts.size(), 0), order;
   uint32_t n = 0;
   int64_t first = INT64_MAX;
@@ -247,7 +310,7 @@ inline Batch merge_parts(const std::vector<Batch>& parts, bool unique, bool tags
     follow = follow && p.row_number(0) > last;
     length += p.length;
     first = std::min(first, p.row_number(0));
-    last = std::max(last, p.row_number(p.length - 1));
+    last = std::max(last, p.last_number());
   }
   if (follow) return concat_parts(parts, tags);
   if (unique && last - first + 1 == length) return scatter_parts(parts, first, length);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "plait/exchange.hpp"
-#include "plait/split.hpp"
+#include "plait/row_split.hpp"
 #include "plait/stages.hpp"
 #include "plait/state_moves.hpp"
 
@@ -42,6 +42,7 @@ class RouteStage final : public Stage, public Outlet {
         operators_(std::move(operators)),
         wire_(wire),
         outgoing_(limits.batches) {
+    routes = true;
     if (routing_.kind == Routing::Kind::Key) {
       loads_ = std::vector<std::atomic<int64_t>>(size_t(1) << routing_.plan->bin_bits);
     }
@@ -178,10 +179,30 @@ class RouteStage final : public Stage, public Outlet {
     const int64_t n = batch.length;
     const size_t members = layout.members.size();
     if (members == 1 || n == 0) return empty_parts(batch, layout, frames);
-    const unsigned bits = routing_.plan->bin_bits;
+    const KeyedPlan& plan = *routing_.plan;
+    const unsigned bits = plan.bin_bits, shift = 64 - bits;
     if (bits == 0) return to_one(batch, layout.owners[0], layout, frames);
-    const RowLists lists = split_rows(batch, 64 - bits, layout);
     const size_t mine = layout.place_of(wire_.here());
+    if (members == 2 && parts_by_bits(plan, batch, routing_.tags)) {
+      const Column& key = *plain_key(plan, batch);
+      const auto* keys = reinterpret_cast<const uint64_t*>(key.data);
+      const uint64_t s = salt(key.type);
+      const auto hash = [=](int64_t i) { return (keys[i] ^ s) * kGolden; };
+      const RowSides sides = sides_of(n, shift, layout.places.data(), hash);
+      if (sides.ones != 0 && sides.ones != n) {
+        sample(n, shift, hash);
+        frames.emplace_back(layout.members[1 - mine],
+                            part_by_bits(head(), batch, sides, mine == 1, routing_.tags));
+        return;
+      }
+    }
+    const BufferRef hashes = BufferRef::make(8 * n);
+    SplitBatch scratch;
+    split_detail::hash_rows(plan, batch, scratch, hashes.as<uint64_t>());
+    const uint64_t* h = hashes.as<uint64_t>();
+    sample(n, shift, [=](int64_t i) { return h[i]; });
+    const RowLists lists = lists_of(h, n, shift, layout);
+    if (routing_.tags) batch.spread_tags();
     for (size_t m = 0; m < members; ++m) {
       if (m == mine) continue;
       Batch part = batch;
@@ -189,68 +210,9 @@ class RouteStage final : public Stage, public Outlet {
       frames.emplace_back(layout.members[m],
                           encode_data(head(), part, lists.rows[m], lists.counts[m], routing_.tags));
     }
-    if (lists.counts[mine] == n) return;
-    if (routing_.tags) return take_rows(batch, lists.rows[mine], lists.counts[mine]);
-    for (Column& c : batch.columns) c = take(c, lists.rows[mine], lists.counts[mine]);
-    batch.length = lists.counts[mine];
-    batch.tags = nullptr;
-  }
-
-  // The rows of each member, ascending.
-  struct RowLists {
-    BufferRef memory;
-    std::vector<uint32_t*> rows;
-    std::vector<int64_t> counts;
-  };
-  RowLists split_rows(const Batch& batch, unsigned shift, const Layout& layout) {
-    const int64_t n = batch.length;
-    const KeyedPlan& plan = *routing_.plan;
-    const Column* key = plan.key_types.size() == 1 && is_fixed64(plan.key_types[0])
-                            ? &batch.columns[size_t(plan.key_columns[0])]
-                            : nullptr;
-    if (layout.members.size() == 2 && key && !key->validity && key->type != Type::Float64) {
-      const auto* keys = reinterpret_cast<const uint64_t*>(key->data);
-      const uint64_t s = salt(key->type);
-      return two_lists(n, shift, layout, [=](int64_t i) { return (keys[i] ^ s) * kGolden; });
+    if (lists.counts[mine] != n) {
+      keep_rows(batch, lists.rows[mine], lists.counts[mine], routing_.tags);
     }
-    const BufferRef hashes = BufferRef::make(8 * n);
-    SplitBatch scratch;
-    split_detail::hash_rows(plan, batch, scratch, hashes.as<uint64_t>());
-    const uint64_t* h = hashes.as<uint64_t>();
-    if (layout.members.size() == 2) {
-      return two_lists(n, shift, layout, [=](int64_t i) { return h[i]; });
-    }
-    const uint16_t* places = layout.places.data();
-    RowLists out;
-    out.counts.assign(layout.members.size(), 0);
-    out.memory = BufferRef::make(4 * n);
-    for (int64_t i = 0; i < n; ++i) ++out.counts[places[h[i] >> shift]];
-    uint32_t* start = out.memory.as<uint32_t>();
-    for (size_t m = 0; m < out.counts.size(); start += out.counts[m++]) out.rows.push_back(start);
-    std::vector<uint32_t*> at = out.rows;
-    for (int64_t i = 0; i < n; ++i) *at[places[h[i] >> shift]]++ = uint32_t(i);
-    sample(n, shift, [=](int64_t i) { return h[i]; });
-    return out;
-  }
-  // Two members, without a branch: both lists are written, one of them counts.
-  template <class Hash>
-  RowLists two_lists(int64_t n, unsigned shift, const Layout& layout, Hash hash) {
-    const uint16_t* places = layout.places.data();
-    RowLists out;
-    out.memory = BufferRef::make(8 * (n + 1));
-    uint32_t* zero = out.memory.as<uint32_t>();
-    uint32_t* one = zero + n + 1;
-    out.rows = {zero, one};
-    for (int64_t i = 0; i < n; ++i) {
-      const uint32_t place = places[hash(i) >> shift];
-      *zero = uint32_t(i);
-      *one = uint32_t(i);
-      zero += 1 - place;
-      one += place;
-    }
-    out.counts = {zero - out.rows[0], one - out.rows[1]};
-    sample(n, shift, hash);
-    return out;
   }
 
   void empty_parts(Batch& batch, const Layout& layout, Frames& frames) {
@@ -273,6 +235,7 @@ class RouteStage final : public Stage, public Outlet {
   // Rows of one tag go to different nodes: their order among each other goes along.
   static void number_repeats(Batch& batch) {
     constexpr uint64_t kMost = 1 << 16;
+    batch.spread_tags();
     if (batch.length == 0 && !batch.failure) return;
     BufferRef subs = BufferRef::make(8 * batch.length);
     uint64_t k = 0;

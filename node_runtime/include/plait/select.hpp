@@ -138,6 +138,7 @@ inline void take_subs(Batch& batch, const uint32_t* rows, int64_t n) {
 
 // Replaces the batch's rows by the given ones, in that order, tags included.
 inline void take_rows(Batch& batch, const uint32_t* rows, int64_t n) {
+  batch.spread_tags();
   for (Column& c : batch.columns) c = take(c, rows, n);
   BufferRef tags = BufferRef::make(n * 4);
   if (batch.tags) {

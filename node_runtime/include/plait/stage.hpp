@@ -11,6 +11,7 @@
 // failed or dropped batch goes on without rows. Paper: sections 2.2, 3 and 5.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -108,6 +109,12 @@ class Stage {
     }
     return true;
   }
+  // Whether tags may come as bits: nobody from here to the next exchange looks at single ones.
+  bool takes_bits() const {
+    return routes ||
+           (keeps_bits && std::all_of(outputs_.begin(), outputs_.end(),
+                                      [](const Output& o) { return o.stage->takes_bits(); }));
+  }
   // Whether what is ready can leave now.
   virtual bool can_send() const { return outputs_have_room(); }
   const std::vector<Stage*>& before() const { return before_; }
@@ -116,6 +123,9 @@ class Stage {
   uint32_t index = 0;
   uint32_t last_node = 0;  // the operator whose fan-out counts as copied
   bool python = false;     // needs the interpreter: at most one worker of the engine at a time
+  // Does not look at single tags and hands them on in the form in which they came. Routes: to a
+  // gather stage, which takes any form.
+  bool keeps_bits = false, routes = false;
   StageStats stats;
 
  protected:
