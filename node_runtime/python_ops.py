@@ -327,10 +327,7 @@ class KeyedPython(PythonStates):
             raise given
         if not self.has_float:
             return given
-        key, record = given
-        if any(isinstance(value, float) and math.isnan(value) for value in key):
-            raise Misfit("NaN cannot be a key")
-        return tuple(v + 0.0 if isinstance(v, float) else v for v in key), record
+        return canonical(given[0]), given[1]
 
     def state_of(self, key: Key) -> Any:
         if self.numbers:
@@ -347,3 +344,10 @@ class KeyedPython(PythonStates):
             bin = bin_of(key, self.types, self.bin_bits)
             part = self.home[key] = self.states.setdefault(bin, {})
         part[key] = state
+
+
+def canonical(key: Key) -> Key:
+    """The key in the one form in which equal ones are the same; NaN is none."""
+    if any(isinstance(value, float) and math.isnan(value) for value in key):
+        raise Misfit("NaN cannot be a key")
+    return tuple(v + 0.0 if isinstance(v, float) else v for v in key)

@@ -129,8 +129,19 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     cause = raised[handle] if handle >= 0 else None
     if row < 0:
         return end_error(node, message, cause)
-    record = record_of(letter, graph)
     label = source_label(graph, source)
+    if not len(letter[6]):  # a timer: it is due behind the records of its epoch
+        failed = RecordError(
+            f"{named(node)}: {message}\n  it was due behind record {row:,} of source {label}; all "
+            "before it was delivered, nothing after it",
+            operator=node.name,
+            at=str(node.at),
+            source=label,
+            row=row,
+        )
+        failed.__cause__ = cause
+        return failed
+    record = record_of(letter, graph)
     error = RecordError(
         f"{named(node)} {said(message, cause)}\n"
         f"  record {row + 1:,} of source {label}: {short(repr(record))}\n"

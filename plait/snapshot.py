@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import StateError
-from plait.graph import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.graph import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode, TimedNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,4 +42,5 @@ def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
 
 def keeps_state(graph: Graph, node: int) -> bool:
     known = 0 <= node < len(graph.nodes)
-    return known and isinstance(graph.nodes[node], AggregateNode | FoldNode | StatefulNode)
+    kinds = AggregateNode | FoldNode | StatefulNode | TimedNode
+    return known and isinstance(graph.nodes[node], kinds)

@@ -128,7 +128,7 @@ class SerialStage : public Stage {
 
 // Keyed or global state held outside the engine (Python): the operator gets whole batches in order,
 // and control items.
-class OutsideStateStage final : public SerialStage {
+class OutsideStateStage : public SerialStage {
  public:
   using ControlFunction = void (*)(void* context, Control& control);
   OutsideStateStage(std::string name, const StageLimits& limits, std::unique_ptr<Operator> op,
@@ -138,7 +138,7 @@ class OutsideStateStage final : public SerialStage {
         control_(control),
         context_(context) {}
 
-  void control_now(Control& control) override { control_(context_, control); }
+  void control_now(Control& control) override { state_control(control); }
 
   // On several nodes: where bins go and come from. `keyless`: the state is one bin.
   void moves(StateMoves& moves, bool keyless) {
@@ -163,10 +163,13 @@ class OutsideStateStage final : public SerialStage {
       moving_ = nullptr;
       return;
     }
-    if (batch.control) return control_(context_, *batch.control);
+    if (batch.control) return state_control(*batch.control);
     if (batch.end || broken(batch)) return;
     guarded(batch, op_->node(), [&] { op_->run(batch, worker); });
   }
+  // Snapshot, Take or Put.
+  virtual void state_control(Control& control) { control_(context_, control); }
+  Operator& state_operator() { return *op_; }
 
  private:
   // Ships the bins that go, and notes those that come. Python state goes whole: no copy is made
@@ -187,7 +190,7 @@ class OutsideStateStage final : public SerialStage {
       if (after[i] == here) missing_.push_back(keyless_ ? 0 : i);
     }
     if (take.bins.empty()) return;
-    control_(context_, take);
+    state_control(take);
     for (auto& bin : take.collected) {
       BufferRef bytes = BufferRef::make(int64_t(bin.bytes.size()));
       std::memcpy(bytes.data(), bin.bytes.data(), bin.bytes.size());
@@ -205,7 +208,7 @@ class OutsideStateStage final : public SerialStage {
     put.kind = Control::Kind::Put;
     put.put.push_back({op_->node(), bin,
                        std::string(reinterpret_cast<const char*>(moved.data), size_t(moved.size))});
-    control_(context_, put);
+    state_control(put);
     moves_->installed(moved.size);
     for (auto& why : put.errors) c.refuse(why);
     return true;

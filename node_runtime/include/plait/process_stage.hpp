@@ -1,0 +1,176 @@
+// ProcessStage: state machines with timers outside the engine (Python), by key, one worker at a
+// time, in order.
+//
+// The function gets every unit's rows in turn and then, as far as the watermark behind the unit has
+// come, fires what is due; units without rows reach it only if a timer is. It says of each row that
+// it makes when it was made, in order: at once and the place of its row, or by a timer, its time
+// and its place. What is known of time goes with the bins. Waits for nobody.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plait/stages.hpp"
+#include "plait/timed_rows.hpp"
+#include "plait/unit_time.hpp"
+
+namespace plait {
+
+// What the function is given.
+struct ProcessUnit {
+  const Batch* rows;
+  uint64_t base;          // the place of row i is base + (order ? order[i] : i)
+  const uint32_t* order;  // several nodes only
+  int64_t watermark;      // behind the unit; kNoTime: nothing is due
+};
+
+// What the function says of a unit.
+struct ProcessOutcome {
+  Batch out;                         // columns and length only
+  std::vector<int64_t> times;        // of each row: kAtOnce, or that of its timer
+  std::vector<uint64_t> places;      // of each row; both ascending together
+  std::vector<RowFailure> failures;  // ascending; with the policy fail only the first counts
+  RowFailure timer;                  // a timer that failed, if `stopped`: it ends the run
+  bool stopped = false;
+  bool fatal = false;             // failures[0] ends the run, and no row goes on
+  int64_t next_timer = kAllTime;  // the time of the first timer that is pending
+};
+
+class ProcessOperator final : public Operator {
+ public:
+  using Function = void (*)(void* context, const ProcessUnit& unit, ProcessOutcome& outcome);
+  // `nodes` and `sub_bits`: see TimedPlan.
+  ProcessOperator(uint32_t node, OnError on_error, Function function, void* context,
+                  std::vector<Type> types, UnitTime time, bool nodes, int sub_bits)
+      : Operator(node, on_error),
+        time(std::move(time)),
+        function_(function),
+        context_(context),
+        types_(std::move(types)),
+        nodes_(nodes),
+        sub_bits_(sub_bits) {}
+
+  void run(Batch& batch, Worker& worker) override {
+    Counts::add(counts(worker).in, batch.length);
+    const int64_t before = time.watermarks.now();
+    time.watermarks.note(batch);
+    const int64_t after = time.watermarks.now();
+    BufferRef order;
+    if (nodes_) order = order_of(batch, sub_bits_);
+    const uint32_t* rows = nodes_ && batch.length ? order.as<uint32_t>() : nullptr;
+    ProcessOutcome o;
+    if (batch.length || (after > before && next_timer_ <= after)) {
+      // What is due behind a failure is not delivered.
+      function_(context_, {&batch, time.place(batch), rows, batch.failure ? kNoTime : after}, o);
+      next_timer_ = o.next_timer;
+    }
+    settle(batch, o, rows, worker);
+  }
+
+  // Timers came or went by themselves.
+  void timers_changed() { next_timer_ = kNoTime; }
+
+  UnitTime time;
+
+ private:
+  void settle(Batch& batch, ProcessOutcome& o, const uint32_t* order, Worker& worker) {
+    const Batch input = batch;
+    if (o.fatal) stop(batch, o.failures.front(), -1);
+    int64_t taken = o.fatal ? 0 : input.length;
+    if (!o.fatal && !o.failures.empty() && on_error() == OnError::Fail) {
+      taken = o.failures.front().row;
+      o.failures.resize(1);
+    } else if (!o.fatal) {
+      taken -= int64_t(o.failures.size());
+      if (o.stopped) stop(batch, o.timer, input.base + input.rows);
+    }
+    std::vector<TimedRow> rows;
+    for (size_t i = 0; i < o.times.size(); ++i) {
+      rows.push_back({{o.times[i], o.places[i]}, uint32_t(i)});
+    }
+    set_tags(batch, order, rows, nodes_);
+    batch.columns = std::move(o.out.columns);
+    batch.length = o.out.length;
+    if (batch.length == 0) {
+      batch.columns.clear();
+      for (Type type : types_) batch.columns.push_back(empty_column(type));
+    }
+    if (!o.fatal) {
+      for (auto& failure : o.failures) note(batch, input, failure, worker);
+    }
+    Counts& c = counts(worker);
+    Counts::add(c.absorbed, taken);
+    Counts::add(c.made, batch.length);
+    Counts::add(c.out, batch.length);
+  }
+
+  // A failure that is no record's.
+  void stop(Batch& batch, RowFailure& failure, int64_t row) {
+    Letter letter;
+    letter.node = node();
+    letter.source = batch.source;
+    letter.epoch = batch.epoch;
+    letter.row = row;
+    letter.message = std::move(failure.message);
+    letter.handle = failure.handle;
+    for (const Column& column : batch.columns) letter.record.columns.push_back(column.slice(0, 0));
+    batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});
+  }
+
+  const Function function_;
+  void* const context_;
+  const std::vector<Type> types_;  // of the output
+  const bool nodes_;
+  const int sub_bits_;
+  int64_t next_timer_ = kAllTime;
+};
+
+class ProcessStage final : public OutsideStateStage {
+ public:
+  ProcessStage(std::string name, const StageLimits& limits, std::unique_ptr<ProcessOperator> op,
+               ControlFunction control, void* context)
+      : OutsideStateStage(std::move(name), limits, std::move(op), control, context) {}
+
+ protected:
+  void state_control(Control& c) override {
+    op().timers_changed();
+    Control inner;
+    inner.kind = c.kind;
+    inner.node = c.node;
+    inner.bins = c.bins;
+    if (c.kind == Control::Kind::Put) {
+      for (const auto& bin : c.put) {
+        if (bin.node == op().node()) adopt(c, bin, inner);
+      }
+    }
+    OutsideStateStage::state_control(inner);
+    for (auto& why : inner.errors) c.refuse(std::move(why));
+    if (c.kind == Control::Kind::Put) return;
+    // How far time is must be somewhere.
+    const bool snapshot = c.kind == Control::Kind::Snapshot;
+    if (snapshot && inner.collected.empty()) inner.collected.push_back({op().node(), 0, {}});
+    // A run that begins with a snapshot counts its units from here on.
+    const UnitTime& time = op().time;
+    std::string head(time.head_size(), '\0');
+    time.write_head(reinterpret_cast<uint8_t*>(head.data()),
+                    time.units_until(snapshot ? c.epoch : 0));
+    for (auto& bin : inner.collected) c.collect({bin.node, bin.bin, head + bin.bytes});
+  }
+
+ private:
+  ProcessOperator& op() { return static_cast<ProcessOperator&>(state_operator()); }
+
+  void adopt(Control& c, const Control::Bin& bin, Control& inner) {
+    const auto* data = reinterpret_cast<const uint8_t*>(bin.bytes.data());
+    if (!op().time.adopt(data, bin.bytes.size())) {
+      return c.refuse("bin " + std::to_string(bin.bin) + ": damaged: its times");
+    }
+    const size_t head = op().time.head_size();
+    if (bin.bytes.size() > head) inner.put.push_back({bin.node, bin.bin, bin.bytes.substr(head)});
+  }
+};
+
+}  // namespace plait

@@ -1,0 +1,317 @@
+"""A user's process with timers: runs its handlers over a unit, and keeps its state by key and bin.
+
+Called by one thread at a time, with the units in order: first every row, then all timers that are
+due. Timers fire by their time, then by the place of the record that they go back to; one that a
+timer sets for a time before its own counts at the time of its timer. A handler that fails on a
+record leaves no trace: rows, state and timers are as before it. One that fails on a timer ends the
+run, because there is no record that could be left out. `plait.timed.ProcessSpec` has the meaning.
+"""
+
+from __future__ import annotations
+
+import typing
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plait.errors import JobError
+from plait.model import Type
+from plait.node_runtime._calls import assemble, misfit_of
+from plait.node_runtime._process import MadeRows
+from plait.node_runtime._records import Shape, columns_of
+from plait.node_runtime.key_hash import bin_of, xxh64
+from plait.node_runtime.python_bins import Key, Owner
+from plait.node_runtime.python_ops import Failures, canonical
+from plait.node_runtime.python_states import PythonStates
+from plait.process import State, Timers, initial
+from plait.records import datetime_of, error_text
+from plait.timed import SIDE, ProcessSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from plait.graph import TimedNode
+    from plait.model import Schema
+    from plait.node_runtime._batch import NativeBatch
+
+AT_ONCE = -(2**63)
+"""As the time of a row: it comes at the place of its record. As a watermark: there is none."""
+ALL_TIME = 2**63 - 1
+"""The watermark behind the last record of all. As the time of the next timer: there is none."""
+
+SLACK = 1024
+"""Timers of bins that have gone stay in the heap until they are so many, and more than the others.
+"""
+
+Timer = tuple[int, int, int, int, Key]
+"""When it is due, the place it goes back to, its own time, a number, its key."""
+Given = tuple[Key, int, Any]
+"""The key of a row, its side and its record."""
+
+
+class Kept:
+    """What is kept for a key: its values, and when each of its timers (by its time) is due, with
+    the place it goes back to."""
+
+    __slots__ = ("timers", "values")
+
+    def __init__(self, values: dict[str, Any], timers: dict[int, tuple[int, int]]) -> None:
+        self.values = values
+        self.timers = timers
+
+
+class UnitResult(NamedTuple):
+    """What became of a unit."""
+
+    rows: MadeRows
+    failures: Failures
+    """(row, error), ascending."""
+    timer: tuple[str, BaseException] | None
+    """A timer that failed: what to say of it, and what it raised."""
+    next_timer: int
+    """When the first timer that is left is due."""
+
+
+class ProcessPython(PythonStates):
+    """A process with its state."""
+
+    def __init__(
+        self, node: TimedNode, in_schema: Schema, bin_bits: int, node_number: int = 0
+    ) -> None:
+        assert isinstance(node.spec, ProcessSpec)
+        self.node = node_number
+        self.bin_bits = bin_bits
+        self.stop_at_first = node.on_error == "fail"
+        self.keys = [in_schema.index(name) for name in node.keys]
+        self.types = tuple(in_schema.fields[i].type for i in self.keys)
+        for name, kind in zip(node.keys, self.types, strict=True):
+            if kind is Type.OBJECT:
+                raise JobError(f'column "{name}" holds objects, which cannot be keys')
+        self.has_float = Type.FLOAT64 in self.types
+        self.take(node.spec, in_schema)
+        self.out = Shape(node.schema)
+        self.heap: list[Timer] = []
+        self.pending = 0
+        """Timers of keys that are here; the heap may hold others."""
+        self.numbered = 0
+        words = (f"{name}: {kind}" for name, kind in self.kinds.items())
+        whose = "|".join(("process", *words, *(kind.value for kind in self.types)))
+        super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64(whose.encode())))
+
+    def take(self, spec: ProcessSpec, schema: Schema) -> None:
+        """The handlers, and the columns that make the record of each."""
+        process = spec.process
+        self.kinds = dict(process.state)
+        self.fresh = initial(self.kinds)
+        self.mutable = [name for name, kind in self.kinds.items() if typing.get_origin(kind)]
+        self.shapes = [Shape(shape) for shape in process.shapes]
+        if spec.sides:
+            self.side = schema.index(SIDE)
+            self.columns = [[schema.index(name) for name in one.columns] for one in spec.sides]
+            self.handlers = [process.on_left, process.on_right]
+        else:
+            self.side = -1
+            self.columns = [[schema.index(name) for name in process.shapes[0].names]]
+            self.handlers = [process.on_record]
+        self.on_timer = getattr(process, "on_timer", None)
+
+    def __call__(
+        self, batch: NativeBatch, base: int, order: Sequence[int] | None, watermark: int
+    ) -> UnitResult:
+        """Takes a unit: row i has the place base + order[i], or base + i if there is no order; the
+        watermark is as it is behind the unit."""
+        rows = MadeRows(self.out, len(batch))
+        failures: Failures = []
+        for row, given in enumerate(self.inputs(batch)):
+            place = base + (row if order is None else order[row])
+            count = len(rows)
+            try:
+                key, side, record = self.checked(given)
+                kept = self.found(key)
+                if kept is not None and self.mutable and not self.stop_at_first:
+                    kept = Kept(self.copied(kept.values), kept.timers)
+                state = State(self.kinds, None if kept is None else kept.values)
+                wanted = self.run(self.handlers[side], key, record, state, rows, AT_ONCE, place)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                rows.back(count)
+                failures.append((row, error))
+                if self.stop_at_first:
+                    return UnitResult(rows, failures, None, ALL_TIME)
+                continue
+            timers = {} if kept is None else kept.timers
+            if wanted and self.on_timer is not None:
+                self.set(timers, wanted, AT_ONCE, place, key)
+            self.keep(key, state.values(), timers)
+        failed = self.fire(watermark, rows)
+        return UnitResult(rows, failures, failed, self.next_timer())
+
+    def fire(self, watermark: int, rows: MadeRows) -> tuple[str, BaseException] | None:
+        """All timers that are due; of one that fails, what to say of it. At the end of all time
+        those that timers set are left out: one that sets itself again would never end."""
+        on_timer = self.on_timer
+        while on_timer and self.heap and self.heap[0][0] <= watermark:
+            due, place, at, _, key = heappop(self.heap)
+            kept = self.found(key)
+            if kept is None or kept.timers.get(at) != (due, place):
+                continue  # its bin is gone
+            count = len(rows)
+            time = datetime_of(at)
+            del kept.timers[at]
+            self.pending -= 1
+            state = State(self.kinds, kept.values)
+            try:
+                wanted = self.run(on_timer, key, time, state, rows, due, place)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                rows.back(count)
+                return f"on_timer of key {shown(key)!r} at {time}: {error_text(error)}", error
+            if watermark != ALL_TIME:
+                self.set(kept.timers, wanted, due, place, key)
+            self.keep(key, state.values(), kept.timers)
+        return None
+
+    def run(
+        self,
+        handler: Callable[..., Any],
+        key: Key,
+        given: Any,
+        state: State,
+        rows: MadeRows,
+        time: int,
+        place: int,
+    ) -> list[int]:
+        """Calls a handler and adds what it yields; gives the timers that it set."""
+        timers = Timers()
+        made = handler(shown(key), given, state, timers)
+        if made is not None:
+            for result in made:
+                try:
+                    rows.add(result, time, place)
+                except ValueError as error:
+                    raise misfit_of(error) from error
+        return timers.wanted
+
+    def set(
+        self,
+        timers: dict[int, tuple[int, int]],
+        wanted: list[int],
+        after: int,
+        place: int,
+        key: Key,
+    ) -> None:
+        """Sets the timers that are not set yet; none is due before `after`."""
+        for at in wanted:
+            if at not in timers:
+                due = max(at, after)
+                timers[at] = due, place
+                self.push(due, place, at, key)
+
+    def push(self, due: int, place: int, at: int, key: Key) -> None:
+        self.numbered += 1  # so that keys, which may be anything, are never compared
+        self.pending += 1
+        heappush(self.heap, (due, place, at, self.numbered, key))
+
+    def next_timer(self) -> int:
+        while self.heap:
+            due, place, at, _, key = self.heap[0]
+            kept = self.found(key)
+            if kept is not None and kept.timers.get(at) == (due, place):
+                return due
+            heappop(self.heap)
+        return ALL_TIME
+
+    def found(self, key: Key) -> Kept | None:
+        part = self.home.get(key)
+        if part is None:
+            return None
+        if self.numbers:
+            self.touched.add(key)
+        kept: Kept = part[key]
+        return kept
+
+    def keep(self, key: Key, values: dict[str, Any], timers: dict[int, tuple[int, int]]) -> None:
+        """A key that is as if it had never been takes no memory."""
+        part = self.home.get(key)
+        if not timers and self.is_fresh(values):
+            if part is not None:
+                del part[key], self.home[key]
+            return
+        if part is None:
+            bin = bin_of(key, self.types, self.bin_bits)
+            part = self.home[key] = self.states.setdefault(bin, {})
+        part[key] = Kept(values, timers)
+
+    def is_fresh(self, values: dict[str, Any]) -> bool:
+        # By its text, because -0.0 equals 0.0; nearly all states differ before that.
+        return values == self.fresh and repr(values) == repr(self.fresh) and not self.numbers
+
+    def copied(self, values: dict[str, Any]) -> dict[str, Any]:
+        """A handler changes lists and dicts in place, and may fail after that."""
+        return values | {name: values[name].copy() for name in self.mutable}
+
+    def put_bin(self, data: bytes) -> int:
+        bin = super().put_bin(data)
+        self.wake(self.states[bin])
+        return bin
+
+    def apply_difference(self, data: bytes) -> int:
+        bin = super().apply_difference(data)
+        self.wake(self.states[bin])
+        return bin
+
+    def wake(self, states: dict[Key, Kept]) -> None:
+        for key, kept in states.items():
+            for at, (due, place) in kept.timers.items():
+                self.push(due, place, at, key)
+
+    def discard_bin(self, bin: int) -> None:
+        gone = sum(len(kept.timers) for kept in self.states.get(bin, {}).values())
+        super().discard_bin(bin)
+        self.pending -= gone
+        if len(self.heap) > 2 * self.pending + SLACK:
+            self.heap = [timer for timer in self.heap if timer[4] in self.home]
+            heapify(self.heap)
+
+    def inputs(self, batch: NativeBatch) -> Iterator[Given | Exception]:
+        """Key, side and record of each row, or its error where no record can be made."""
+        try:
+            found = self.given(batch, None)
+        except Exception:  # one of the rows: found by making them one by one
+            for row in range(len(batch)):
+                try:
+                    yield self.given(batch, (row,))[0]
+                except Exception as error:
+                    yield error
+            return
+        yield from found
+
+    def given(self, batch: NativeBatch, rows: Sequence[int] | None) -> list[Given]:
+        """Of all rows, or of those chosen."""
+        count = len(batch) if rows is None else len(rows)
+        keys: list[Key] = list(zip(*columns_of(batch, self.keys, rows), strict=True))
+        parts = [assemble(columns, batch, batch) for columns in self.columns]
+        keys = keys or [()] * count
+        if self.side < 0:
+            records = self.shapes[0].rows(parts[0], rows)
+            return list(zip(keys, [0] * count, records, strict=True))
+        sides = columns_of(batch, [self.side], rows)[0]
+        chosen = range(len(batch)) if rows is None else rows
+        made = [
+            iter(
+                shape.rows(part, [row for row, one in zip(chosen, sides, strict=True) if one == i])
+            )
+            for i, (shape, part) in enumerate(zip(self.shapes, parts, strict=True))
+        ]
+        return [(key, one, next(made[one])) for key, one in zip(keys, sides, strict=True)]
+
+    def checked(self, given: Given | Exception) -> Given:
+        if isinstance(given, Exception):
+            raise given
+        return (canonical(given[0]), *given[1:]) if self.has_float else given
+
+
+def shown(key: Key) -> Any:
+    """The key as a handler gets it."""
+    return key[0] if len(key) == 1 else key
