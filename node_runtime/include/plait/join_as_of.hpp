@@ -50,7 +50,7 @@ class AsOfLane final : public JoinState {
       r->time = time;
       r->last = last;
       r->place = rows.place(i);
-      r->side = side;
+      r->side = uint8_t(side);
       r->matched = 0;
       if (side) {
         insert(key->lists[1], r);

@@ -177,7 +177,7 @@ class JoinLane final : public JoinState {
     r->time = row.time;
     r->last = row.last;
     r->place = row.place;
-    r->side = row.side;
+    r->side = uint8_t(row.side);
     r->matched = matched;
     key->lists[row.side].append(r);
     entered(r);

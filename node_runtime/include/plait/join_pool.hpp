@@ -73,17 +73,17 @@ class JoinPool {
     Free* next;
   };
   static constexpr size_t kSmall = 512, kLargest = 65536;
-  static constexpr unsigned kSmallClasses = kSmall / 16 + 1, kClasses = kSmallClasses + 7;
+  static constexpr unsigned kSmallClasses = kSmall / 8 + 1, kClasses = kSmallClasses + 7;
   static constexpr size_t kFirstChunk = 65536, kLastChunk = size_t(4) << 20;
 
-  // Steps of 16 bytes up to 512, then powers of two.
+  // Steps of 8 bytes up to 512, then powers of two.
   static unsigned class_of(size_t bytes) {
-    if (bytes <= kSmall) return unsigned((bytes + 15) / 16);
+    if (bytes <= kSmall) return unsigned((bytes + 7) / 8);
     if (bytes > kLargest) return kClasses;
     return kSmallClasses + unsigned(std::bit_width(bytes - 1)) - 10;
   }
   static size_t room(unsigned c) {
-    return c < kSmallClasses ? size_t(16) * std::max(c, 1u) : size_t(1024) << (c - kSmallClasses);
+    return c < kSmallClasses ? size_t(8) * std::max(c, 1u) : size_t(1024) << (c - kSmallClasses);
   }
   void* take_large(size_t bytes) {
     void* piece = std::malloc(bytes);

@@ -17,15 +17,15 @@ struct JoinRecord {
   int64_t time;  // its event time; of a span its start
   int64_t last;  // it is over when the watermark is above this
   uint64_t place;
-  uint64_t size;     // of head and body
-  uint32_t side;     // 0 left, 1 right
-  uint32_t matched;  // of a left record: whether it has met a right one
+  uint32_t size;    // of head and body
+  uint8_t side;     // 0 left, 1 right
+  uint8_t matched;  // of a left record: whether it has met a right one
 
   char* body() { return reinterpret_cast<char*>(this + 1); }
   const char* body() const { return reinterpret_cast<const char*>(this + 1); }
   size_t body_size() const { return size - sizeof(JoinRecord); }
 };
-static_assert(sizeof(JoinRecord) == 64);
+static_assert(sizeof(JoinRecord) == 56);
 
 struct JoinList {
   JoinRecord *head = nullptr, *tail = nullptr;

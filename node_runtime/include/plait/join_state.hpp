@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -151,8 +152,9 @@ class JoinState : public LaneOperator {
   // A record without a place in a list.
   JoinRecord* make(size_t body) {
     const size_t size = sizeof(JoinRecord) + body;
+    if (size > UINT32_MAX) throw std::length_error("a record of a join exceeds 4 GiB");
     auto* r = static_cast<JoinRecord*>(pool_.take(size));
-    r->size = size;
+    r->size = uint32_t(size);
     r->key = nullptr;
     return r;
   }
@@ -257,7 +259,7 @@ class JoinState : public LaneOperator {
       r->last = head.last;
       r->place = head.place;
       r->matched = head.matched;
-      r->side = side;
+      r->side = uint8_t(side);
       key->lists[side].append(r);
       entered(r);
       return true;

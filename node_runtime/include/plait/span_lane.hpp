@@ -193,7 +193,7 @@ class SpanLane final : public JoinState {
     r->time = time;
     r->last = last;
     r->place = place;
-    r->side = side;
+    r->side = uint8_t(side);
     r->matched = 0;
     key->lists[side].append(r);
     entered(r);
