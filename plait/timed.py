@@ -202,9 +202,12 @@ class SpanSpec:
 class ProcessSpec:
     """A user's state machine with timers, in Python: `process` is a `plait.Process`. What
     `on_record` (or `on_left`, `on_right`) yields comes at the record's place; an event-time timer
-    fires when the watermark has reached it, by its time, then by the order in which the timers were
-    set (one timer for a key and time). `sides`: the columns of each side of a connected pair, empty
-    for one stream."""
+    fires when the watermark has reached it, by its time, then by the place of the record it goes
+    back to: that whose handler set it, or set the timer that set it (one timer for a key and time;
+    one that a timer sets for a time before its own counts at its own). With the watermark at
+    infinity timers set no timers. A record whose handler fails leaves no trace; a timer whose
+    handler fails ends the run, whatever the policy. `sides`: the columns of each side of a
+    connected pair, empty for one stream."""
 
     process: Any
     sides: tuple[Side, ...] = ()
