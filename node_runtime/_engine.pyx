@@ -15,12 +15,14 @@ from libcpp.vector cimport vector
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
+from plait.node_runtime._process cimport MadeRows
+from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_engine cimport (
-    Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind, RowFailure,
-    counts_of, cuts_of, delivered_of, error_of, kept_of, latency_buckets_of, latency_of, loads_of,
-    state_bytes_of, take_letters,
+    Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind,
+    ProcessOutcome, ProcessUnit, RowFailure, counts_of, cuts_of, delivered_of, error_of, kept_of,
+    latency_buckets_of, latency_of, loads_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
@@ -97,6 +99,51 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
             failure.handle = outside.keep(error) if outside.stops else -1
             outcome.failures.push_back(failure)
         outcome.batch_failed = outside.whole and len(failures) > 0
+    except BaseException as error:
+        failure.row = 0
+        failure.message = text_of(error).encode("utf-8", "replace")
+        failure.handle = outside.keep(error)
+        outcome.failures.clear()
+        outcome.failures.push_back(failure)
+        outcome.fatal = True
+    outside.turn[0] = 0
+
+
+cdef void process_outside(void* context, const ProcessUnit& unit,
+                          ProcessOutcome& outcome) noexcept with gil:
+    """Gives a unit to `function(native_batch, base, order or None, watermark) -> UnitResult`."""
+    cdef Outside outside = <Outside>context
+    cdef NativeBatch given = NativeBatch()
+    cdef NativeBatch out
+    cdef MadeRows rows
+    cdef RowFailure failure
+    cdef vector[uint32_t] order
+    cdef int64_t i
+    given.batch = unit.rows[0]
+    outside.turn[0] = PyThread_get_thread_ident()
+    try:
+        places = None
+        if unit.order != NULL:
+            for i in range(given.batch.length):
+                order.push_back(unit.order[i])
+            places = rows_array(order)
+        made = outside.function(given, unit.base, places, unit.watermark)
+        rows = made.rows
+        out = rows.finish()
+        outcome.out.columns = out.batch.columns
+        outcome.out.length = out.batch.length
+        outcome.times = rows.times
+        outcome.places = rows.places
+        outcome.next_timer = made.next_timer
+        for row, error in made.failures:
+            failure.row = row
+            failure.message = text_of(error).encode("utf-8", "replace")
+            failure.handle = outside.keep(error) if outside.stops else -1
+            outcome.failures.push_back(failure)
+        if made.timer is not None:
+            outcome.stopped = True
+            outcome.timer.message = made.timer[0].encode("utf-8", "replace")
+            outcome.timer.handle = outside.keep(made.timer[1])
     except BaseException as error:
         failure.row = 0
         failure.message = text_of(error).encode("utf-8", "replace")
@@ -304,8 +351,8 @@ cdef class NativeEngine:
     def timed(self, uint32_t node, NativeTimedPlan plan not None):
         self.builder.get().timed(node, plan.plan)
 
-    def timed_stage(self, str name):
-        return self.builder.get().timed_stage(name.encode(), self.workers)
+    def timed_stage(self, str name, int queue):
+        return self.builder.get().timed_stage(name.encode(), queue, self.workers)
 
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)
@@ -316,6 +363,13 @@ cdef class NativeEngine:
     def state_stage(self, str name, state, bint keyless):
         return self.builder.get().state_stage(name.encode(), control_outside,
                                               self.hold(None, state), keyless)
+
+    def process_stage(self, str name, uint32_t node, int on_error, NativeTimedPlan plan not None,
+                      state, schema, bint keyless):
+        """A process with timers: `state` is called with every unit, and has its bins."""
+        return self.builder.get().process_stage(
+            name.encode(), node, on_error, plan.plan, process_outside, control_outside,
+            self.hold(state, state, False, on_error == 0), types_of(schema), keyless)
 
     def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
                     unsigned bin_bits, uint32_t home, bint repeats, bint tags):

@@ -193,7 +193,7 @@ def add_stage(
         keys = [(given.index(key), given[key].type) for key in node.keys]
         exchanged = add_exchange(built, plan, number, settings, keys)
         tail = add_state(built, plan, stage, node, settings)
-    elif stage.kind == "timed":
+    elif stage.kind in ("timed", "process"):
         exchanged, tail = add_timed_stage(built, plan, number, settings)
     else:
         for operator in stage.nodes:
@@ -211,7 +211,7 @@ def add_stage(
         built.heads.append(tail)
     else:
         built.heads.append(exchanged.route)
-        if exchanged.gather >= 0 and stage.kind != "timed":
+        if exchanged.gather >= 0 and stage.kind not in ("timed", "process"):
             engine.connect(exchanged.gather, tail, 0)
     built.tails.append(tail)
     if tail >= 0:
@@ -328,12 +328,15 @@ def add_timed_stage(
     at = stage.nodes.index(timed)
     for operator in stage.nodes[:at]:
         add_operator(engine, plan, operator, settings)
-    keys = add_timed(built, plan, number, timed, settings)
+    is_process = stage.kind == "process"
+    keys = (process_keys if is_process else add_timed)(built, plan, number, timed, settings)
     name = stage_name(plan, stage)
     if built.seat is None:
         for operator in stage.nodes[at + 1 :]:
             add_operator(engine, plan, operator, settings)
-        return None, engine.timed_stage(name)
+        if is_process:
+            return None, add_process(built, plan, number, settings)
+        return None, engine.timed_stage(name, QUEUES[settings.queue])
     exchanges = built.exchanges
     head = -1
     if number in exchanges.first:
@@ -344,7 +347,11 @@ def add_timed_stage(
         head = by_key.route
     else:
         engine.connect(first.gather, by_key.route, 0)
-    made = engine.timed_stage(name)
+    made = (
+        add_process(built, plan, number, settings)
+        if is_process
+        else engine.timed_stage(name, QUEUES[settings.queue])
+    )
     engine.connect(by_key.gather, made, 0)
     tail = made
     if number in exchanges.behind:
@@ -369,11 +376,6 @@ def add_timed(
     assert isinstance(node, TimedNode)
     given = schema_in(plan, node)
     made = lowered(node, given)
-    reach = plan.sources_of(stage)
-    sources = [
-        (i in reach, source.event_time is not None, source.out_of_order_us, source.max_jump_us)
-        for i, source in enumerate(sources_of(graph))
-    ]
     types = [
         given.fields[i].type if isinstance(i, int) else lower(i, given).type for i in made.items
     ]
@@ -383,7 +385,7 @@ def add_timed(
         [field.type for field in node.schema],
         made.keys,
         made.aggregates,
-        sources,
+        timed_sources(plan, stage),
         made.numbers,
         settings.bin_bits,
         lane_bits,
@@ -397,6 +399,44 @@ def add_timed(
         engine.project(number, on_error, items, True)
     engine.timed(number, native)
     return made.keys
+
+
+def process_keys(
+    built: Built, plan: Plan, stage: int, number: int, settings: Settings
+) -> list[tuple[int, Type]]:
+    """The key columns of a process, which takes its rows as they come."""
+    node = plan.graph.nodes[number]
+    assert isinstance(node, TimedNode)
+    given = schema_in(plan, node)
+    return [(given.index(key), given[key].type) for key in node.keys]
+
+
+def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int:
+    from plait.node_runtime.process_state import ProcessPython
+
+    number = plan.stages[stage].nodes[0]
+    node = plan.graph.nodes[number]
+    assert isinstance(node, TimedNode)
+    given = schema_in(plan, node)
+    # Only what it says of time and order counts.
+    sub_bits = built.exchanges.place_bits.get(stage, 0)
+    sources = timed_sources(plan, stage)
+    native = NativeTimedPlan([], [], [], [], sources, {"kind": "Window"}, 0, 0, sub_bits)
+    state = ProcessPython(node, given, settings.bin_bits, number)
+    name, on_error = stage_name(plan, plan.stages[stage]), ON_ERROR[node.on_error]
+    made: int = built.engine.process_stage(
+        name, number, on_error, native, state, node.schema, not node.keys
+    )
+    return made
+
+
+def timed_sources(plan: Plan, stage: int) -> list[tuple[bool, bool, int, int]]:
+    """Of each source of the job: whether it reaches the stage, and what is known of its time."""
+    reach = plan.sources_of(stage)
+    return [
+        (i in reach, source.event_time is not None, source.out_of_order_us, source.max_jump_us)
+        for i, source in enumerate(sources_of(plan.graph))
+    ]
 
 
 def sources_of(graph: Graph) -> list[SourceNode]:

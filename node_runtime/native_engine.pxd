@@ -72,6 +72,22 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         vector[uint32_t] origin
         vector[RowFailure] failures
 
+    cdef cppclass ProcessUnit:
+        const Batch* rows
+        uint64_t base
+        const uint32_t* order
+        int64_t watermark
+
+    cdef cppclass ProcessOutcome:
+        Batch out
+        vector[int64_t] times
+        vector[uint64_t] places
+        vector[RowFailure] failures
+        RowFailure timer
+        cbool stopped
+        cbool fatal
+        int64_t next_timer
+
     cdef enum class PolledKind "plait::Polled::Kind":
         Rows
         Wait
@@ -117,13 +133,18 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
         void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
         void timed(uint32_t node, shared_ptr[TimedPlan] plan) except +
-        uint32_t timed_stage(const string& name, unsigned workers) except +
+        uint32_t timed_stage(const string& name, int queue, unsigned workers) except +
         void event_time(uint32_t source, int column, int64_t idle_ns)
         uint32_t parallel_stage(const string& name, cbool python) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
         uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
                              void* context, cbool keyless) except +
+        uint32_t process_stage(
+            const string& name, uint32_t node, int on_error, shared_ptr[TimedPlan] plan,
+            void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
+            void (*control)(void*, Control&) noexcept, void* context, vector[Type] types,
+            cbool keyless) except +
         uint32_t union_stage(const string& name, uint32_t node,
                              vector[vector[uint32_t]] carries, int sub_bits) except +
         void join_cluster(Cluster& cluster) except +

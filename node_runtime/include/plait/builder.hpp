@@ -10,6 +10,7 @@
 #include "plait/call_operator.hpp"
 #include "plait/cluster.hpp"
 #include "plait/engine.hpp"
+#include "plait/process_stage.hpp"
 #include "plait/rate_origin.hpp"
 #include "plait/timed_joins.hpp"
 #include "plait/timed_stage.hpp"
@@ -129,12 +130,12 @@ class Builder {
     operators_ = Operators();
     engine_.epochs.closes = true;
   }
-  uint32_t timed_stage(const std::string& name, unsigned workers) {
+  uint32_t timed_stage(const std::string& name, int queue, unsigned workers) {
     const auto kind = timed_->spec.kind;
     const bool join = kind == TimedSpec::Kind::Join || kind == TimedSpec::Kind::Span;
     auto& s = engine_.add(std::make_unique<TimedStage>(
         name, limits, keyed_node_, std::move(timed_), join ? make_join_lane : make_window_lane,
-        workers, std::move(before_), std::move(operators_)));
+        QueueKind(queue), workers, std::move(before_), std::move(operators_)));
     if (cluster) s.moves(*cluster);
     return done(s);
   }
@@ -142,6 +143,21 @@ class Builder {
                        void* context, bool keyless) {
     auto& s = engine_.add(std::make_unique<OutsideStateStage>(
         name, limits, std::move(operators_.front()), control, context));
+    s.python = true;
+    if (cluster) s.moves(*cluster, keyless);
+    return done(s);
+  }
+  // A process with timers; of the plan only what it says of time and order counts.
+  uint32_t process_stage(const std::string& name, uint32_t node, int on_error,
+                         std::shared_ptr<TimedPlan> plan, ProcessOperator::Function function,
+                         OutsideStateStage::ControlFunction control, void* context,
+                         std::vector<Type> types, bool keyless) {
+    engine_.epochs.closes = true;
+    auto op = std::make_unique<ProcessOperator>(node, OnError(on_error), function, context,
+                                                std::move(types), UnitTime(plan->sources),
+                                                cluster != nullptr, plan->sub_bits);
+    auto& s =
+        engine_.add(std::make_unique<ProcessStage>(name, limits, std::move(op), control, context));
     s.python = true;
     if (cluster) s.moves(*cluster, keyless);
     return done(s);

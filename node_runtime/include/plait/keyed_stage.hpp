@@ -1,85 +1,34 @@
-// KeyedStage: state by key, on all workers, in order.
+// KeyedStage: running aggregates by key: one result for every row, in row order.
 //
-// A worker claims the next batch, runs the operators before the state, and splits its rows by lane;
-// each lane's parts are run in serial order by one worker at a time; the worker that finishes a
-// batch's last lane puts the results back in row order, runs the operators behind the state, and
-// publishes the batch to the reorder buffer. How parts reach workers is a choice:
-//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest
-//   measured) hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then
-//   master queue and lane queues partitioned  section 4.2: lane queues only, each worker serves its
-//   own lanes first shared       section 4.1: one queue, taking a part locks its lane
-// Control items are split like batches without rows: every lane meets them between the same two
-// batches. Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
-// On several nodes a lane stays at a new layout until the bins it brings have come
-// (lane_moves.hpp).
+// LaneStage has the protocol. On several nodes a lane stays at a new layout until the bins it
+// brings have come (lane_moves.hpp).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "plait/hybrid_queue.hpp"
 #include "plait/key_guard.hpp"
 #include "plait/keyed_state.hpp"
 #include "plait/lane_moves.hpp"
-#include "plait/partitioned_queue.hpp"
-#include "plait/shared_queue.hpp"
-#include "plait/stages.hpp"
+#include "plait/lane_stage.hpp"
 
 namespace plait {
 
-enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
-
-class KeyedStage final : public Stage, public MovingState {
+class KeyedStage final : public LaneStage, public MovingState {
  public:
   KeyedStage(std::string name, const StageLimits& limits, uint32_t node,
              std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
              unsigned workers, Operators before, Operators after)
-      : Stage(std::move(name), limits),
-        node_(node),
+      : LaneStage(std::move(name), limits, node, lanes, kind, workers, std::move(before),
+                  std::move(after)),
         plan_(std::move(plan)),
-        lanes_(lanes),
-        in_flight_(std::min<uint64_t>(limits.batches, 4 * uint64_t(workers) + 4)),
-        before_ops_(std::move(before)),
-        after_ops_(std::move(after)),
         lane_(new Lane[lanes]) {
     for (uint32_t l = 0; l < lanes; ++l) lane_[l].state = std::make_unique<KeyedState>(*plan_, l);
-    if (kind == QueueKind::Hybrid) {
-      hybrid_ = std::make_unique<HybridQueue<Slot>>(lanes, limits.batches);
-    } else if (kind == QueueKind::Partitioned) {
-      partitioned_ = std::make_unique<PartitionedQueue<Slot>>(lanes, limits.batches, workers);
-    } else if (kind == QueueKind::Shared) {
-      shared_ = std::make_unique<SharedQueue<Slot>>(lanes, limits.batches);
-    }
-    if (kind != QueueKind::Lanes) {
-      // Twice the ring: a worker may rest between queueing a batch and counting it as sent, while
-      // the others finish that batch and its slot comes round again.
-      splits_ = std::make_unique<ReorderBuffer<Slot>>(2 * size_t(limits.batches));
-    }
   }
 
-  bool runnable() const override {
-    return claimed() < pushed() || claimed() > lane_low() || released() < claimed();
-  }
-
-  int64_t run(Worker& worker, int64_t records) override {
-    int64_t done = 0;
-    while (done < records) {
-      int64_t n = splits_ ? consume(worker) : drain_own(worker);
-      if (n == 0) n = take_batch(worker);
-      if (n == 0) n = splits_ ? enqueue_again(worker) : drain_others(worker);
-      if (n == 0) break;
-      done += n;
-    }
-    return done;
-  }
-
-  void control_now(Control& c) override {
-    for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
-  }
   KeyedState& state(uint32_t lane) { return *lane_[lane].state; }
-  uint32_t lanes() const { return lanes_; }
-  uint32_t node() const { return node_; }
   const KeyedPlan& plan() const { return *plan_; }
   // On several nodes: where bins go and come from. Before the start, and only with
   // QueueKind::Lanes.
@@ -110,201 +59,56 @@ class KeyedStage final : public Stage, public MovingState {
                        [](const Lane& lane) { return lane.moves->ready(); });
   }
 
- private:
-  struct alignas(kCacheLine) Lane {
-    std::atomic<bool> busy{false};
-    std::atomic<uint64_t> next{0};  // the serial whose part runs next
-    std::unique_ptr<KeyedState> state;
-    std::unique_ptr<LaneMoves> moves;  // null: this is the only node
-  };
-
-  uint64_t lane_low() const {
-    uint64_t low = UINT64_MAX;
-    for (uint32_t l = 0; l < lanes_; ++l) {
-      low = std::min(low, lane_[l].next.load(std::memory_order_relaxed));
-    }
-    return splits_ ? 0 : low;
+ protected:
+  void cut(Slot& s) override { split(*plan_, s.batch, s.split); }
+  bool passes(Batch& batch, uint32_t lane) override {
+    return !lane_[lane].moves || lane_[lane].moves->pass(batch);
+  }
+  void run_part(Slot& s, uint32_t lane) override {
+    lane_[lane].state->process(s.batch, s.split, lane);
+    if (lane_[lane].moves && s.serial % kSayEvery == 0) lane_[lane].moves->say_size();
+  }
+  void put_together(Slot& s, Worker& worker) override {
+    Batch out;
+    merge(*plan_, s.batch, s.split, out);
+    s.batch.columns = std::move(out.columns);
+    Counts::add(worker.shared.counts[node_].out, s.batch.length);
   }
 
-  int64_t take_batch(Worker& worker) {
-    Slot* s = try_claim(in_flight_);
-    if (!s) return 0;
-    Batch& batch = s->batch;
-    stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
-    if (!batch.control && !batch.end) {
-      run_all(before_ops_, batch, worker);
-      if (holds_rows(batch)) guarded(batch, node_, [&] { split(*plan_, batch, s->split); });
-    }
-    const int64_t records = s->records;  // once it is published the slot may be used again
-    s->queued = 0;
-    s->left.store(lanes_, std::memory_order_relaxed);  // published by the release below
-    if (!splits_) {
-      s->split_serial.store(s->serial + 1, std::memory_order_release);  // pairs with drain
-    } else {
-      (void)splits_->send(s->serial, s, [&](Slot* ready) { return enqueue(ready); });
-    }
-    return records + 1;
-  }
-
-  // Fig. 7's addInput, for every lane's part; under the flag of splits_. The queues hold a whole
-  // ring of batches, but a consumer that rests inside the master queue keeps an entry: then the
-  // batch waits for the next call.
-  bool enqueue(Slot* s) {
-    for (uint32_t l = s->queued; l < lanes_; ++l) {
-      const bool fits = hybrid_        ? hybrid_->try_add(l, s)
-                        : partitioned_ ? partitioned_->try_add(l, s)
-                                       : shared_->try_add(l, s);
-      if (!fits) {
-        s->queued = l;
-        return false;
-      }
-    }
-    return true;  // and the slot is not ours any more
-  }
-
-  int64_t enqueue_again(Worker& worker) {
-    if (!splits_->ready()) return 0;
-    splits_->send_pending([&](Slot* ready) { return enqueue(ready); });
-    return consume(worker);
-  }
-
-  int64_t consume(Worker& worker) {
-    int64_t rows = 0;
-    auto operate = [&](size_t lane, Slot* s) {
-      rows += s->records + 1;
-      run_part(*s, uint32_t(lane), worker);
-    };
-    if (hybrid_) {
-      hybrid_->consume(worker.id, operate, 1);
-    } else if (partitioned_) {
-      partitioned_->consume(worker.id, operate, 1);
-    } else {
-      shared_->consume(worker.id, operate, 1);
-    }
-    return rows;
-  }
-
-  int64_t drain_own(Worker& worker) {
-    int64_t done = 0;
-    for (uint32_t l = worker.id % lanes_; l < lanes_; l += worker.workers) done += drain(l, worker);
-    return done;
-  }
-  int64_t drain_others(Worker& worker) {
-    for (uint32_t i = 1; i <= lanes_; ++i) {
-      if (const int64_t n = drain((worker.id + i) % lanes_, worker)) return n;
-    }
-    return 0;
-  }
-
-  bool part_ready(uint64_t next) {
-    // Acquire pairs with the release in take_batch: the batch and its split.
-    return slot(next).split_serial.load(std::memory_order_acquire) == next + 1;
-  }
-
-  int64_t drain(uint32_t number, Worker& worker) {
-    Lane& lane = lane_[number];
-    if (!part_ready(lane.next.load(std::memory_order_relaxed))) return 0;
-    // Acquire pairs with the release below: the lane's state as its last holder left it.
-    if (lane.busy.exchange(true, std::memory_order_acquire)) return 0;
-    const uint64_t next = lane.next.load(std::memory_order_relaxed);
-    if (!part_ready(next)) {
-      lane.busy.store(false, std::memory_order_release);
-      return 0;
-    }
-    Slot& s = slot(next);
-    const int64_t records = s.records;
-    if (lane.moves && !lane.moves->pass(s.batch)) {
-      lane.busy.store(false, std::memory_order_release);
-      return 0;
-    }
-    run_lane(s, number);
-    if (lane.moves && next % kSayEvery == 0) lane.moves->say_size();
-    lane.next.store(next + 1, std::memory_order_relaxed);
-    lane.busy.store(false, std::memory_order_release);
-    count_down(s, worker);
-    return records / int64_t(lanes_) + 1;
-  }
-
-  void run_part(Slot& s, uint32_t number, Worker& worker) {
-    run_lane(s, number);
-    count_down(s, worker);
-  }
-
-  void run_lane(Slot& s, uint32_t number) {
-    if (s.batch.control) {
-      control(*s.batch.control, number);
-    } else if (holds_rows(s.batch)) {
-      try {
-        lane_[number].state->process(s.batch, s.split, number);
-      } catch (const std::exception& error) {
-        broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
-      }
-    }
-  }
-
-  void count_down(Slot& s, Worker& worker) {
-    // acq_rel: the last lane sees the results of all the others.
-    if (s.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    Batch& batch = s.batch;
-    if (holds_rows(batch)) {
-      guarded(batch, node_, [&] {
-        if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
-        Batch out;
-        merge(*plan_, batch, s.split, out);
-        batch.columns = std::move(out.columns);
-        Counts::add(worker.shared.counts[node_].out, batch.length);
-      });
-      run_all(after_ops_, batch, worker);
-    }
-    finish(s, worker);
-  }
-  // Not a marker, and not a batch that the runtime itself failed on.
-  static bool holds_rows(const Batch& b) { return !b.control && !b.end && !broken(b); }
-
-  bool owns(uint32_t lane, uint32_t bin) const {
-    return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;
-  }
-
-  void control(Control& c, uint32_t lane) {
+  void control(Control& c, uint32_t lane) override {
     KeyedState& state = *lane_[lane].state;
-    auto collect = [&](uint32_t bin, const Bytes& bytes) {
-      c.collect(
-          {node_, bin,
-           std::string(reinterpret_cast<const char*>(bytes.bytes.data()), size_t(bytes.size))});
-    };
     if (c.kind == Control::Kind::Layout) return;  // see LaneMoves
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
         if (bin.node != node_ || !owns(lane, bin.bin)) continue;
-        const auto* bytes = reinterpret_cast<const uint8_t*>(bin.bytes.data());
-        std::string why = state.put_bin(bytes, bin.bytes.size());
+        std::string why = state.put_bin(bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
     } else if (c.kind == Control::Kind::Take) {
       if (c.node != node_) return;
       for (uint32_t bin : c.bins) {
-        if (owns(lane, bin)) collect(bin, state.take_bin(bin));
+        if (owns(lane, bin)) collect(c, bin, state.take_bin(bin));
       }
     } else {
       const uint32_t bins = 1u << (plan_->bin_bits - plan_->lane_bits);
       for (uint32_t bin = lane * bins; bin < (lane + 1) * bins; ++bin) {
-        if (!state.empty(bin)) collect(bin, state.copy_bin(bin));
+        if (!state.empty(bin)) collect(c, bin, state.copy_bin(bin));
       }
     }
   }
 
+ private:
+  struct Lane {
+    std::unique_ptr<KeyedState> state;
+    std::unique_ptr<LaneMoves> moves;  // null: this is the only node
+  };
+  bool owns(uint32_t lane, uint32_t bin) const {
+    return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;
+  }
+
   static constexpr uint64_t kSayEvery = 16;
-  const uint32_t node_;
   const std::shared_ptr<const KeyedPlan> plan_;
-  const uint32_t lanes_;
-  const uint64_t in_flight_;
-  const Operators before_ops_, after_ops_;
-  std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
   std::unique_ptr<Lane[]> lane_;
-  std::unique_ptr<ReorderBuffer<Slot>> splits_;
-  std::unique_ptr<HybridQueue<Slot>> hybrid_;
-  std::unique_ptr<PartitionedQueue<Slot>> partitioned_;
-  std::unique_ptr<SharedQueue<Slot>> shared_;
 };
 
 }  // namespace plait
