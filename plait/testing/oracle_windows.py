@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.testing.oracle_aggregates import Results, Running, is_nan
 from plait.testing.oracle_nodes import Keys
-from plait.testing.oracle_time import Fate
+from plait.testing.oracle_time import ALL_TIME, NO_TIME, Fate
 from plait.timed import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Cells:
     def due(self, before: Time, watermark: Time) -> list[Values]:
         ended = [c for end in self.cells if end <= watermark for c in self.cells[end] if c.due]
         early = []
-        if self.early and watermark != math.inf and self.passes(before, watermark):
+        if self.early and watermark != ALL_TIME and self.passes(before, watermark):
             going = [end for end in self.cells if end > watermark]
             early = [c for end in going for c in self.cells[end] if c.changed]
         rows: list[Values] = []
@@ -225,7 +225,9 @@ class Cells:
 
     def passes(self, before: Time, watermark: Time) -> bool:
         """Whether a multiple of `early` lies above the one and not above the other."""
-        return watermark // self.early > before // self.early if before != -math.inf else True
+        if before == NO_TIME:
+            return watermark > before
+        return watermark // self.early > before // self.early
 
     def rows(self, cell: Cell) -> list[Values]:
         found = cell.content.rows()

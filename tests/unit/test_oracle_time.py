@@ -538,3 +538,12 @@ def test_a_failure_ends_what_is_due_behind_it() -> None:
     result = nodes.run()
     assert_rows(result, "k | n\n1.0 | 1\n2.0 | 1\n3.0 | 1")
     assert result.account == Account(read=4, skipped=1, absorbed=3, made=3, delivered=3)
+
+
+def test_without_a_watermark_there_are_no_early_results() -> None:
+    nodes = Nodes()
+    one = nodes.source("k | ts\na | 5s\na | 6s", "one")
+    two = nodes.source("k | ts\na | 5s\na | 6s", "two")
+    both = nodes.add(UnionNode, one, two)
+    nodes.sink(nodes.timed(both, counts(TUMBLING, early_us=S), OUT))
+    assert_rows(nodes.run(), "k | n\na | 2\na | 4\na | 4")
