@@ -1,9 +1,9 @@
 """`python -m benchmarks NAME [--quick]`: runs one benchmark and ends with one line of JSON.
 
 The line is `{"benchmark": NAME, "figures": {...}, "machine": {...}}` on stdout; progress goes to
-stderr. A benchmark is a module of `benchmarks/micro` with `run(options)`, which gives the
-figures, and `plot(figures, file)`. Wrong results end the program with status 1: they are no
-benchmark.
+stderr. A benchmark is a module (of `benchmarks/micro`, if `MODULES` says nothing else) with
+`run(options)`, which gives the figures, and `plot(figures, file)`. Wrong results end the program
+with status 1: they are no benchmark.
 """
 
 from __future__ import annotations
@@ -27,8 +27,24 @@ NAMES = {
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
     "migration": "state that moves between nodes: worst latency and duration by strategy",
     "bins_overhead": "what it costs to cut state into bins that can move",
+    "nexmark": "NEXMark's eight queries: rate and latency",
+    "nexmark_migration": "NEXMark's Q3 to Q8 over two nodes while state moves: latency over time",
+    "tpcxbb": "TPCx-BB's five queries: rate and latency",
+    "tpcxbb_heuristics": "the four schedulers on TPCx-BB",
+    "tpcxbb_queues": "the ways parts reach workers, on TPCx-BB",
+    "tpcxbb_reorder": "the two reorder buffers on TPCx-BB",
     "control": "commands a second, and how long submit, rescale and a lost node take",
 }
+
+MODULES = {
+    "nexmark": "benchmarks.nexmark.bench",
+    "nexmark_migration": "benchmarks.nexmark.bench_migration",
+    "tpcxbb": "benchmarks.tpcxbb.bench",
+    "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
+    "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",
+    "tpcxbb_reorder": "benchmarks.tpcxbb.bench_reorder",
+}
+"""Where a benchmark is, if it is not in `benchmarks/micro`."""
 
 
 def main(given: list[str] | None = None) -> int:
@@ -48,7 +64,7 @@ def main(given: list[str] | None = None) -> int:
         return 0
     machine = facts(compiler())
     before = Usage.now()
-    module = importlib.import_module(f"benchmarks.micro.{asked.name}")
+    module = importlib.import_module(MODULES.get(asked.name, f"benchmarks.micro.{asked.name}"))
     try:
         figures = module.run(Options(quick=asked.quick, rounds=asked.rounds))
     except CheckFailed as error:

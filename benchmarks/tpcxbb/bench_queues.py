@@ -1,0 +1,22 @@
+"""How parts of batches reach workers, on the queries of TPCx-BB: rate and latency (Fig. 11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.query_runs import compared, plot_compared
+from benchmarks.tpcxbb.bench import cases
+
+if TYPE_CHECKING:
+    from benchmarks.common import Options
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    name: {"queue": name} for name in ("lanes", "hybrid", "partitioned", "shared")
+}
+
+
+def run(options: Options) -> dict[str, Any]:
+    return {"queries": compared(cases(options.pick(200_000, 2_000_000)), VARIANTS, options)}
+
+
+plot = plot_compared
