@@ -7,6 +7,8 @@
 // lane); never waits.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -22,9 +24,13 @@ namespace plait {
 class GroupTable {
  public:
   // `key_word`: the slot's word that says where the key's bytes are; -1: keys are narrow.
-  // `numbered`: number() may be asked.
-  GroupTable(const GroupPlan& plan, int key_word, bool numbered)
-      : plan_(plan), key_word_(key_word), numbered_(numbered), words_(plan.words) {
+  // `numbered`: number() may be asked. `words`: of a slot, if more than the plan says.
+  GroupTable(const GroupPlan& plan, int key_word, bool numbered, unsigned words = 0)
+      : plan_(plan),
+        key_word_(key_word),
+        numbered_(numbered),
+        words_(std::max(words, plan.words)),
+        word_shift_(std::has_single_bit(words_) ? unsigned(std::countr_zero(words_)) : kNoShift) {
     make(kFirstBits);
   }
   GroupTable(const GroupTable&) = delete;
@@ -36,18 +42,17 @@ class GroupTable {
   size_t size() const { return where_.size(); }
   uint64_t* slot(size_t number) const { return at(where_[number]); }
   uint64_t place(size_t number) const { return places_[number]; }
-  void lower_place(size_t number, uint64_t place) {
-    if (place < places_[number]) places_[number] = place;
-  }
   size_t number(const uint64_t* slot) const { return numbers_[index(slot)]; }
   Key key(const uint64_t* slot) const {
-    if (key_word_ < 0) return {slot[0], index(slot) > mask_, {}};
+    if (key_word_ < 0) return {slot[0], is_null(slot), {}};
     const char* from = keys_.data() + slot[key_word_];
     uint32_t size;
     std::memcpy(&size, from, 4);
     if (size == kNull) return {slot[0], true, {}};
     return {slot[0], false, {from + 4, size}};
   }
+  // Of a narrow key.
+  bool is_null(const uint64_t* slot) const { return slot == at(mask_ + 1); }
   size_t byte_size() const {
     size_t n = (mask_ + 2) * words_ * 8 + keys_.capacity() + places_.capacity() * 12 +
                numbers_.capacity() * 4;
@@ -121,6 +126,17 @@ class GroupTable {
     }
   }
 
+  // The same; ask(hash) comes some groups before each is visited.
+  template <class Ask, class Visit>
+  void each(Ask ask, Visit visit) const {
+    const size_t n = where_.size();
+    for (size_t k = 0; k < n; ++k) {
+      if (k + 32 < n) __builtin_prefetch(at(where_[k + 32]), 1);
+      if (k + 16 < n) ask(at(where_[k + 16])[0]);
+      visit(at(where_[k]), places_[k]);
+    }
+  }
+
   // Drops the groups for which drop(hash) is true; the others keep their order.
   template <class Drop>
   void erase_if(Drop drop) {
@@ -161,7 +177,7 @@ class GroupTable {
 
  private:
   static constexpr uint32_t kNull = 0xFFFFFFFF;
-  static constexpr unsigned kFirstBits = 3;
+  static constexpr unsigned kFirstBits = 3, kNoShift = 64;
   static constexpr size_t kCached = size_t(128) << 10;
   struct Free {
     void operator()(uint64_t* p) const { std::free(p); }
@@ -172,7 +188,10 @@ class GroupTable {
     return ((h ^ h >> 32) * 0xD6E8FEB86659FD93) >> shift_;
   }
   uint64_t* at(uint64_t i) const { return slots_.get() + i * words_; }
-  uint64_t index(const uint64_t* slot) const { return uint64_t(slot - slots_.get()) / words_; }
+  uint64_t index(const uint64_t* slot) const {
+    const auto words = uint64_t(slot - slots_.get());
+    return word_shift_ == kNoShift ? words / words_ : words >> word_shift_;  // divisions are slow
+  }
   bool same(const uint64_t* slot, const Key& key) const {
     const Key mine = this->key(slot);
     return mine.null == key.null && mine.bytes == key.bytes;
@@ -219,7 +238,7 @@ class GroupTable {
   const GroupPlan& plan_;
   const int key_word_;
   const bool numbered_;
-  const unsigned words_;
+  const unsigned words_, word_shift_;
   unsigned bits_ = 0, shift_ = 0;
   uint64_t mask_ = 0, limit_ = 0;
   std::unique_ptr<uint64_t[], Free> slots_;

@@ -127,8 +127,11 @@ class LastRows {
   template <class Visit>
   void each(const LastPlan& plan, Visit visit) const {
     const uint64_t rows = std::min(total_, plan.n);
-    for (uint64_t r = total_ - rows; r < total_; ++r) {
-      visit(words_.data() + size_t(r % plan.n) * plan.stride());
+    const size_t stride = plan.stride(), end = size_t(rows) * stride;
+    size_t at = total_ > plan.n ? size_t(total_ % plan.n) * stride : 0;
+    for (uint64_t r = 0; r < rows; ++r) {
+      visit(words_.data() + at);
+      at = at + stride == end ? 0 : at + stride;
     }
   }
   static void fold_one(const GroupOp& op, bool first, uint64_t* slot, uint64_t value) {

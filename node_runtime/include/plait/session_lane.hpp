@@ -37,6 +37,7 @@ class SessionLane : public LaneOperator {
     const Column& time = rows.batch.columns[size_t(time_)];
     for (uint32_t i = 0; i < rows.count; ++i) {
       if (i + kAsk < rows.count) store_.prefetch(rows.hashes[i + kAsk]);
+      if (i + kAsk / 2 < rows.count) store_.prefetch_slot(rows.hashes[i + kAsk / 2]);
       const uint32_t row = rows.row(i);
       if (!time.valid(row)) {
         ++out.left_out;
@@ -142,7 +143,7 @@ class SessionLane : public LaneOperator {
 
  private:
   using Store = SessionStore;
-  static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
+  static constexpr uint32_t kAsk = 32;  // rows that are asked for ahead
   struct Due {
     int64_t time;
     uint32_t id;

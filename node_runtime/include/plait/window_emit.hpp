@@ -6,8 +6,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -41,20 +41,26 @@ class WindowEmit {
  public:
   using Panes = std::span<const std::unique_ptr<WindowPane>>;
 
+  // Groups that are put together have their place in the word behind their cells.
   explicit WindowEmit(const WindowPanes& panes)
-      : plan_(panes.plan), given_(panes.given), whole_(panes.plan, panes.key_word, true) {}
+      : plan_(panes.plan),
+        given_(panes.given),
+        place_(panes.plan.used_words),
+        whole_(panes.plan, panes.key_word, false, std::bit_ceil(panes.plan.used_words + 1)) {}
 
   void all(Panes panes, int64_t start, int64_t end, Emitter& out) {
     if (panes.size() == 1) return give(panes[0]->table, start, end, out);
     for (const auto& p : panes) {
-      p->table.each([&](const uint64_t* slot, uint64_t place) {
-        uint64_t* to = whole_.obtain(p->table.key(slot), place);
-        if (to[1]) whole_.lower_place(whole_.number(to), place);
-        combine(plan_, to, slot);
-      });
+      if (plan_.counts_only && !plan_.keys.wide()) {
+        add_counts(p->table);
+        continue;
+      }
+      p->table.each([&](uint64_t hash) { whole_.prefetch(hash); },
+                    [&](const uint64_t* slot, uint64_t place) {
+                      add(whole_.obtain(p->table.key(slot), place), slot, place);
+                    });
     }
-    give(whole_, start, end, out);
-    whole_.clear();
+    give_whole(start, end, out);
   }
 
   // Only the groups that a pane names in `changed`.
@@ -75,18 +81,38 @@ class WindowEmit {
         if (!to[1]) gather(panes, key, to);
       }
     }
-    give(whole_, start, end, out);
-    whole_.clear();
+    give_whole(start, end, out);
   }
 
  private:
+  void add(uint64_t* to, const uint64_t* slot, uint64_t place) {
+    to[place_] = to[1] ? std::min(to[place_], place) : place;
+    combine(plan_, to, slot);
+  }
+  // The same for all groups of a table, where rows seen is all there is to them.
+  void add_counts(const GroupTable& table) {
+    table.each([&](uint64_t hash) { whole_.prefetch(hash); },
+               [&](const uint64_t* slot, uint64_t place) {
+                 uint64_t* to = whole_.find_hash<4>(slot[0]);
+                 if (to[1] == 0 || table.is_null(slot)) [[unlikely]] {
+                   to = whole_.obtain(table.key(slot), place);
+                   if (to[1] == 0) to[place_] = place;
+                 }
+                 to[place_] = std::min(to[place_], place);
+                 to[1] += slot[1];
+               });
+  }
   void gather(Panes panes, const Key& key, uint64_t* to) {
     for (const auto& p : panes) {
       const uint64_t* slot = p->table.find(key);
-      if (!slot[1]) continue;
-      whole_.lower_place(whole_.number(to), p->table.place(p->table.number(slot)));
-      combine(plan_, to, slot);
+      if (slot[1]) add(to, slot, p->table.place(p->table.number(slot)));
     }
+  }
+  void give_whole(int64_t start, int64_t end, Emitter& out) {
+    whole_.each([&](uint64_t* slot, uint64_t) {
+      emit_group(plan_, whole_.key(slot), slot, start, end, slot[place_], given_, out);
+    });
+    whole_.clear();
   }
   void give(GroupTable& table, int64_t start, int64_t end, Emitter& out) {
     table.each([&](uint64_t* slot, uint64_t place) {
@@ -96,6 +122,7 @@ class WindowEmit {
 
   const GroupPlan& plan_;
   const bool given_;
+  const unsigned place_;
   GroupTable whole_;
 };
 
