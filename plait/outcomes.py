@@ -76,9 +76,7 @@ def counted(
 ) -> tuple[Account, tuple[OperatorCounts, ...]]:
     """The account and the operators' counts from the engine's numbers for each operator, in the
     order of `COUNTED`."""
-    found = [
-        dict(zip(COUNTED, (*numbers, 0, 0)[: len(COUNTED)], strict=True)) for numbers in counts
-    ]
+    found = [dict(zip(COUNTED, numbers, strict=True)) for numbers in counts]
     operators = tuple(
         OperatorCounts(
             node=number,

@@ -7,7 +7,8 @@ feature adds its job to JOBS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -109,6 +110,84 @@ JOBS: dict[str, Any] = {
         .map(odd, schema={"k": int, "n": int | None}, on_error="dead_letter")
     ),
 }
+
+
+class Quiet(plait.Process):
+    """Tells of keys that have been quiet for five seconds."""
+
+    state: ClassVar[Any] = {"seen": int, "last": datetime.datetime}
+    out: ClassVar[Any] = {"k": int, "seen": int, "ts": datetime.datetime}
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> None:
+        state.seen += 1
+        state.last = record.ts
+        timers.at(record.ts + plait.seconds(5))
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> Any:
+        if state.last + plait.seconds(5) == time:
+            yield key, state.seen, time
+
+
+def timed() -> pa.Table:
+    """A record a second, some out of order, some late; others in its own time."""
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    behind = [n + (-30 if n % 10 == 3 else 2 if n % 4 == 1 else 0) for n in range(ROWS)]
+    times = [start + datetime.timedelta(seconds=n) for n in behind]
+    until = [at + datetime.timedelta(seconds=n % 9) for n, at in enumerate(times)]
+    kind = pa.timestamp("us", "UTC")
+    with_times = given().append_column("ts", pa.array(times, kind))
+    return with_times.append_column("until", pa.array(until, kind))
+
+
+def paired(join: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """A job of two streams, of the even and the odd records, with few keys."""
+
+    def job(s: Any) -> Any:
+        few = s.with_columns(k=col("n") // 3 % 4)
+        odd_ones = few.filter(col("n") % 2 == 1).select("k", "v", "ts")
+        return join(few.filter(col("n") % 2 == 0), odd_ones)
+
+    return job
+
+
+TIMED_JOBS: dict[str, Any] = {
+    "tumbling": lambda s: s.key_by("s").tumbling("10s").count(),
+    "tumbling of all": lambda s: s.tumbling("10s", lateness="5s").aggregate(
+        n=plait.count(), mean=plait.mean("v"), kinds=plait.distinct("s")
+    ),
+    "sliding": lambda s: s.key_by("s").sliding("10s", every="4s", early="3s").sum("v"),
+    "session": lambda s: (
+        s.key_by("k")
+        .session(gap="15s")
+        .aggregate(n=plait.count(), first=plait.first("n"), last=plait.last("s"))
+    ),
+    "rows": lambda s: s.key_by("k").rows(5, every=2).max("n"),
+    "last n": lambda s: s.key_by("k").last_n(3).mean("n"),
+    "top": lambda s: s.tumbling("10s").top(2, by="k", ties=True),
+    "late": lambda s: s.key_by("k").tumbling("10s").late(),
+    "by window": lambda s: (
+        s.key_by("k").sliding("20s", every="5s").count().by_window().top(1, by="count", ties=True)
+    ),
+    "windows behind windows": lambda s: (
+        s.key_by("k").tumbling("5s").count().tumbling("30s").count()
+    ),
+    "windows behind flat_map": lambda s: (
+        s.flat_map(twice, schema=s.schema).key_by("s").tumbling("10s").sum("n")
+    ),
+    "join": paired(lambda a, b: a.filter(col("n") < 60).join(b, on="k")),
+    "join in windows": paired(
+        lambda a, b: a.join(b, on="k", window=plait.Tumbling("10s"), how="semi")
+    ),
+    "join in between": paired(lambda a, b: a.join(b, on="k", between=("-3s", "4s"), how="left")),
+    "join as of": paired(lambda a, b: a.join_as_of(b, on="k", tolerance="6s")),
+    "join with ttl": paired(lambda a, b: a.join(b, on="k", ttl="1s", how="left")),
+    "spans": paired(
+        lambda a, b: a.join(b, on="k", between=(col("ts"), col("until"))).aggregate(
+            c=plait.count(), most=plait.max("v")
+        )
+    ),
+    "process": lambda s: s.key_by("k").process(Quiet()),
+}
 SOURCES: dict[str, Callable[[], Any]] = {
     "a table": lambda: plait.Table(given()),
     "records": lambda: plait.Items(records()),
@@ -131,6 +210,28 @@ def assert_right(job: plait.Job, result: plait.Result) -> None:
 def test_a_job(entry_point: EntryPoint, name: str, source: str) -> None:
     job = plait.Job("entry")
     JOBS[name](job.source(SOURCES[source](), name="given")).sink(plait.Collect(), name="out")
+    assert_right(job, entry_point(job, **SETTINGS))
+
+
+@pytest.mark.parametrize("name", TIMED_JOBS)
+def test_a_job_that_knows_time(entry_point: EntryPoint, name: str) -> None:
+    job = plait.Job("entry")
+    read = job.source(plait.Table(timed()), name="given", event_time="ts", out_of_order="3s")
+    TIMED_JOBS[name](read).sink(plait.Collect(), name="out")
+    result = entry_point(job, **SETTINGS)
+    assert_right(job, result)
+    assert result.account.delivered > 0
+
+
+def test_two_sources_with_their_own_time(entry_point: EntryPoint) -> None:
+    """The slower one holds the watermark up until it ends."""
+    job = plait.Job("entry")
+    one = job.source(plait.Table(timed().slice(0, 90)), name="one", event_time="ts")
+    two = job.source(plait.Table(timed().slice(60)), name="two", event_time="ts")
+    both = one.union(two)
+    both.key_by("k").tumbling("10s").count().sink(plait.Collect(), name="counts")
+    both.key_by("k").tumbling("10s").late().sink(plait.Collect(), name="late")
+    one.join(two, on="n", how="left").sink(plait.Collect(), name="pairs")
     assert_right(job, entry_point(job, **SETTINGS))
 
 
