@@ -70,14 +70,15 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, int64_t now, unsi
   const bool wild = one_of(40) == 0;
   Unit u;
   u.base = uint64_t(number) << 20;
-  const auto n = size_t(one_of(8) ? one_of(60) : 0);
+  const uint64_t numbers = spec.offset % 3 ? 9 : 300;
+  const auto n = size_t(one_of(8) ? one_of(one_of(20) ? 60 : 700) : 0);
   for (size_t i = 0; i < n; ++i) {
     Row row;
     row.values.resize(kColumns);
     const auto set = [&](int column, uint64_t bits) {
       row.values[size_t(column)] = {false, bits, {}};
     };
-    if (one_of(12)) set(kNumber, uint64_t(one_of(9) - 4));
+    if (one_of(12)) set(kNumber, uint64_t(one_of(numbers) - 4));
     if (one_of(12)) row.values[kName] = {false, 0, std::string(size_t(one_of(3)), 'a')};
     set(kTime, uint64_t(now - one_of(uint64_t(spread)) + one_of(10)));
     if (wild && one_of(5) == 0) set(kTime, uint64_t(one_of(2) ? INT64_MAX - 3 : INT64_MIN + 3));

@@ -10,14 +10,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "plait/group_cells.hpp"
+#include "plait/zeroed_region.hpp"
 
 namespace plait {
 
@@ -62,7 +61,7 @@ class GroupTable {
 
   // Always inlined: gcc drops calls of functions that only prefetch.
   [[gnu::always_inline]] void prefetch(uint64_t h) const {
-    __builtin_prefetch(slots_.get() + home(h) * words_, 1);
+    __builtin_prefetch(slots_ + home(h) * words_, 1);
   }
   bool large() const { return (mask_ + 1) * words_ * 8 > kCached; }
 
@@ -71,10 +70,10 @@ class GroupTable {
   [[gnu::always_inline]] uint64_t* find_hash(uint64_t h) const {
     const unsigned words = kWords ? kWords : words_;
     uint64_t i = home(h);
-    uint64_t* slot = slots_.get() + i * words;
+    uint64_t* slot = slots_ + i * words;
     while (slot[0] != h && slot[1] != 0) [[unlikely]] {
       i = (i + 1) & mask_;
-      slot = slots_.get() + i * words;
+      slot = slots_ + i * words;
     }
     return slot;
   }
@@ -168,7 +167,7 @@ class GroupTable {
     } else if (used * 4 < mask_) {
       each([&](uint64_t* slot, uint64_t) { std::memset(slot, 0, words_ * 8); });
     } else {
-      std::memset(slots_.get(), 0, (mask_ + 2) * words_ * 8);
+      std::memset(slots_, 0, (mask_ + 2) * words_ * 8);
     }
     where_.clear();
     places_.clear();
@@ -179,17 +178,14 @@ class GroupTable {
   static constexpr uint32_t kNull = 0xFFFFFFFF;
   static constexpr unsigned kFirstBits = 3, kNoShift = 64;
   static constexpr size_t kCached = size_t(128) << 10;
-  struct Free {
-    void operator()(uint64_t* p) const { std::free(p); }
-  };
 
   uint64_t home(uint64_t h) const {
     // The bits that all keys of a lane or bin share must not decide.
     return ((h ^ h >> 32) * 0xD6E8FEB86659FD93) >> shift_;
   }
-  uint64_t* at(uint64_t i) const { return slots_.get() + i * words_; }
+  uint64_t* at(uint64_t i) const { return slots_ + i * words_; }
   uint64_t index(const uint64_t* slot) const {
-    const auto words = uint64_t(slot - slots_.get());
+    const auto words = uint64_t(slot - slots_);
     return word_shift_ == kNoShift ? words / words_ : words >> word_shift_;  // divisions are slow
   }
   bool same(const uint64_t* slot, const Key& key) const {
@@ -202,18 +198,16 @@ class GroupTable {
     mask_ = (uint64_t(1) << bits) - 1;
     limit_ = (mask_ + 1) * 9 / 16;
     if (mask_ >= UINT32_MAX) throw std::length_error("too many keys in one window of a lane");
-    const size_t bytes = ((mask_ + 2) * words_ * 8 + 63) / 64 * 64;
-    slots_.reset(static_cast<uint64_t*>(std::aligned_alloc(64, bytes)));
-    if (!slots_) throw std::bad_alloc();
-    std::memset(slots_.get(), 0, bytes);
+    memory_ = ZeroedRegion((mask_ + 2) * words_ * 8);
+    slots_ = memory_.data();
     if (numbered_) numbers_.assign(mask_ + 2, 0);
   }
   void rehash(unsigned bits) {
-    const std::unique_ptr<uint64_t[], Free> old = std::move(slots_);
+    const ZeroedRegion old = std::move(memory_);
     const uint64_t null_at = mask_ + 1;
     make(bits);
     for (size_t k = 0; k < where_.size(); ++k) {
-      const uint64_t* from = old.get() + uint64_t(where_[k]) * words_;
+      const uint64_t* from = old.data() + uint64_t(where_[k]) * words_;
       uint64_t i = mask_ + 1;
       if (where_[k] != null_at) {
         for (i = home(from[0]); at(i)[1];) i = (i + 1) & mask_;
@@ -228,7 +222,8 @@ class GroupTable {
     std::swap(shift_, o.shift_);
     std::swap(mask_, o.mask_);
     std::swap(limit_, o.limit_);
-    slots_.swap(o.slots_);
+    std::swap(memory_, o.memory_);
+    std::swap(slots_, o.slots_);
     where_.swap(o.where_);
     places_.swap(o.places_);
     numbers_.swap(o.numbers_);
@@ -241,7 +236,8 @@ class GroupTable {
   const unsigned words_, word_shift_;
   unsigned bits_ = 0, shift_ = 0;
   uint64_t mask_ = 0, limit_ = 0;
-  std::unique_ptr<uint64_t[], Free> slots_;
+  ZeroedRegion memory_;
+  uint64_t* slots_ = nullptr;
   std::vector<uint32_t> where_;  // slots, in the order of their first rows
   std::vector<uint64_t> places_;
   std::vector<uint32_t> numbers_;  // by slot: its position in `where_`
