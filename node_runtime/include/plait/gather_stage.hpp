@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -178,6 +179,7 @@ class GatherStage final : public Stage, public Inlet {
       if (!letters) letters = std::make_shared<std::vector<Letter>>();
       letters->insert(letters->end(), p.letters->begin(), p.letters->end());
     }
+    if (letters) put_in_order(*letters);
     if (failure) {
       for (Batch& p : parts) {
         p.spread_tags();
@@ -227,6 +229,12 @@ class GatherStage final : public Stage, public Inlet {
   }
   using Place = std::pair<int64_t, uint64_t>;  // row, and order among the records of that row
   static Place place_of(const Failure& failure) { return {failure.letter.row, failure.letter.sub}; }
+  // Letters of one operator; those of several are put in order of their operators.
+  static void put_in_order(std::vector<Letter>& letters) {
+    std::stable_sort(letters.begin(), letters.end(), [](const Letter& a, const Letter& b) {
+      return std::tie(a.row, a.node, a.sub) < std::tie(b.row, b.node, b.sub);
+    });
+  }
   // What comes behind a failed record is not delivered; of the failed record itself, what its own
   // node put before it (rows of one tag that were made before the failure).
   static void cut(Batch& batch, const Place& failed) {

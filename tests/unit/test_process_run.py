@@ -1,0 +1,501 @@
+"""Processes with timers in the engine: the same rows as the plain loop, in the same order.
+
+Whatever the epochs, the workers and the nodes; also for records and timers that fail, and for a
+run that goes on from a snapshot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import random
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+import plait
+from plait.errors import JobError, RecordError, StateError
+from plait.graph import SourceNode, TimedNode
+from plait.model import Schema
+from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime.key_hash import bin_of
+from plait.node_runtime.process_state import ALL_TIME, AT_ONCE, ProcessPython
+from plait.process import Process
+from plait.run import start
+from plait.testing import check, sequential
+from plait.testing.check import capturing, graph_of, rows_of
+from plait.testing.clock import Capture, Feed
+from plait.testing.difference import story
+from plait.testing.oracle import Loop
+from plait.testing.oracle_read import epochs
+from plait.testing.processes import Met, Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from plait.graph import Graph
+    from plait.testing.oracle import OracleResult
+
+BEGIN = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
+SECOND = datetime.timedelta(seconds=1)
+OUT = {"key": str, "what": str, "n": int}
+CLOCK: dict[str, Any] = {"event_time": "ts", "out_of_order": "2s"}
+
+
+def rows(count: int, seed: int, keys: int = 5) -> list[dict[str, Any]]:
+    """Records of a few keys, somewhat out of order, some at the same time."""
+    draw = random.Random(seed)
+    found: list[dict[str, Any]] = []
+    at = 0
+    for _ in range(count):
+        at += draw.choice((0, 0, 1, 1, 2, 9))
+        ts = BEGIN + (at - draw.randint(0, 3)) * SECOND
+        found.append({"k": f"k{draw.randrange(keys)}", "v": draw.randint(0, 60), "ts": ts})
+    return found
+
+
+def given(count: int, seed: int, keys: int = 5) -> Any:
+    import pyarrow as pa
+
+    schema = Schema.of({"k": str, "v": int, "ts": datetime.datetime}).to_arrow()
+    return pa.Table.from_pylist(rows(count, seed, keys), schema=schema)
+
+
+def watched(failing: int = 0, delay_s: int = 5) -> Watched:
+    return Watched("ts", "v", delay_s * SECOND, failing)
+
+
+@pytest.mark.parametrize("epoch_records", [1, 3, 64, 4096])
+def test_rows_and_timers_come_as_in_the_plain_loop(epoch_records: int) -> None:
+    check(
+        lambda stream: stream.key_by("k").process(watched()),
+        given(250, epoch_records),
+        workers=(1, 2),
+        epoch_records=epoch_records,
+        **CLOCK,
+    )
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip", "dead_letter"])
+@pytest.mark.parametrize("epoch_records", [1, 10, 4096])
+def test_records_that_fail(on_error: Any, epoch_records: int) -> None:
+    check(
+        lambda stream: stream.key_by("k").process(watched(7), on_error=on_error),
+        given(120, 3),
+        workers=(1, 2),
+        epoch_records=epoch_records,
+        **CLOCK,
+    )
+
+
+@pytest.mark.parametrize("epoch_records", [1, 5, 4096])
+def test_two_streams_and_what_is_left_of_them(epoch_records: int) -> None:
+    def build(left: Any, right: Any) -> Any:
+        process = Met("v", ("ts", "ts"), 7 * SECOND)
+        return plait.connect(left.key_by("k"), right.key_by("k")).process(process)
+
+    check(
+        build,
+        (given(80, 1), given(120, 2)),
+        workers=(1, 2),
+        epoch_records=epoch_records,
+        **CLOCK,
+    )
+
+
+def test_a_process_behind_filters_flat_maps_and_another_process() -> None:
+    class Twice:
+        def __call__(self, record: Any) -> list[Any]:
+            return [record] * (record.v % 3)
+
+    def build(stream: Any) -> Any:
+        told = stream.filter(plait.col("v") % 2 == 0).key_by("k").process(watched(delay_s=3))
+        return told.key_by("what").process(Watched("ts", "n", 4 * SECOND))
+
+    check(build, given(150, 8), workers=(1, 2), epoch_records=9, **CLOCK)
+
+    def repeated(stream: Any) -> Any:
+        more = stream.flat_map(Twice(), schema=stream.schema)
+        return more.key_by("k").process(Seen())
+
+    check(repeated, given(60, 9), workers=(1, 2), epoch_records=7, **CLOCK)
+
+
+@pytest.mark.parametrize("failing", [7, 47])
+def test_a_record_that_fails_on_several_nodes(failing: int) -> None:
+    check(
+        lambda stream: stream.key_by("k").process(watched(failing)),
+        given(120, 3, 12),
+        workers=(2,),
+        nodes=(2,),
+        epoch_records=10,
+        **CLOCK,
+    )
+
+
+@pytest.mark.parametrize("rescale_at", [None, 6])
+def test_on_several_nodes(rescale_at: int | None) -> None:
+    def build(left: Any, right: Any) -> Any:
+        both = plait.connect(left.key_by("k"), right.key_by("k"))
+        met = both.process(Met("v", ("ts", "ts"), 7 * SECOND), on_error="skip")
+        return met.key_by("key").process(Watched("ts", "n", 3 * SECOND, 5), on_error="dead_letter")
+
+    check(
+        build,
+        (given(90, 4, 12), given(90, 5, 12)),
+        workers=(2,),
+        nodes=(2,),
+        rescale_at=rescale_at,
+        epoch_records=6,
+        **CLOCK,
+    )
+
+
+class Seen(Process):
+    """Counts records, without timers."""
+
+    state: ClassVar[Mapping[str, Any]] = {"seen": int}
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Iterator[Any]:
+        state.seen += 1
+        timers.at(BEGIN)  # nobody hears of it
+        yield repr(key), "seen", state.seen
+
+
+def test_without_event_time_and_without_timers() -> None:
+    check(lambda stream: stream.key_by("k", "v").process(Seen()), given(80, 2), epoch_records=11)
+
+
+def test_numbers_as_keys() -> None:
+    """-0.0 is 0.0, and NaN is no key."""
+    import pyarrow as pa
+
+    values = [1.5, -0.0, math.nan, 0.0, None, 1.5, math.nan, -0.0]
+    table = pa.table({"k": pa.array(values, pa.float64())})
+    for on_error in ("skip", "dead_letter", "fail"):
+        check(
+            lambda stream, policy=on_error: stream.key_by("k").process(Seen(), on_error=policy),
+            table,
+            epoch_records=3,
+        )
+
+
+class Kinds(Process):
+    """Changes every kind of state, and fails behind that on every fourth record."""
+
+    state: ClassVar[Mapping[str, Any]] = {
+        "whole": int,
+        "real": float,
+        "truth": bool,
+        "text": str,
+        "raw": bytes,
+        "time": datetime.datetime,
+        "many": list[int],
+        "by_name": dict[str, float],
+    }
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Iterator[Any]:
+        state.whole += record.v
+        state.real = state.real / 2 + record.v
+        state.truth = not state.truth
+        state.text += "."
+        state.raw += b"x"
+        state.time = record.ts
+        state.many.append(record.v)
+        state.by_name[str(record.v % 3)] = state.real
+        timers.at(record.ts + SECOND)
+        yield key, repr(state), len(state.many)
+        if record.v % 4 == 0:
+            raise ValueError(f"{record.v} is a multiple of four")
+        if record.v % 11 == 0:
+            state.clear()
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> Iterator[Any]:
+        yield key, repr(state), time.second
+        if state.many:
+            state.many.pop()
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+def test_state_of_all_types_is_as_before_a_failed_record(on_error: Any) -> None:
+    check(
+        lambda stream: stream.key_by("k").process(Kinds(), on_error=on_error),
+        given(150, 6),
+        workers=(1, 2),
+        epoch_records=8,
+        **CLOCK,
+    )
+
+
+class Restless(Process):
+    """Timers that set timers: before their own time, at it, behind it."""
+
+    state: ClassVar[Mapping[str, Any]] = {"fired": int}
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> None:
+        for seconds in (record.v % 7, -3, 40):
+            timers.at(record.ts + seconds * SECOND)
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> list[Any]:
+        state.fired += 1
+        for seconds in (-5, 0, 2) if state.fired % 3 == 0 else ():
+            timers.at(time + seconds * SECOND)
+        return [(key, time.isoformat(), state.fired)]
+
+
+@pytest.mark.parametrize("epoch_records", [1, 4, 4096])
+def test_timers_that_set_timers(epoch_records: int) -> None:
+    check(
+        lambda stream: stream.key_by("k").process(Restless()),
+        given(60, 7),
+        workers=(1, 2),
+        nodes=(2,),
+        epoch_records=epoch_records,
+        **CLOCK,
+    )
+
+
+class Broken(Process):
+    """A timer that raises, or gives what does not fit."""
+
+    state: ClassVar[Mapping[str, Any]] = {"seen": int}
+    out: ClassVar[Any] = OUT
+
+    def __init__(self, *, raises: bool) -> None:
+        self.raises = raises
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Iterator[Any]:
+        timers.at(record.ts + SECOND)
+        yield key, "record", record.v
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> Iterator[Any]:
+        state.seen += 1
+        yield key, "timer", state.seen
+        if state.seen == 4 and self.raises:
+            raise KeyError(key)
+        if state.seen == 4:
+            yield key, "timer", "four"
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_timer_that_fails_ends_the_run(raises: bool, on_error: Any) -> None:
+    """What comes before it is delivered, whatever the policy: there is no record to leave out."""
+
+    def build(stream: Any) -> Any:
+        return stream.key_by("k").process(Broken(raises=raises), on_error=on_error)
+
+    check(build, given(50, 7), workers=(1, 2), epoch_records=6, **CLOCK)
+    graph, _ = capturing(graph_of(build, given(50, 7), CLOCK)[0])
+    with pytest.raises(RecordError, match=r"on_timer of key 'k\d' at 2024-05-01 00:0") as failed:
+        plait.run(graph)
+    assert failed.value.operator == "process"
+    assert isinstance(failed.value.__cause__, KeyError if raises else ValueError)
+
+
+class Impatient(Process):
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> None:
+        raise KeyboardInterrupt
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> None:
+        """Never called."""
+
+
+def test_an_interrupt_is_no_failed_record() -> None:
+    graph, _ = graph_of(
+        lambda stream: stream.key_by("k").process(Impatient(), on_error="skip"),
+        given(5, 1),
+        CLOCK,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        plait.run(graph)
+
+
+def fed(process: Process) -> tuple[Graph, Feed, Capture]:
+    """A job that reads a feed."""
+    graph, _ = graph_of(lambda stream: stream.key_by("k").process(process), given(1, 1), CLOCK)
+    graph, sinks = capturing(graph)
+    nodes = list(graph.nodes)
+    for i, node in enumerate(nodes):
+        if isinstance(node, SourceNode):
+            feed = Feed(node.schema)
+            nodes[i] = dataclasses.replace(node, source=feed)
+    return dataclasses.replace(graph, nodes=tuple(nodes)), feed, next(iter(sinks.values()))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 17, 30])
+def test_a_run_goes_on_from_a_snapshot(cut: int) -> None:
+    """Values, timers, their order and how far time is: all are in the snapshot."""
+    records = rows(40, 11)
+    graph, feed, sink = fed(watched())
+    running = start(graph, workers=2)
+    for record in records[:cut]:
+        feed.push([record])
+    snapshot = running.snapshot()
+    for record in records[cut:]:
+        feed.push([record])
+    feed.close()
+    done = running.wait()
+    cuts = {label: list(sizes) for label, sizes in done.cuts.items()}
+    assert_tail(graph, sink, sequential(graph, cuts=cuts), 0)
+
+    again, feed, later = fed(watched())
+    for record in records:
+        feed.push([record])
+    feed.close()
+    rest = start(again, state=snapshot, workers=1).wait()
+    label = next(iter(cuts))
+    joined = {label: [*cuts[label][: snapshot.epoch], *rest.cuts[label]]}
+    skipped = rows_before(again, joined[label], snapshot.epoch)
+    assert_tail(again, later, sequential(again, cuts=joined), skipped)
+
+
+def rows_before(graph: Graph, cuts: list[int], epoch: int) -> int:
+    """How many rows the plain loop has delivered before an epoch."""
+    loop = Loop(graph)
+    number = graph.sources[0]
+    source = graph.nodes[number]
+    assert isinstance(source, SourceNode)
+    units = epochs(source, 4096, cuts, None, [])
+    for _ in range(epoch):
+        loop.unit(number, next(units))
+    return len(loop.outputs["returned"])
+
+
+def assert_tail(graph: Graph, sink: Capture, right: OracleResult, skipped: int) -> None:
+    schema = right.schemas["returned"]
+    told = story("out", schema, rows_of(sink, schema), right.beyond["returned"][skipped:], "right")
+    assert not told, told
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    graph, feed, _ = fed(watched())
+    running = start(graph, workers=1)
+    feed.push(rows(20, 3))
+    snapshot = running.snapshot()
+    while not any(len(data) > 100 for _, _, data in snapshot.bins):
+        snapshot = running.snapshot()
+    feed.close()
+    running.wait()
+    for cut, more in ((10, b""), (-1, b""), (-1, b"?")):
+        bins = tuple((node, bin, data[:cut] + more) for node, bin, data in snapshot.bins)
+        again, other, _ = fed(watched())
+        other.close()
+        with pytest.raises(StateError):
+            start(again, state=dataclasses.replace(snapshot, bins=bins))
+
+
+def state_of(process: Process, keys: tuple[str, ...] = ("k",)) -> ProcessPython:
+    graph, _ = graph_of(lambda stream: stream.key_by(*keys).process(process), given(1, 1), CLOCK)
+    node = next(node for node in graph.nodes if isinstance(node, TimedNode))
+    return ProcessPython(node, graph.nodes[node.inputs[0]].schema, bin_bits=4)
+
+
+def unit(records: list[dict[str, Any]]) -> NativeBatch:
+    import pyarrow as pa
+
+    schema = Schema.of({"k": str, "v": int, "ts": datetime.datetime})
+    return NativeBatch.from_arrow(
+        pa.RecordBatch.from_pylist(records, schema=schema.to_arrow()), schema
+    )
+
+
+def micros(time: datetime.datetime) -> int:
+    return (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // (SECOND / 1_000_000)
+
+
+@pytest.mark.parametrize("process", [watched(), Restless()])
+def test_bins_that_come_and_go_take_their_timers_along(process: Process) -> None:
+    """Rows of all units in their order, whoever had the bins."""
+    draw = random.Random(5)
+    alone, states = state_of(process), [state_of(process), state_of(process)]
+    records = rows(200, 12, keys=20)
+    parts = [records[i : i + 10] for i in range(0, len(records), 10)]
+    owners = dict.fromkeys(range(16), 0)
+    for number, part in enumerate([*parts, []]):
+        late = ALL_TIME if not part else micros(part[0]["ts"] - 5 * SECOND)
+        right = alone(unit(part), number << 26, None, late)
+        made: list[Any] = []
+        for mine, state in enumerate(states):
+            bins = [owners[bin_of((record["k"],), alone.types, 4)] for record in part]
+            chosen = [row for row, owner in enumerate(bins) if owner == mine]
+            batch = unit([part[row] for row in chosen])
+            result = state(batch, number << 26, chosen, late)
+            orders = result.rows.orders()
+            made += zip(orders, table_of(result.rows, process), strict=True)
+        made.sort(key=lambda pair: pair[0])  # stable: rows of equal order are of one state
+        orders = right.rows.orders()
+        assert orders == sorted(orders)
+        assert made == list(zip(orders, table_of(right.rows, process), strict=True))
+        for bin in draw.sample(range(16), 3):
+            source, target = states[owners[bin]], states[1 - owners[bin]]
+            assert target.put_bin(source.take_bin(bin)) == bin
+            owners[bin] = 1 - owners[bin]
+        assert alone.next_timer() == min(state.next_timer() for state in states)
+    assert alone.key_count() == sum(state.key_count() for state in states)
+
+
+def table_of(made: Any, process: Process) -> list[Any]:
+    rows: list[Any] = made.finish().to_arrow(Schema.of(process.out)).to_pylist()
+    return rows
+
+
+class Forgetful(Process):
+    """Forgets a key when its timer fires."""
+
+    state: ClassVar[Mapping[str, Any]] = {"last": float, "names": list[str]}
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> None:
+        state.last = -0.0 if record.v == 0 else 1.0
+        timers.at(record.ts)
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> None:
+        if state.last == 1.0:
+            state.clear()
+
+
+def test_a_key_that_is_as_if_it_had_never_been_takes_no_memory() -> None:
+    state = state_of(Forgetful())
+    records = [{"k": str(i), "v": i % 5, "ts": BEGIN} for i in range(100)]
+    state(unit(records), 0, None, AT_ONCE)
+    assert (state.key_count(), state.next_timer()) == (100, micros(BEGIN))
+    state(unit([]), 1 << 26, None, micros(BEGIN))
+    assert (state.key_count(), state.next_timer()) == (20, ALL_TIME)  # -0.0 is not as before
+    assert len(state.copy_bin(state.bins()[0])) < 600
+
+
+def test_timers_of_bins_that_went_are_forgotten() -> None:
+    state = state_of(Forgetful())
+    records = [{"k": str(i), "v": 1, "ts": BEGIN} for i in range(5000)]
+    state(unit(records), 0, None, AT_ONCE)
+    for bin in range(1, 16):
+        state.take_bin(bin)
+    assert len(state.heap) < 2000
+    assert state.pending == state.key_count() == state.bin_keys(0) > 0
+
+
+def test_state_of_another_process_is_refused() -> None:
+    state = state_of(Forgetful())
+    state(unit(rows(5, 1)), 0, None, AT_ONCE)
+    data = state.copy_bin(state.bins()[0])
+    with pytest.raises(StateError, match="another operator"):
+        state_of(Restless()).put_bin(data)
+    with pytest.raises(StateError, match="another operator"):
+        state_of(Forgetful(), ("k", "v")).put_bin(data)
+    with pytest.raises(StateError, match="has state here already"):
+        state.put_bin(data)
+
+
+def test_objects_are_no_keys() -> None:
+    graph, _ = graph_of(lambda stream: stream.key_by("k").process(Seen()), given(1, 1), CLOCK)
+    node = next(node for node in graph.nodes if isinstance(node, TimedNode))
+    schema = Schema.of({"k": Any, "v": int, "ts": datetime.datetime})
+    with pytest.raises(JobError, match="cannot be keys"):
+        ProcessPython(node, schema, bin_bits=4)
