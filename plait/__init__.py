@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from plait.run import run
     from plait.sinks.base import Sink, Writer
     from plait.sinks.memory import Call, Collect, Discard, Print
+    from plait.sinks.spark import to_spark
     from plait.sources.base import Reader, Source, Wait
     from plait.sources.memory import Items, Table
     from plait.sources.rate import Rate
+    from plait.sources.spark import from_spark
     from plait.submit import attach, jobs, submit
     from plait.window_kinds import Rows, Session, Sliding, Tumbling
     from plait.windowed import Windowed
@@ -79,9 +81,11 @@ _MODULES = {
     "plait.run": "run",
     "plait.sinks.base": "Sink Writer",
     "plait.sinks.memory": "Call Collect Discard Print",
+    "plait.sinks.spark": "to_spark",
     "plait.sources.base": "Reader Source Wait",
     "plait.sources.memory": "Items Table",
     "plait.sources.rate": "Rate",
+    "plait.sources.spark": "from_spark",
     "plait.submit": "attach jobs submit",
     "plait.window_kinds": "Rows Session Sliding Tumbling",
     "plait.windowed": "Windowed",

@@ -1,8 +1,7 @@
 """The five streaming queries of TPCx-BB: Q1, Q2, Q3, Q4 and Q15.
 
 Where the benchmark asks for one table over all data, these give a table for every window of event
-time. Q1, Q4 and Q15 are native; Q2 and Q3 look at lists of items, which are states of their own
-(`benchmarks.tpcxbb.visits`).
+time. All are native: no Python runs for a record.
 """
 
 from __future__ import annotations
@@ -11,14 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import plait
-from benchmarks.tpcxbb.parameters import GIVEN, LAST_STORE, TOP_ITEMS, TOP_PAIRS
-from benchmarks.tpcxbb.visits import BeforeOrders, SeenWith
+from benchmarks.tpcxbb.parameters import GIVEN, LAST_STORE, TOP_ITEMS, TOP_PAIRS, VIEWS
 from plait import col
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plait import Stream
+
+ALL = 1_000_000
+"""More views than a session has."""
 
 
 def q1(sales: Stream) -> Stream:
@@ -41,19 +42,35 @@ def q1(sales: Stream) -> Stream:
 def q2(clicks: Stream) -> Stream:
     """The 30 items seen in most sessions in which a given item was seen, every six hours.
 
-    A session is a user's views less than an hour apart; it counts where it ends.
+    A session is a user's views less than an hour apart; it counts where it ends. All its views come
+    out then, and stay if the given item is among them.
     """
     views = clicks.filter(col("user").is_not_null() & (col("page") == "view"))
-    counts = views.key_by("user").process(SeenWith()).key_by("item").tumbling("6h").count()
+    seen = (
+        views.select("user", "item", "ts")
+        .key_by("user")
+        .session(gap="60m")
+        .top(ALL, by="ts", least=True)
+        .select("user", "item", session="window_start", ended="window_end")
+    )
+    given = seen.filter(col("item") == GIVEN)
+    together: Stream = seen.filter(col("item") != GIVEN).join(
+        given, on=["user", "session"], between=("0s", "0s"), how="semi"
+    )
+    once = together.key_by("user", "session", "item").tumbling("6h").count()
+    counts = once.key_by("item").tumbling("6h").count()
     return counts.by_window().top(TOP_ITEMS, by="count", ties=True)
 
 
 def q3(clicks: Stream) -> Stream:
     """The 30 items most often among the last five that users viewed before they ordered a given
     item, in the ten days before, every six hours."""
-    ordered = (col("page") == "order") & (col("item") == GIVEN)
-    seen = clicks.filter(col("user").is_not_null() & ((col("page") == "view") | ordered))
-    counts = seen.key_by("user").process(BeforeOrders()).key_by("item").tumbling("6h").count()
+    known = clicks.filter(col("user").is_not_null())
+    orders = known.filter((col("page") == "order") & (col("item") == GIVEN)).select("user", "ts")
+    views = known.filter(col("page") == "view").select("user", "item", "ts")
+    before: Stream = orders.join(views, on="user", between=("-10d", "-1us"))
+    last = before.key_by("user", "ts").tumbling("6h").top(VIEWS, by="ts_right")
+    counts = last.select("item", ended="window_end").key_by("item").tumbling("6h").count()
     return counts.by_window().top(TOP_ITEMS, by="count", ties=True)
 
 

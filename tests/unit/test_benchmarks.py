@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -11,22 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks import migrating, plots
+from benchmarks.__main__ import MODULES, NAMES
 from benchmarks.micro import bins_overhead, control, exchange, migration
 from benchmarks.nodes import Nodes, Reading, Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = [
-    "keyed_count",
-    "skew",
-    "reorder",
-    "heuristics",
-    "functions",
-    "import_time",
-    "exchange",
-    "migration",
-    "bins_overhead",
-    "control",
-]
+MICRO = [path.stem for path in (ROOT / "benchmarks" / "micro").glob("*.py")]
 
 
 def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,9 +39,12 @@ def report(lines: list[str]) -> dict[str, Any]:
 
 
 def test_the_names_are_listed_and_each_has_a_program() -> None:
-    assert benchmarks("--list").stdout.split() == NAMES
-    programs = {path.stem for path in (ROOT / "benchmarks" / "micro").glob("*.py")}
-    assert programs == set(NAMES)
+    assert benchmarks("--list").stdout.split() == list(NAMES)
+    assert set(NAMES) == {*MICRO, *MODULES}
+    for name in MODULES.values():
+        module = importlib.import_module(name)
+        assert callable(module.run)
+        assert callable(module.plot)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
