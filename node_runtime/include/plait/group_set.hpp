@@ -5,6 +5,7 @@
 // thread at a time (the holder of the lane); never waits.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
