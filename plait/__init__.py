@@ -148,6 +148,7 @@ __all__ = [
     "count",
     "distinct",
     "first",
+    "from_spark",
     "hours",
     "jobs",
     "last",
@@ -161,6 +162,7 @@ __all__ = [
     "stream",
     "submit",
     "sum",
+    "to_spark",
     "union",
     "when",
 ]
