@@ -33,6 +33,7 @@ NAMES = {
     "tpcxbb_heuristics": "the four schedulers on TPCx-BB",
     "tpcxbb_queues": "the ways parts reach workers, on TPCx-BB",
     "tpcxbb_reorder": "the two reorder buffers on TPCx-BB",
+    "peers": "the keyed count and NEXMark beside Flink, Spark, Bytewax, Pathway and a for loop",
     "control": "commands a second, and how long submit, rescale and a lost node take",
 }
 
@@ -43,6 +44,7 @@ MODULES = {
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
     "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",
     "tpcxbb_reorder": "benchmarks.tpcxbb.bench_reorder",
+    "peers": "benchmarks.peers.bench",
 }
 """Where a benchmark is, if it is not in `benchmarks/micro`."""
 

@@ -1,0 +1,231 @@
+"""plait beside the engines that one would install instead, on the keyed count and on NEXMark.
+
+Every engine has a program of its own, written as its documentation recommends (`README.md`), and
+runs on the same first events of one data set: as many of them as it can do in a few seconds, which
+stands beside its rate. The rate is in records that the query reads, over the time of the run
+without starting up. The rows of every program are compared with those of plait and of a plain loop
+by a digest, once for every size; a wrong one is `ok: false`, and if plait differs from the loop the
+benchmark fails.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import (
+    Budget,
+    CheckFailed,
+    Options,
+    Sample,
+    interleave,
+    millions,
+    progress,
+    ratio,
+)
+from benchmarks.nexmark.schema import Shape
+from benchmarks.peers.data import folder
+from benchmarks.peers.programs import PEERS, Peer, Session, Unavailable
+from benchmarks.peers.serve import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUERIES = {
+    "count": ("bids",),
+    "q1": ("bids",),
+    "q2": ("bids",),
+    "q3": ("auctions", "persons"),
+    "q5": ("bids",),
+    "q7": ("bids",),
+    "q8": ("persons", "auctions"),
+}
+SIZES = (100_000, 500_000, 2_000_000, 10_000_000)
+QUICK_EVENTS = 2_000_000
+RUN_S = 6.0
+"""No run should take longer: a slow program gets fewer of the events."""
+QUICK_RUN_S = 3.0
+SHORT_S = 0.25
+REPEATS = 5
+"""How often a run that is short is done for one value."""
+
+
+@dataclass(slots=True)
+class Case:
+    """A query on a peer with a number of workers."""
+
+    session: Session
+    query: str
+    workers: int
+    events: int = 0
+    ok: bool = True
+    seconds: float = 0.0
+    """Of the run at this size that was checked."""
+
+    @property
+    def peer(self) -> Peer:
+        return self.session.peer
+
+    @property
+    def name(self) -> str:
+        return f"{self.peer.name} {self.workers}"
+
+    @property
+    def records(self) -> int:
+        return sum(Shape(events=self.events).rows(stream) for stream in QUERIES[self.query])
+
+    def ask(self, events: int, check: bool) -> dict[str, Any]:
+        request = Request(
+            query=self.query,
+            workers=self.workers,
+            folder=folder(events, self.peer.form),
+            check=check,
+        )
+        return self.session.ask(request)
+
+    def rate(self) -> float:
+        """Records a second; of several runs where one is short."""
+        seconds = [float(self.ask(self.events, check=False)["seconds"])]
+        while len(seconds) < REPEATS and seconds[0] < SHORT_S:
+            seconds.append(float(self.ask(self.events, check=False)["seconds"]))
+        return self.records / median(seconds)
+
+
+class Reference:
+    """The right digests: of the loop, and by `checked` also of plait."""
+
+    def __init__(self, loop: Session) -> None:
+        self.loop = loop
+        self.known: dict[tuple[str, int], str] = {}
+
+    def digest(self, query: str, events: int) -> str:
+        if (query, events) not in self.known:
+            request = Request(
+                query=query, workers=1, folder=folder(events, self.loop.peer.form), check=True
+            )
+            self.known[query, events] = str(self.loop.ask(request)["digest"])
+        return self.known[query, events]
+
+    def of(self, case: Case, events: int) -> str:
+        last = case.query == "count" and case.peer.last_counts
+        return self.digest("last_count" if last else case.query, events)
+
+
+def climb(case: Case, most: int, run_s: float, reference: Reference) -> None:
+    """Finds how many events the program can do in the time, and checks its rows at each size."""
+    sizes = [size for size in SIZES if size >= case.peer.least_events and size <= most] or [most]
+    for i, size in enumerate(sizes):
+        progress(f"{case.query} {case.name}: check on {size:,} events")
+        answer = case.ask(size, check=True)
+        if answer["digest"] != reference.of(case, size):
+            if case.peer.name == "plait":
+                raise CheckFailed(f"{case.query}: plait differs from the loop")
+            case.ok = False
+        case.events = size
+        case.seconds = float(case.ask(size, check=False)["seconds"])
+        if i + 1 < len(sizes) and case.seconds * sizes[i + 1] / size > run_s:
+            break
+
+
+def measure(
+    query: str,
+    sessions: list[Session],
+    reference: Reference,
+    options: Options,
+    missing: dict[str, str],
+) -> dict[str, dict[str, Any]]:
+    """The figures of each peer for a query."""
+    most = options.pick(QUICK_EVENTS, SIZES[-1])
+    run_s = QUICK_RUN_S if options.quick else RUN_S
+    cases: list[Case] = []
+    for session in sessions:
+        for workers in session.peer.workers:
+            case = Case(session, query, workers)
+            try:
+                climb(case, most, run_s, reference)
+                cases.append(case)
+            except Unavailable as reason:
+                missing[f"{case.name} {query}"] = str(reason)
+                progress(f"{case.name}: {reason}")
+    made: dict[str, Callable[[], float]] = {case.name: case.rate for case in cases}
+    found = interleave(made, options.repeat(1, 3), Budget(3600.0), query)
+    return figures_of(cases, found)
+
+
+def figures_of(cases: list[Case], found: dict[str, Sample]) -> dict[str, dict[str, Any]]:
+    figures: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        sample = found[case.name]
+        given = figures.setdefault(case.peer.name, {"ok": True})
+        given["ok"] = given["ok"] and case.ok
+        given[f"rate_{case.workers}"] = millions(sample.median)
+        given[f"spread_{case.workers}"] = round(sample.spread, 3)
+        given[f"events_{case.workers}"] = case.events
+    return figures
+
+
+def best(given: dict[str, Any]) -> float:
+    return max(given.get("rate_1", 0.0), given.get("rate_2", 0.0))
+
+
+def versus(figures: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """plait at its best over the best of the engines whose rows were right, and over the loop."""
+    plait = best(figures["plait"])
+    right = {
+        name: best(given)
+        for name, given in figures.items()
+        if name not in ("plait", "for_loop") and given["ok"]
+    }
+    made: dict[str, Any] = {"for_loop": ratio(plait, best(figures["for_loop"]))}
+    if right:
+        winner = max(right, key=lambda name: right[name])
+        made |= {"best_peer": winner, "ratio": ratio(plait, right[winner])}
+    return made
+
+
+def run(options: Options) -> dict[str, Any]:
+    missing: dict[str, str] = {}
+    by_query: dict[str, dict[str, dict[str, Any]]] = {}
+    with ExitStack() as stack:
+        sessions: list[Session] = []
+        for peer in PEERS:
+            try:
+                session = Session(peer, peer.install())
+            except Unavailable as reason:
+                missing[peer.name] = str(reason)
+                progress(f"{peer.name}: {reason}")
+                continue
+            session.log.unlink(missing_ok=True)
+            stack.callback(session.close)
+            sessions.append(session)
+        loop = next(session for session in sessions if session.peer.name == "for_loop")
+        reference = Reference(loop)
+        for query in QUERIES:
+            by_query[query] = measure(query, sessions, reference, options, missing)
+    names = list(dict.fromkeys(name for given in by_query.values() for name in given))
+    compared = {query: versus(given) for query, given in by_query.items()}
+    return {
+        "plait_vs_best_peer": {query: given.get("ratio") for query, given in compared.items()},
+        "plait_vs_for_loop": {query: given["for_loop"] for query, given in compared.items()},
+        "best_peer": {query: given.get("best_peer") for query, given in compared.items()},
+        "peers": {
+            name: {query: given[name] for query, given in by_query.items() if name in given}
+            for name in names
+        },
+        "missing": missing,
+        "unit": "million records read by the query a second, start-up left out",
+    }
+
+
+def plot(figures: dict[str, Any], file: str) -> None:
+    from benchmarks.plots import bars
+
+    groups = {
+        query: {
+            name: best(given[query]) for name, given in figures["peers"].items() if query in given
+        }
+        for query in QUERIES
+    }
+    bars(file, [("One program for each engine", "million records a second", groups)])
