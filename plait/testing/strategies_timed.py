@@ -34,8 +34,6 @@ STEPS = (0, 0, 1, 1, 2, 3, 5, 20, -1, -2, -4, -10)
 """From one event time to the next, in units."""
 LENGTHS = (1, 2, 3, 5, 7, 10, 24)
 WILD = (-(10**8), 10**6, 10**8)
-MOST_JOINS = 2
-"""More could make more rows than a test has time for."""
 BOUNDS = ("window_start", "window_end")
 
 
@@ -46,7 +44,8 @@ class TimedDrawer(JobDrawer):
         super().__init__(draw, max_rows)
         self.unit_us = self.pick([1_000_000, 1_000_000, 1])
         self.processes = processes
-        self.joins = 0
+        self.paired = False
+        """Whether there is a join that gives pairs: two could make too many rows for a test."""
 
     def read(self) -> None:
         schema = self.timed_schema()
@@ -207,9 +206,6 @@ class TimedDrawer(JobDrawer):
 
     def other(self, stream: Stream) -> Stream:
         """A stream to join with, maybe the same."""
-        self.joins += 1
-        if self.joins > MOST_JOINS:
-            raise JobError("enough joins")
         others = [one for one in self.open if one is not stream]
         found: Stream = self.pick([*others * 3, stream])
         return found
@@ -245,6 +241,10 @@ class TimedDrawer(JobDrawer):
                 tolerance = self.pick([None, self.length()])
                 how = self.pick(["left", "inner"])
                 return stream.join_as_of(other, tolerance=tolerance, how=how, **given)
+        if how in ("inner", "left"):
+            if self.paired:
+                raise JobError("enough pairs")
+            self.paired = True
         made: Stream = stream.join(other, how=how, on_error=self.policy(), **given)
         return made
 
