@@ -181,7 +181,11 @@ def graphs(*, max_rows: int = 60, max_steps: int = 6) -> SearchStrategy[Graph]:
 
 
 def timed_graphs(
-    *, max_rows: int = 40, max_steps: int = 4, processes: bool = True
+    *,
+    max_rows: int = 40,
+    max_steps: int = 4,
+    sources: Sequence[int] = (1, 1, 2, 2, 3),
+    processes: bool = True,
 ) -> SearchStrategy[Graph]:
     """Whole jobs whose sources have event times, with windows, joins and processes."""
     from hypothesis import strategies as st
@@ -190,6 +194,7 @@ def timed_graphs(
 
     @st.composite
     def drawn(draw: Any) -> Graph:
-        return TimedDrawer(draw, max_rows, processes).graph(draw(st.integers(1, max_steps)))
+        drawer = TimedDrawer(draw, max_rows, sources, processes)
+        return drawer.graph(draw(st.integers(1, max_steps)))
 
     return drawn()

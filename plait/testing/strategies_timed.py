@@ -40,8 +40,11 @@ BOUNDS = ("window_start", "window_end")
 class TimedDrawer(JobDrawer):
     """Draws one job whose sources have event times."""
 
-    def __init__(self, draw: Callable[[Any], Any], max_rows: int, processes: bool) -> None:
+    def __init__(
+        self, draw: Callable[[Any], Any], max_rows: int, sources: Sequence[int], processes: bool
+    ) -> None:
         super().__init__(draw, max_rows)
+        self.sources = sources
         self.unit_us = self.pick([1_000_000, 1_000_000, 1])
         self.processes = processes
         self.paired = False
@@ -49,7 +52,7 @@ class TimedDrawer(JobDrawer):
 
     def read(self) -> None:
         schema = self.timed_schema()
-        for _ in range(self.pick([1, 1, 2, 2, 3])):
+        for _ in range(self.pick(self.sources)):
             if self.pick([False, False, True]):
                 schema = self.timed_schema()
             source = self.source(schema, self.timed_rows(schema))
