@@ -48,7 +48,11 @@ class Case:
         return sum(table.num_rows for table in self.tables.values())
 
     def job(
-        self, sink: plait.Sink, rate: float | None = None, rows: int | None = None
+        self,
+        sink: plait.Sink,
+        rate: float | None = None,
+        rows: int | None = None,
+        epoch: int = EPOCH,
     ) -> plait.Job:
         """The query over all its records, or the first ones; `rate`: of all streams together."""
         job = plait.Job(self.name)
@@ -57,17 +61,22 @@ class Case:
         for name, table in self.tables.items():
             part = table.slice(0, max(1, int(table.num_rows * share)))
             pace = None if rate is None else rate * table.num_rows / self.rows
-            source = plait.Table(part, rate_per_s=pace)
+            most = max(other.num_rows for other in self.tables.values())
             streams[name] = job.source(
-                source, name=name, event_time="ts", out_of_order=self.out_of_order
+                plait.Table(part, rate_per_s=pace),
+                name=name,
+                event_time="ts",
+                out_of_order=self.out_of_order,
+                epoch_records=max(1, epoch * table.num_rows // most),
             )
         self.build(streams).sink(sink)
         return job
 
     def run(self, workers: int, rate: float | None = None, **settings: Any) -> plait.Result:
         rows = None if rate is None else int(rate * self.seconds(rate))
-        chosen = {"epoch_records": EPOCH if rate is None else LATENCY_EPOCH} | dict(self.settings)
-        return self.job(plait.Discard(), rate, rows).run(
+        chosen = dict(self.settings)
+        epoch = EPOCH if rate is None else LATENCY_EPOCH
+        return self.job(plait.Discard(), rate, rows, epoch).run(
             workers=workers, progress=False, **(chosen | settings)
         )
 
@@ -77,9 +86,9 @@ class Case:
     def check(self, **settings: Any) -> None:
         from plait.testing.check import assert_same
 
-        graph = self.job(plait.Collect(label="out"), rows=CHECKED_ROWS).graph()
+        graph = self.job(plait.Collect(label="out"), rows=CHECKED_ROWS, epoch=256).graph()
         try:
-            assert_same(graph, {"workers": 2, "epoch_records": 256} | settings)
+            assert_same(graph, {"workers": 2} | settings)
         except AssertionError as error:
             raise CheckFailed(f"{self.name}: {error}") from None
 

@@ -144,6 +144,8 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
             outcome.stopped = True
             outcome.timer.message = made.timer[0].encode("utf-8", "replace")
             outcome.timer.handle = outside.keep(made.timer[1])
+            outcome.timer_order.time = made.timer[2]
+            outcome.timer_order.place = made.timer[3]
     except BaseException as error:
         failure.row = 0
         failure.message = text_of(error).encode("utf-8", "replace")
@@ -425,6 +427,10 @@ cdef class NativeEngine:
         return self.builder.get().outside_source(name.encode(), node, source, types_of(schema),
                                                  poll_outside, position_outside,
                                                  self.hold(poll, position))
+
+    def source_records(self, int64_t records):
+        """Rows in an epoch at most, of the sources that are added from here on."""
+        self.builder.get().epoch_records = records
 
     def pace(self, uint32_t source, double rows):
         """Rows in an epoch, on average, of the source with this number."""

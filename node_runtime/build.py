@@ -160,6 +160,9 @@ def build(
         rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
         for source, rows in paced_rows(rates, settings.epoch_records).items():
             engine.pace(source, rows)
+        for source, node in enumerate(sources_of(graph)):
+            if node.epoch_records is not None and not rates.get(source):
+                engine.pace(source, node.epoch_records)
     return built
 
 
@@ -177,7 +180,7 @@ def add_stage(
     exchanged: Exchanged | None = None
     tail = -1
     if isinstance(node, SourceNode):
-        tail = add_source(engine, plan, stage, node, sources[stage.nodes[0]])
+        tail = add_source(engine, plan, stage, node, sources[stage.nodes[0]], settings)
     elif isinstance(node, SinkNode):
         exchanged = add_exchange(built, plan, number, settings, [])
         if stage.nodes[0] in sinks:
@@ -284,10 +287,16 @@ def stage_name(plan: Plan, stage: StagePlan) -> str:
 
 
 def add_source(
-    engine: NativeEngine, plan: Plan, stage: StagePlan, node: SourceNode, end: SourceEnd
+    engine: NativeEngine,
+    plan: Plan,
+    stage: StagePlan,
+    node: SourceNode,
+    end: SourceEnd,
+    settings: Settings,
 ) -> int:
     number = stage.nodes[0]
     source = source_numbers(plan.graph)[number]
+    engine.source_records(node.epoch_records or settings.epoch_records)
     made: int
     if isinstance(end, ElsewhereEnd):
         made = engine.no_source(node.label, number, source, node.schema)

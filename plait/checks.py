@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+MOST_RECORDS = 1 << 20
+"""In an epoch of a source."""
+
+
 def checked_sink(sink: Any) -> Any:
     if isinstance(sink, Sink):
         return sink
@@ -82,3 +86,12 @@ def keyed_schema(given: Schema, keys: Sequence[str], results: Sequence[Field]) -
         if field.name in keys:
             raise JobError(f'the result "{field.name}" has the name of a key; choose another')
     return Schema((*(given[key] for key in keys), *results))
+
+
+def checked_records(given: int | None) -> int | None:
+    """How many records a source puts into an epoch."""
+    if given is None or (type(given) is int and 1 <= given <= MOST_RECORDS):
+        return given
+    raise JobError(
+        f"epoch_records is {given!r}; it must be a whole number from 1 to {MOST_RECORDS:,}"
+    )

@@ -58,6 +58,8 @@ class SourceNode(Node):
     max_jump_us: int = 86_400_000_000
     idle_us: int = 0
     """A source without records for so long does not hold the watermark up; 0: it does."""
+    epoch_records: int | None = None
+    """The most records it puts into an epoch; None: as many as the settings say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from plait import functions, projections
 from plait.checks import (
     checked_keys,
     checked_policy,
+    checked_records,
     checked_sink,
     key_name,
     own_label,
@@ -89,13 +90,16 @@ class Job:
         out_of_order: Any = None,
         max_jump: Any = "1d",
         idle: Any = None,
+        epoch_records: int | None = None,
     ) -> Stream:
         """A stream of what a source reads: a path or glob, an iterable, a table, a source object.
 
         `name` is the source's name in results and errors. `event_time` names the timestamp column
         that windows and joins go by; records may come `out_of_order` by so much and are not late.
         One wild time cannot put the clock forward by more than `max_jump` (None: any). A source
-        that has been `idle` for so long holds nobody up.
+        that has been `idle` for so long holds nobody up. `epoch_records`: how many records it puts
+        into an epoch at most, instead of what the settings say; sources of different size that are
+        joined by time keep in step with each other if these are as their sizes.
         """
         with Place("source") as place:
             opened = converted(source)
@@ -114,6 +118,7 @@ class Job:
                 out_of_order_us=time.out_of_order_us,
                 max_jump_us=time.max_jump_us,
                 idle_us=time.idle_us,
+                epoch_records=checked_records(epoch_records),
             )
             return self._add(node, NEVER if time.column is None else col(time.column))
 
@@ -526,6 +531,7 @@ def stream(
     out_of_order: Any = None,
     max_jump: Any = "1d",
     idle: Any = None,
+    epoch_records: int | None = None,
 ) -> Stream:
     """A stream in a job of its own; event time as of `Job.source`.
 
@@ -535,7 +541,13 @@ def stream(
     job = Job("job")
     job._nameless = True
     return job.source(
-        x, name, event_time=event_time, out_of_order=out_of_order, max_jump=max_jump, idle=idle
+        x,
+        name,
+        event_time=event_time,
+        out_of_order=out_of_order,
+        max_jump=max_jump,
+        idle=idle,
+        epoch_records=epoch_records,
     )
 
 

@@ -91,7 +91,13 @@ def sequential(
     waits: list[str] = []
     sources = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
     streams = {
-        i: epochs(node, epoch_records, cuts.get(node.label) if cuts else None, limit, waits)
+        i: epochs(
+            node,
+            node.epoch_records or epoch_records,
+            cuts.get(node.label) if cuts else None,
+            limit,
+            waits,
+        )
         for i, node in sources
     }
     over: set[int] = set()
