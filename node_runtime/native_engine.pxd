@@ -78,12 +78,17 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         const uint32_t* order
         int64_t watermark
 
+    cdef cppclass Order "plait::Emitter::Order":
+        int64_t time
+        uint64_t place
+
     cdef cppclass ProcessOutcome:
         Batch out
         vector[int64_t] times
         vector[uint64_t] places
         vector[RowFailure] failures
         RowFailure timer
+        Order timer_order
         cbool stopped
         cbool fatal
         int64_t next_timer

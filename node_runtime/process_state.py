@@ -59,14 +59,22 @@ class Kept:
         self.timers = timers
 
 
+class FailedTimer(NamedTuple):
+    """A timer whose handler failed: what to say of it, what it raised, its time and place."""
+
+    text: str
+    error: BaseException
+    due: int
+    place: int
+
+
 class UnitResult(NamedTuple):
     """What became of a unit."""
 
     rows: MadeRows
     failures: Failures
     """(row, error), ascending."""
-    timer: tuple[str, BaseException] | None
-    """A timer that failed: what to say of it, and what it raised."""
+    timer: FailedTimer | None
     next_timer: int
     """When the first timer that is left is due."""
 
@@ -149,7 +157,7 @@ class ProcessPython(PythonStates):
         failed = self.fire(watermark, rows)
         return UnitResult(rows, failures, failed, self.next_timer())
 
-    def fire(self, watermark: int, rows: MadeRows) -> tuple[str, BaseException] | None:
+    def fire(self, watermark: int, rows: MadeRows) -> FailedTimer | None:
         """All timers that are due; of one that fails, what to say of it. At the end of all time
         those that timers set are left out: one that sets itself again would never end."""
         on_timer = self.on_timer
@@ -169,7 +177,8 @@ class ProcessPython(PythonStates):
                 raise
             except BaseException as error:
                 rows.back(count)
-                return f"on_timer of key {shown(key)!r} at {time}: {error_text(error)}", error
+                text = f"on_timer of key {shown(key)!r} at {time}: {error_text(error)}"
+                return FailedTimer(text, error, due, place)
             if wanted and watermark != ALL_TIME:
                 self.set(kept.timers, wanted, due, place, key)
             self.keep(key, kept, state.values())

@@ -108,6 +108,8 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
       l.source = uint32_t(random());
       l.epoch = random();
       l.row = int64_t(random());
+      l.time = int64_t(random());
+      l.sub = random();
       l.message = std::string(size_t(below(random, 400)), 'x');
       l.code = int32_t(random());
       l.record = random_batch(random, below(random, 2), false);
@@ -157,6 +159,7 @@ inline void check_rows(const Batch& a, const uint32_t* rows, const Batch& b, int
 
 inline void check_letter(const Letter& a, const Letter& b) {
   CHECK(a.node == b.node && a.source == b.source && a.epoch == b.epoch && a.row == b.row);
+  CHECK(a.time == b.time && a.sub == b.sub);
   CHECK(a.message == b.message && a.code == b.code && b.handle == -1);
   check_rows(a.record, nullptr, b.record, a.record.length);
 }

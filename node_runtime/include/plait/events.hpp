@@ -28,7 +28,9 @@ struct Letter {
   uint32_t source = 0;
   uint64_t epoch = 0;
   int64_t row = 0;
-  uint64_t sub = 0;  // its order among the records of that row, as Batch::subs
+  // Its order among the records of that row, as Batch::times and Batch::subs.
+  int64_t time = kNoTime;
+  uint64_t sub = 0;
   std::string message;
   int32_t code = 0;     // a kernel's error number (RowError), `message` being the value; 0: none
   int64_t handle = -1;  // the Python exception's number on the Python side; -1: none

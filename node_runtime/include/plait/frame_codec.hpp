@@ -24,11 +24,12 @@ struct Riders {
   int64_t bytes = 0;
 
   void add(PackWriter& out, const Letter& l) {
-    out.array(8);
+    out.array(9);
     out.uint(l.node);
     out.uint(l.source);
     out.uint(l.epoch);
     out.sint(l.row);
+    out.sint(l.time);
     out.uint(l.sub);
     out.text(l.message);
     out.sint(l.code);

@@ -180,11 +180,12 @@ struct LetterRead {
 };
 
 inline bool read_letter(PackReader& in, const FrameLimits& limits, Letter& l, ShapeRead& shape) {
-  if (in.array(8) != 8) return false;
+  if (in.array(9) != 9) return false;
   l.node = uint32_t(in.uint(UINT32_MAX));
   l.source = uint32_t(in.uint(UINT32_MAX));
   l.epoch = in.uint();
   l.row = in.sint();
+  l.time = in.sint();
   l.sub = in.uint();
   l.message = std::string(in.text());
   const int64_t code = in.sint();

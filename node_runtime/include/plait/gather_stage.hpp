@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -205,7 +206,7 @@ class GatherStage final : public Stage, public Inlet {
     out.same_unit(unit);
     out.ingest_ns = ingest_ns;
     out.letters = letters;
-    out.failure = failure;
+    out.failure = failure && index_ ? last(*failure) : failure;
     return out;
   }
   // What all nodes know of a unit together: a node that does not read the source knows nothing of
@@ -227,8 +228,18 @@ class GatherStage final : public Stage, public Inlet {
     }
     return bits_will_do_;
   }
-  using Place = std::pair<int64_t, uint64_t>;  // row, and order among the records of that row
-  static Place place_of(const Failure& failure) { return {failure.letter.row, failure.letter.sub}; }
+  // Row, and order among the records of that row.
+  using Place = std::tuple<int64_t, int64_t, uint64_t>;
+  static Place place_of(const Failure& failure) {
+    return {failure.letter.row, failure.letter.time, failure.letter.sub};
+  }
+  // Behind all rows, whose order is another now.
+  static std::shared_ptr<Failure> last(const Failure& failure) {
+    auto made = std::make_shared<Failure>(failure);
+    made->letter.time = std::numeric_limits<int64_t>::max();
+    made->letter.sub = std::numeric_limits<uint64_t>::max();
+    return made;
+  }
   // Letters of one operator; those of several are put in order of their operators.
   static void put_in_order(std::vector<Letter>& letters) {
     std::stable_sort(letters.begin(), letters.end(), [](const Letter& a, const Letter& b) {
@@ -241,7 +252,8 @@ class GatherStage final : public Stage, public Inlet {
     const bool own = batch.failure && place_of(*batch.failure) == failed;
     int64_t n = 0;
     for (; n < batch.length; ++n) {
-      const Place at{batch.row_number(n), batch.subs ? batch.subs[n] : 0};
+      const Place at{batch.row_number(n), batch.times ? batch.times[n] : kNoTime,
+                     batch.subs ? batch.subs[n] : 0};
       if (failed < at || (at == failed && !own)) break;
     }
     truncate(batch, n);

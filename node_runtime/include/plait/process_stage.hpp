@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ struct ProcessOutcome {
   std::vector<uint64_t> places;      // of each row; both ascending together
   std::vector<RowFailure> failures;  // ascending; with the policy fail only the first counts
   RowFailure timer;                  // a timer that failed, if `stopped`: it ends the run
+  Emitter::Order timer_order{};      // its time and place
   bool stopped = false;
   bool fatal = false;             // failures[0] ends the run, and no row goes on
   int64_t next_timer = kAllTime;  // the time of the first timer that is pending
@@ -78,15 +80,6 @@ class ProcessOperator final : public Operator {
  private:
   void settle(Batch& batch, ProcessOutcome& o, const uint32_t* order, Worker& worker) {
     const Batch input = batch;
-    if (o.fatal) stop(batch, o.failures.front(), -1);
-    int64_t taken = o.fatal ? 0 : input.length;
-    if (!o.fatal && !o.failures.empty() && on_error() == OnError::Fail) {
-      taken = o.failures.front().row;
-      o.failures.resize(1);
-    } else if (!o.fatal) {
-      taken -= int64_t(o.failures.size());
-      if (o.stopped) stop(batch, o.timer, input.base + input.rows);
-    }
     std::vector<TimedRow> rows;
     for (size_t i = 0; i < o.times.size(); ++i) {
       rows.push_back({{o.times[i], o.places[i]}, uint32_t(i)});
@@ -98,25 +91,50 @@ class ProcessOperator final : public Operator {
       batch.columns.clear();
       for (Type type : types_) batch.columns.push_back(empty_column(type));
     }
-    if (!o.fatal) {
-      for (auto& failure : o.failures) note(batch, input, failure, worker);
-    }
     Counts& c = counts(worker);
-    Counts::add(c.absorbed, taken);
+    if (o.fatal) return stop(batch, input, o.failures.front(), -1, {kAtOnce, 0});
+    Counts::add(c.absorbed, settle_failures(batch, input, o, worker));
     Counts::add(c.made, batch.length);
     Counts::add(c.out, batch.length);
   }
 
+  // How many rows did not fail.
+  int64_t settle_failures(Batch& batch, const Batch& input, ProcessOutcome& o, Worker& worker) {
+    const bool ends = on_error() == OnError::Fail && !o.failures.empty();
+    if (ends) o.failures.resize(1);
+    for (auto& failure : o.failures) note(batch, input, failure, worker);
+    if (o.stopped) {
+      stop(batch, input, o.timer, input.base + input.rows, o.timer_order);
+    } else if (nodes_ && batch.failure) {
+      batch.failure = placed(*batch.failure, input);
+    }
+    return ends ? o.failures.front().row : input.length - int64_t(o.failures.size());
+  }
+
+  // Where the rows of all nodes meet a failed record is told by its place, as they are.
+  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input) const {
+    auto made = std::make_shared<Failure>(failure);
+    Letter& letter = made->letter;
+    if (letter.row < 0 || letter.sub == std::numeric_limits<uint64_t>::max()) return made;
+    const uint64_t row = uint64_t(letter.row - input.base);
+    const uint64_t at = sub_bits_ == kIndexed ? letter.sub : row << sub_bits_ | letter.sub;
+    letter.sub = time.place(input) + at;
+    return made;
+  }
+
   // A failure that is no record's.
-  void stop(Batch& batch, RowFailure& failure, int64_t row) {
+  void stop(Batch& batch, const Batch& input, RowFailure& failure, int64_t row,
+            Emitter::Order order) {
     Letter letter;
     letter.node = node();
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = row;
+    letter.time = order.time;
+    letter.sub = order.place;
     letter.message = std::move(failure.message);
     letter.handle = failure.handle;
-    for (const Column& column : batch.columns) letter.record.columns.push_back(column.slice(0, 0));
+    for (const Column& column : input.columns) letter.record.columns.push_back(column.slice(0, 0));
     batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});
   }
 
