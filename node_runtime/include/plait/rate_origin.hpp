@@ -22,17 +22,8 @@ class RateOrigin final : public Origin {
     if (total_ >= 0) n = std::min(n, total_ - next_);
     if (n <= 0) return;  // End
     if (paced_) {
-      const int64_t now = now_ns();
-      if (begin_ == 0) begin_ = now;
-      const int64_t due = int64_t(double(now - begin_) * 1e-9 * rate_) - (next_ - first_);
-      if (due <= 0) {
-        out.kind = Polled::Kind::Wait;
-        const int64_t at = begin_ + int64_t(double(next_ - first_ + 1) * 1e9 / rate_);
-        out.wait_ns = std::max<int64_t>(1000, at - now);
-        return;
-      }
-      n = std::min(n, due);
-      out.due_ns = begin_ + int64_t(double(next_ - first_ + 1) * 1e9 / rate_);
+      n = rows_due(rate_, next_ - first_, n, begin_, out);
+      if (n == 0) return;
     }
     fill(next_, n, out);
     next_ += n;

@@ -298,6 +298,25 @@ inline bool slice_due(double rate, int64_t first, int64_t count, int64_t& start,
   return true;
 }
 
+// How many of at most `most` rows are due at this rate, behind `sent` ones; 0: wait. An epoch is at
+// least half a millisecond of rows (if there are so many): epochs of single rows would cost more
+// than they bring. `start`: when row 0 was due, found at the first call.
+inline int64_t rows_due(double rate, int64_t sent, int64_t most, int64_t& start, Polled& out) {
+  constexpr double kLeastS = 0.0005;
+  const int64_t now = now_ns();
+  if (start == 0) start = now;
+  const int64_t ready = int64_t(double(now - start) * 1e-9 * rate) - sent;
+  const int64_t wanted = std::clamp<int64_t>(int64_t(rate * kLeastS), 1, most);
+  if (ready < wanted) {
+    out.kind = Polled::Kind::Wait;
+    const int64_t at = start + int64_t(double(sent + wanted) * 1e9 / rate);
+    out.wait_ns = std::max<int64_t>(1000, at - now);
+    return 0;
+  }
+  out.due_ns = start + int64_t(double(sent + 1) * 1e9 / rate);
+  return std::min(most, ready);
+}
+
 // A table in memory, sliced without copying; optionally at a given rate, from its due times.
 class TableOrigin final : public Origin {
  public:
@@ -338,7 +357,10 @@ class TableOrigin final : public Origin {
   }
 
   void poll(int64_t max_rows, Polled& out) override {
-    if (rate_ > 0 && !due(max_rows, out)) return;
+    if (rate_ > 0 && sent_ < all_) {
+      max_rows = rows_due(rate_, sent_, std::min(max_rows, all_ - sent_), start_, out);
+      if (max_rows == 0) return;
+    }
     while (chunk_ < chunks_.size() && at_ >= chunks_[chunk_].length) {
       ++chunk_;
       at_ = 0;
@@ -357,20 +379,6 @@ class TableOrigin final : public Origin {
   }
 
  private:
-  bool due(int64_t& max_rows, Polled& out) {
-    const int64_t now = now_ns();
-    if (start_ == 0) start_ = now;
-    const int64_t ready = int64_t(double(now - start_) * 1e-9 * rate_) - sent_;
-    if (ready <= 0) {
-      out.kind = Polled::Kind::Wait;
-      out.wait_ns = std::max<int64_t>(1000, int64_t(1e9 / rate_));
-      return false;
-    }
-    max_rows = std::min(max_rows, ready);
-    out.due_ns = start_ + int64_t(double(sent_ + 1) * 1e9 / rate_);
-    return true;
-  }
-
   std::vector<Batch> chunks_;
   std::vector<int64_t> starts_;  // the row number of each chunk's first row
   int64_t all_ = 0;
