@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.2
 SHOWN_ROWS = 20
 SHOWN_DEAD_LETTERS = 3
-COUNTS = ("filtered", "skipped", "dead_lettered", "made")
+COUNTS = ("filtered", "skipped", "dead_lettered", "late", "absorbed", "made")
 
 
 class ProgressLine:
@@ -156,6 +156,7 @@ ACCOUNT = (
     "dead_lettered",
     "shed",
     "late",
+    "absorbed",
 )
 OPERATOR = ("node", "name", "at", "records_in", "records_out", *COUNTS)
 
