@@ -160,9 +160,9 @@ def build(
         rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
         for source, rows in paced_rows(rates, settings.epoch_records).items():
             engine.pace(source, rows)
-        for source, node in enumerate(sources_of(graph)):
-            if node.epoch_records is not None and not rates.get(source):
-                engine.pace(source, node.epoch_records)
+        for source, own in enumerate(one.epoch_records for one in sources_of(graph)):
+            if own is not None and not rates.get(source):
+                engine.pace(source, own)
     return built
 
 
