@@ -48,7 +48,7 @@ RUN_S = 6.0
 """No run should take longer: a slow program gets fewer of the events."""
 QUICK_RUN_S = 3.0
 SHORT_S = 0.25
-REPEATS = 5
+REPEATS = 3
 """How often a run that is short is done for one value."""
 
 

@@ -176,5 +176,21 @@ PEERS = (
         install=apart("bytewax", "bytewax==0.21.*", "pyarrow", "numpy"),
     ),
     Peer(name="flink", form="columns", install=flink),
+    Peer(
+        name="spark",
+        form="parts",
+        install=here("spark_program"),
+        by_workers=True,
+        last_counts=True,
+        least_events=2_000_000,
+    ),
+    Peer(
+        name="pathway",
+        form="csv",
+        install=apart("pathway", "pathway==0.33.*"),
+        fresh=True,
+        last_counts=True,
+        least_events=500_000,
+    ),
 )
 """plait and the loop first: their answers are what the others are held against."""

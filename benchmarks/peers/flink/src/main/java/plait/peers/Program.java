@@ -7,27 +7,47 @@ import java.nio.file.Path;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.RestOptions;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
- * Answers requests on stdin, a line of JSON each, as `serve.py` does. A job runs on a local cluster
+ * Answers requests on stdin, a line of JSON each, as `serve.py` does. Jobs run on one local cluster
  * in this process; the time is from the first source that opens to the last sink that has all.
  */
 public final class Program {
+    private static final int SLOTS = 2;
+
     private Program() {}
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            answers.println(answer(line));
-            answers.flush();
+        try (MiniCluster cluster = new MiniCluster(configuration())) {
+            cluster.start();
+            for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+                answers.println(answer(cluster, line));
+                answers.flush();
+            }
         }
         System.exit(0);
     }
 
-    private static String answer(String request) {
+    private static MiniClusterConfiguration configuration() {
+        Configuration given = new Configuration();
+        given.set(RestOptions.BIND_PORT, "0");
+        given.set(RestOptions.BIND_ADDRESS, "127.0.0.1");
+        given.set(RestOptions.ADDRESS, "127.0.0.1");
+        return new MiniClusterConfiguration.Builder()
+                .setConfiguration(given)
+                .setNumTaskManagers(1)
+                .setNumSlotsPerTaskManager(SLOTS)
+                .build();
+    }
+
+    private static String answer(MiniCluster cluster, String request) {
         try {
             String query = text(request, "query");
             int workers = Integer.parseInt(text(request, "workers"));
@@ -37,7 +57,7 @@ public final class Program {
                 Data.current = null;
                 Data.current = new Data(folder);
             }
-            double seconds = run(query, workers, check);
+            double seconds = run(cluster, query, workers, check);
             String digest = check ? '"' + Results.digest() + '"' : "null";
             return "{\"seconds\": " + seconds + ", \"digest\": " + digest + "}";
         } catch (Exception error) {
@@ -46,14 +66,15 @@ public final class Program {
         }
     }
 
-    private static double run(String query, int workers, boolean check) throws Exception {
+    private static double run(MiniCluster cluster, String query, int workers, boolean check)
+            throws Exception {
         Results.clear();
         Sources.beganNs.set(Long.MAX_VALUE);
         StreamExecutionEnvironment env =
                 StreamExecutionEnvironment.createLocalEnvironment(workers, new Configuration());
         env.getConfig().enableObjectReuse();
         Queries.build(env, query, check);
-        env.execute(query);
+        cluster.executeJobBlocking(env.getStreamGraph().getJobGraph());
         return (Results.endedNs.get() - Sources.beganNs.get()) / 1e9;
     }
 

@@ -78,7 +78,7 @@ final class Sources {
             if (readers == 1) {
                 return index;
             }
-            // Reader r has the indexes from starts[r] on: its n-th is the n-th of every `readers`.
+            // The program has one or two readers: the first has the even rows, the second the odd.
             int half = (rows + 1) / 2;
             return index < half ? 2 * index : 2 * (index - half) + 1;
         }
