@@ -79,7 +79,9 @@ def write_csv(home: Path, events: int) -> None:
         table = table.set_column(
             table.schema.get_field_index("ts"), "ts", table["ts"].cast("int64")
         )
-        pa.csv.write_csv(table.select(names), home / f"{stream}.csv")
+        # `id` is a word of Pathway's own.
+        renamed = ["number" if name == "id" else name for name in names]
+        pa.csv.write_csv(table.select(names).rename_columns(renamed), home / f"{stream}.csv")
 
 
 def write_parts(home: Path, events: int) -> None:

@@ -19,13 +19,14 @@ from benchmarks.peers.digest import digest_of_rows
 from benchmarks.peers.serve import Answer, Request, serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SECOND = 1_000_000
 TEN, TWO = 10 * SECOND, 2 * SECOND
-SCHEMAS = {
-    "persons": {"id": int, "name": str, "city": str, "state": str, "ts": int},
-    "auctions": {"id": int, "ts": int, "seller": int, "category": int},
+SCHEMAS: dict[str, dict[str, type]] = {
+    "persons": {"number": int, "name": str, "city": str, "state": str, "ts": int},
+    "auctions": {"number": int, "ts": int, "seller": int, "category": int},
     "bids": {"auction": int, "bidder": int, "price": int, "ts": int},
 }
 
@@ -51,8 +52,8 @@ def q3(auctions: Any, persons: Any) -> Any:
     sold = auctions.filter(auctions.category == 10)
     state = persons.state
     near = persons.filter((state == "OR") | (state == "ID") | (state == "CA"))
-    joined = sold.join(near, sold.seller == near.id)
-    return joined.select(near.name, near.city, near.state, auction=sold.id)
+    joined = sold.join(near, sold.seller == near.number)
+    return joined.select(near.name, near.city, near.state, auction=sold.number)
 
 
 def q5(bids: Any) -> Any:
@@ -87,13 +88,13 @@ def q7(bids: Any) -> Any:
 def q8(persons: Any, auctions: Any) -> Any:
     window = pw.temporal.tumbling(duration=TEN)
     joined = pw.temporal.window_join(
-        persons, auctions, persons.ts, auctions.ts, window, persons.id == auctions.seller
+        persons, auctions, persons.ts, auctions.ts, window, persons.number == auctions.seller
     )
-    found = joined.select(persons.id, persons.name)
-    return found.groupby(found.id, found.name).reduce(found.id, found.name)
+    found = joined.select(persons.number, persons.name)
+    return found.groupby(found.number, found.name).reduce(found.number, found.name)
 
 
-QUERIES = {
+QUERIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "count": (count, ("bids",)),
     "q1": (q1, ("bids",)),
     "q2": (q2, ("bids",)),

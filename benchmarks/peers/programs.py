@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.peers.serve import Request
 
 HERE = ROOT / "benchmarks" / "peers"
-STARTS = ("-Xms1g", "-Xmx6g", "-XX:+UseParallelGC")
+JAVA_FLAGS = ("-Xms512m", "-Xmx2g", "-XX:+UseParallelGC")
 
 
 class Unavailable(Exception):
@@ -156,7 +156,7 @@ def flink() -> list[str]:
     # What Flink's own launcher opens to reflection on Java 17.
     opened = ("java.base/java.lang", "java.base/java.util", "java.base/java.time")
     flags = [f"--add-opens={name}=ALL-UNNAMED" for name in opened]
-    return ["java", *STARTS, *flags, "-cp", f"{jar}:{made}/libs/*", "plait.peers.Program"]
+    return ["java", *JAVA_FLAGS, *flags, "-cp", f"{jar}:{made}/libs/*", "plait.peers.Program"]
 
 
 def shell(command: list[str]) -> None:
@@ -190,7 +190,6 @@ PEERS = (
         install=apart("pathway", "pathway==0.33.*"),
         fresh=True,
         last_counts=True,
-        least_events=500_000,
     ),
 )
 """plait and the loop first: their answers are what the others are held against."""

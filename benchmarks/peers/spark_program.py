@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,9 @@ from benchmarks.peers.serve import Answer, Request, serve
 from benchmarks.spark_session import spark_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 FILES_OF_A_BATCH = 2
@@ -83,7 +85,7 @@ def q8(persons: DataFrame, auctions: DataFrame) -> DataFrame:
     return new.join(sellers, ["window", "id"], "leftsemi").select("id", "name")
 
 
-QUERIES = {
+QUERIES: dict[str, tuple[Callable[..., DataFrame], tuple[str, ...]]] = {
     "count": (count, ("bids",)),
     "q1": (q1, ("bids",)),
     "q2": (q2, ("bids",)),
@@ -103,10 +105,10 @@ class Program:
         build, streams = QUERIES[request.query]
         closed = request.query in WINDOWED
         given = [streamed(self.spark, request.folder, stream, closed) for stream in streams]
-        frame: Any = build(*given)
+        frame = build(*given)
         batches: list[pa.Table] = []
         with tempfile.TemporaryDirectory(prefix="plait-peers-") as folder:
-            writer = frame.writeStream.option("checkpointLocation", folder)
+            writer: Any = frame.writeStream.option("checkpointLocation", folder)
             writer = writer.outputMode("update" if request.query == "count" else "append")
             if request.check:
                 writer = writer.foreachBatch(lambda part, _: batches.append(part.toArrow()))
@@ -128,5 +130,5 @@ def checked(request: Request, batches: list[pa.Table]) -> str:
 
 
 if __name__ == "__main__":
-    with spark_session(sys.argv[1], "3g") as session:
+    with spark_session(sys.argv[1], "2g") as session:
         serve(Program(session).run)
