@@ -430,7 +430,7 @@ def test_narrow_jobs_give_the_same_records() -> None:
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     at = [start + plait.seconds(n * 7 % 40) for n in range(60)]
     job = plait.Job("narrow")
-    time = {"event_time": "ts", "out_of_order": "5s"}
+    time: dict[str, Any] = {"event_time": "ts", "out_of_order": "5s"}
     persons = job.source(
         [Person(n % 9, f"p{n}", "c", "OR", at[n]) for n in range(0, 60, 3)], **time
     )
