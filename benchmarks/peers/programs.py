@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 HERE = ROOT / "benchmarks" / "peers"
 JAVA_FLAGS = ("-Xms512m", "-Xmx2g", "-XX:+UseParallelGC")
+
+LIMIT_S = 180.0
+"""A program that has not answered by then is ended."""
 
 
 class Unavailable(Exception):
@@ -76,12 +80,13 @@ class Session:
         try:
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
+            ready, _, _ = select.select([process.stdout], [], [], LIMIT_S)
+            line = process.stdout.readline() if ready else ""
         except BrokenPipeError:
             line = ""
         if not line or self.peer.fresh:
             self.end(key)
-        answer: dict[str, Any] = json.loads(line or '{"error": "the program ended"}')
+        answer: dict[str, Any] = json.loads(line or '{"error": "the program ended or hung"}')
         if "error" in answer:
             raise Unavailable(f"{request.query}: {answer['error'][:300]}; see {self.log}")
         return answer
