@@ -188,5 +188,9 @@ class _FrontDoor(types.ModuleType):
         if not (name in _HOME and isinstance(value, types.ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[_Any, ...]:
+        # A user's class that goes to other nodes may hold the module: it is imported there.
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _FrontDoor
