@@ -52,7 +52,7 @@ class Peer:
     last_counts: bool = False
     """The keyed count gives the counts of a round of many records, not a row for each record."""
     least_events: int = 100_000
-    """Below, the fixed cost of a round is most of the time."""
+    """With fewer, the fixed cost of a job would be most of the time."""
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ PEERS = (
         form="parquet",
         install=apart("bytewax", "bytewax==0.21.*", "pyarrow", "numpy"),
     ),
-    Peer(name="flink", form="columns", install=flink),
+    Peer(name="flink", form="columns", install=flink, least_events=2_000_000),
     Peer(
         name="spark",
         form="parts",
@@ -195,6 +195,7 @@ PEERS = (
         install=apart("pathway", "pathway==0.33.*"),
         fresh=True,
         last_counts=True,
+        least_events=500_000,
     ),
 )
 """plait and the loop first: their answers are what the others are held against."""
