@@ -55,8 +55,7 @@ def rows(folder: Path, stream: str) -> Rows:
     naive = table["ts"].cast("timestamp[us]").to_pylist()
     times = [at.replace(tzinfo=UTC) for at in naive]
     columns = [table[name].to_pylist() for name in COLUMNS[stream][:-1]]
-    made = list(zip(*columns, times, strict=True))
-    return made
+    return list(zip(*columns, times, strict=True))
 
 
 @cache

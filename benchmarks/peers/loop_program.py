@@ -37,8 +37,7 @@ COLUMNS = {
 def rows(folder: Path, stream: str) -> Rows:
     table = pyarrow.parquet.read_table(folder / f"{stream}.parquet")
     table = table.set_column(table.schema.get_field_index("ts"), "ts", table["ts"].cast("int64"))
-    made = list(zip(*(table[name].to_pylist() for name in COLUMNS[stream]), strict=True))
-    return made
+    return list(zip(*(table[name].to_pylist() for name in COLUMNS[stream]), strict=True))
 
 
 @cache
