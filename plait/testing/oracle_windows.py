@@ -147,6 +147,8 @@ class Cells:
         self.cells: dict[int, dict[Cell, None]] = {}
         """By the end of their window."""
         self.of_key: dict[Values, dict[Cell, None]] = {}
+        self.at: dict[tuple[Values, Span], Cell] = {}
+        """By key and window."""
 
     def content(self) -> Content:
         if isinstance(self.spec, TopSpec):
@@ -184,7 +186,7 @@ class Cells:
         if isinstance(self.window, Session):
             touched = [c for c in mine if c.start < span[1] and span[0] < c.end]
         else:
-            touched = [c for c in mine if (c.start, c.end) == span]
+            touched = [self.at[key, span]] if (key, span) in self.at else []
         touched.sort(key=lambda c: c.start)
         if not touched:
             found = Cell(key, plain(self.keys.columns(values)), *span, place, self.content())
@@ -198,11 +200,13 @@ class Cells:
             found.start = min(span[0], found.start)
             found.end = max([span[1], *(c.end for c in touched)])
         mine[found] = None
+        self.at[key, (found.start, found.end)] = found
         self.cells.setdefault(found.end, {})[found] = None
         return found
 
     def remove(self, cell: Cell) -> None:
         del self.of_key[cell.key][cell]
+        del self.at[cell.key, (cell.start, cell.end)]
         del self.cells[cell.end][cell]
         if not self.cells[cell.end]:
             del self.cells[cell.end]
