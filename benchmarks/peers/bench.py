@@ -132,7 +132,7 @@ def climb(case: Case, most: int, run_s: float, reference: Reference) -> None:
             check(case, reference)
         if i + 1 < len(sizes):
             seconds = float(case.ask(size, check=False)["seconds"])
-            if seconds * sizes[i + 1] / size > run_s:
+            if seconds * sizes[i + 1] / size > run_s * case.peer.patience:
                 break
 
 

@@ -53,6 +53,8 @@ class Peer:
     """The keyed count gives the counts of a round of many records, not a row for each record."""
     least_events: int = 100_000
     """With fewer, the fixed cost of a job would be most of the time."""
+    patience: float = 1.0
+    """How many times longer than others' its runs may take: its rate grows with the data."""
 
 
 @dataclass(slots=True)
@@ -188,6 +190,7 @@ PEERS = (
         by_workers=True,
         last_counts=True,
         least_events=2_000_000,
+        patience=3.0,
     ),
     Peer(
         name="pathway",
