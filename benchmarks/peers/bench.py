@@ -160,6 +160,8 @@ def measure(
             case = Case(session, query, workers)
             try:
                 climb(case, most, run_s, reference)
+                for _ in range(session.peer.warm_runs):
+                    case.ask(case.events, check=False)
                 cases.append(case)
             except Unavailable as reason:
                 missing[f"{case.name} {query}"] = str(reason)

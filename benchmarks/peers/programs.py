@@ -53,6 +53,8 @@ class Peer:
     """The keyed count gives the counts of a round of many records, not a row for each record."""
     least_events: int = 100_000
     """With fewer, the fixed cost of a job would be most of the time."""
+    warm_runs: int = 0
+    """Runs that are not counted, while code is still being compiled."""
     patience: float = 1.0
     """How many times longer than others' its runs may take: its rate grows with the data."""
 
@@ -182,7 +184,7 @@ PEERS = (
         form="parquet",
         install=apart("bytewax", "bytewax==0.21.*", "pyarrow", "numpy"),
     ),
-    Peer(name="flink", form="columns", install=flink, least_events=2_000_000),
+    Peer(name="flink", form="columns", install=flink, least_events=2_000_000, warm_runs=4),
     Peer(
         name="spark",
         form="parts",
