@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 WORKERS = (1, 2)
 EPOCH = 16_384
-LATENCY_EPOCH = 2048
 CHECKED_ROWS = 3000
 OUT_OF_ORDER = "1s"
 
@@ -75,8 +74,7 @@ class Case:
     def run(self, workers: int, rate: float | None = None, **settings: Any) -> plait.Result:
         rows = None if rate is None else int(rate * self.seconds(rate))
         chosen = dict(self.settings)
-        epoch = EPOCH if rate is None else LATENCY_EPOCH
-        return self.job(plait.Discard(), rate, rows, epoch).run(
+        return self.job(plait.Discard(), rate, rows).run(
             workers=workers, progress=False, **(chosen | settings)
         )
 
