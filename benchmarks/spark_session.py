@@ -6,6 +6,8 @@ Parquet has them as microseconds, as plait has.
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
 import sys
 import tempfile
@@ -13,7 +15,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -22,9 +24,11 @@ from benchmarks.common import clear_progress, progress
 from plait.java import set_java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
+
+Shape = TypeVar("Shape", bound=Any)
 
 EVERY_S = 1.0
 
@@ -100,3 +104,24 @@ def watch(session: SparkSession, name: str, over: threading.Event) -> None:
             if text != said:
                 progress(text)
             said = text
+
+
+def generated(
+    prog: str,
+    shape: type[Shape],
+    generate: Callable[[SparkSession, Shape, Path], None],
+    given: list[str] | None,
+) -> int:
+    """The command line of a generator: a folder, the fields of its shape, what Spark may use."""
+    parser = argparse.ArgumentParser(prog=prog)
+    parser.add_argument("folder", type=Path, help="where the three folders are made")
+    for field in dataclasses.fields(shape):
+        option = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(option, type=int, default=field.default, metavar="N")
+    parser.add_argument("--cores", default="*", help="threads of Spark (default: all cores)")
+    parser.add_argument("--memory", default="1g", help="memory of Spark (default: 1g)")
+    asked = vars(parser.parse_args(given))
+    folder, cores, memory = asked.pop("folder"), asked.pop("cores"), asked.pop("memory")
+    with spark_session(cores, memory) as spark:
+        generate(spark, shape(**asked), folder)
+    return 0

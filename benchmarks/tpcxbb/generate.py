@@ -6,20 +6,19 @@ data follows from the seed alone, and the files of a stream sorted by name are i
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from benchmarks.spark_draws import SparkDraws
-from benchmarks.spark_session import spark_session, write
+from benchmarks.spark_session import generated, write
 from benchmarks.tpcxbb.records import clicks, items, lines_of, sales
 from benchmarks.tpcxbb.schema import Shape
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_OF_A_PART = 500_000
@@ -54,18 +53,7 @@ def generate(spark: SparkSession, shape: Shape, folder: Path) -> None:
 
 
 def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tpcxbb.generate")
-    parser.add_argument("folder", type=Path, help="where the three folders are made")
-    for field in dataclasses.fields(Shape):
-        option = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(option, type=int, default=field.default, metavar="N")
-    parser.add_argument("--cores", default="*", help="threads of Spark (default: all cores)")
-    parser.add_argument("--memory", default="1g", help="memory of Spark (default: 1g)")
-    asked = vars(parser.parse_args(given))
-    folder, cores, memory = asked.pop("folder"), asked.pop("cores"), asked.pop("memory")
-    with spark_session(cores, memory) as spark:
-        generate(spark, Shape(**asked), folder)
-    return 0
+    return generated("python -m benchmarks.tpcxbb.generate", Shape, generate, given)
 
 
 if __name__ == "__main__":
