@@ -9,6 +9,7 @@
 
 #include "plait/call_operator.hpp"
 #include "plait/cluster.hpp"
+#include "plait/deferred_stage.hpp"
 #include "plait/engine.hpp"
 #include "plait/process_stage.hpp"
 #include "plait/rate_origin.hpp"
@@ -112,6 +113,15 @@ class Builder {
     auto& s = engine_.add(std::make_unique<ParallelStage>(name, limits, std::move(operators_)));
     s.python = python;
     return done(s);
+  }
+  // One operator whose batches are worked on outside; at most `in_flight` of them at a time.
+  uint32_t deferred_stage(const std::string& name, uint32_t node, int on_error,
+                          std::vector<Type> types, std::shared_ptr<Outside> outside,
+                          uint32_t in_flight) {
+    auto call =
+        std::make_unique<CallOperator>(node, OnError(on_error), nullptr, nullptr, std::move(types));
+    return done(engine_.add(std::make_unique<DeferredStage>(
+        name, limits, std::move(call), std::move(outside), in_flight, engine_.shared)));
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),

@@ -3,7 +3,8 @@
 //
 // The function says which input row each output row came from and which rows failed; the operator
 // applies the policy, as the native operators do. Any worker may run it on its own batch; the stage
-// sees to it that Python runs on one at a time.
+// sees to it that Python runs on one at a time. A stage whose batches are worked on elsewhere
+// (deferred_stage.hpp) has no function here: it calls begin and, when the outcome is there, finish.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +40,20 @@ class CallOperator final : public Operator {
         types_(std::move(types)) {}
 
   void run(Batch& batch, Worker& worker) override {
-    Counts& c = counts(worker);
-    Counts::add(c.in, batch.length);
-    batch.spread_tags();
-    if (batch.length == 0) return clear(batch);
+    if (!begin(batch, worker)) return;
     CallOutcome o;
     function_(context_, batch, o);
+    finish(batch, o, worker);
+  }
+  // Counts the rows. False: there are none, so the function is not asked and the batch is done.
+  bool begin(Batch& batch, Worker& worker) {
+    Counts::add(counts(worker).in, batch.length);
+    batch.spread_tags();
+    if (batch.length == 0) clear(batch);
+    return batch.length != 0;
+  }
+  // Puts what the function said in place of the rows.
+  void finish(Batch& batch, CallOutcome& o, Worker& worker) {
     if (o.fatal) return stop(batch, o);
     const Batch input = batch;
     batch.columns = std::move(o.out.columns);
@@ -54,7 +63,14 @@ class CallOperator final : public Operator {
     } else {
       rows(batch, input, o, worker);
     }
-    Counts::add(c.out, batch.length);
+    Counts::add(counts(worker).out, batch.length);
+  }
+  // Lets the rows go: nobody will see them.
+  void drop(Batch& batch) {
+    batch.length = 0;
+    batch.tags = nullptr;
+    batch.subs = nullptr;
+    clear(batch);
   }
 
  private:
@@ -74,10 +90,7 @@ class CallOperator final : public Operator {
     letter.message = std::move(o.failures.front().message);
     letter.handle = o.failures.front().handle;
     batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});
-    batch.length = 0;
-    batch.tags = nullptr;
-    batch.subs = nullptr;
-    clear(batch);
+    drop(batch);
   }
 
   void rows(Batch& batch, const Batch& input, CallOutcome& o, Worker& worker) {
