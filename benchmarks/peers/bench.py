@@ -40,6 +40,8 @@ QUERIES = {
     "q5": ("bids",),
     "q7": ("bids",),
     "q8": ("persons", "auctions"),
+    "fee": ("bids",),
+    "score": ("bids",),
 }
 SIZES = (100_000, 500_000, 2_000_000, 10_000_000)
 QUICK_EVENTS = 2_000_000
@@ -156,6 +158,8 @@ def measure(
     run_s = QUICK_RUN_S if options.quick else RUN_S
     cases: list[Case] = []
     for session in sessions:
+        if session.peer.queries is not None and query not in session.peer.queries:
+            continue
         for workers in session.peer.workers:
             case = Case(session, query, workers)
             try:

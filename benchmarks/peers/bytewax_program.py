@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,11 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import TestingSink, cluster_main, run_main
 
 from benchmarks.peers.digest import digest_of_rows
+from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     Rows = list[tuple[Any, ...]]
@@ -131,6 +133,10 @@ def q2(bids: Any) -> Any:
     return op.map("columns", chosen, lambda bid: (bid[0], bid[2]))
 
 
+def called(function: Any, bids: Any) -> Any:
+    return op.map("called", bids, lambda bid: (bid[0], function(bid[0], bid[2])))
+
+
 def q3(events: Any) -> Any:
     """`join` would give all pairs of a seller again with every auction: the state is our own."""
 
@@ -218,13 +224,23 @@ def q8(events: Any) -> Any:
     return op.map("columns", made.down, lambda keyed: keyed[1][1][0][1][:2])
 
 
-QUERIES = {"count": count, "q1": q1, "q2": q2, "q3": q3, "q5": q5, "q7": q7, "q8": q8}
+QUERIES: dict[str, Callable[[Any], Any]] = {
+    "count": count,
+    "q1": q1,
+    "q2": q2,
+    "q3": q3,
+    "q5": q5,
+    "q7": q7,
+    "q8": q8,
+    "fee": partial(called, fee),
+    "score": partial(called, score),
+}
 
 
 def run(request: Request) -> Answer:
     joins = request.query in ("q3", "q8")
     given = both(request.folder) if joins else rows(request.folder, "bids")
-    parts = request.workers if request.query in ("count", "q1", "q2") else 1
+    parts = 1 if request.query in ("q3", "q5", "q7", "q8") else request.workers
     results: Rows = []
     flow = Dataflow(request.query)
     made = QUERIES[request.query](op.input("in", flow, Records(given, parts)))

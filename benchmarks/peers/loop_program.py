@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
 from benchmarks.peers.digest import digest_of_rows
+from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
 
 if TYPE_CHECKING:
@@ -174,6 +175,13 @@ def q8(events: Rows) -> Rows:
     return results
 
 
+def called(function: Callable[[int, int], int], bids: Rows) -> Rows:
+    results = []
+    for auction, _, price, _ in bids:
+        results.append((auction, function(auction, price)))
+    return results
+
+
 QUERIES: dict[str, Callable[[Rows], Rows]] = {
     "count": count,
     "last_count": last_count,
@@ -183,6 +191,8 @@ QUERIES: dict[str, Callable[[Rows], Rows]] = {
     "q5": q5,
     "q7": q7,
     "q8": q8,
+    "fee": partial(called, fee),
+    "score": partial(called, score),
 }
 
 

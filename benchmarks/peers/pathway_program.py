@@ -10,12 +10,14 @@ environment says (`PATHWAY_THREADS`).
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pathway as pw
 
 from benchmarks.peers.digest import digest_of_rows
+from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ def q1(bids: Any) -> Any:
 
 def q2(bids: Any) -> Any:
     return bids.filter(bids.auction % 123 == 0).select(pw.this.auction, pw.this.price)
+
+
+def called(function: Any, bids: Any) -> Any:
+    return bids.select(bids.auction, result=pw.apply(function, bids.auction, bids.price))
 
 
 def q3(auctions: Any, persons: Any) -> Any:
@@ -102,6 +108,8 @@ QUERIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "q5": (q5, ("bids",)),
     "q7": (q7, ("bids",)),
     "q8": (q8, ("persons", "auctions")),
+    "fee": (partial(called, fee), ("bids",)),
+    "score": (partial(called, score), ("bids",)),
 }
 
 

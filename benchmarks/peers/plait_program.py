@@ -13,6 +13,7 @@ import pyarrow.parquet
 import plait
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.peers.digest import digest_of_table
+from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
 
 if TYPE_CHECKING:
@@ -28,8 +29,23 @@ def count(bids: plait.Stream) -> plait.Stream:
     return bids.key_by("auction").count()
 
 
+def with_fee(bids: plait.Stream) -> plait.Stream:
+    return bids.with_columns(result=fee).select("auction", "result")
+
+
+def with_score(bids: plait.Stream) -> plait.Stream:
+    return bids.with_columns(result=score).select("auction", "result")
+
+
+OWN = {
+    "count": Query(("bids",), count),
+    "fee": Query(("bids",), with_fee),
+    "score": Query(("bids",), with_score),
+}
+
+
 def run(request: Request) -> Answer:
-    asked = Query(("bids",), count) if request.query == "count" else QUERIES[request.query]
+    asked = (QUERIES | OWN)[request.query]
     job = plait.Job(request.query)
     given = {
         name: job.source(plait.Table(table(request.folder, name)), name, event_time="ts")

@@ -55,6 +55,8 @@ class Peer:
     """With fewer, the fixed cost of a job would be most of the time."""
     warm_runs: int = 0
     """Runs that are not counted, while code is still being compiled."""
+    queries: tuple[str, ...] | None = None
+    """What its program has; None: all."""
     patience: float = 1.0
     """How many times longer than others' its runs may take: its rate grows with the data."""
 
@@ -149,6 +151,12 @@ def apart(name: str, *packages: str) -> Callable[[], list[str]]:
     return install
 
 
+def pyflink() -> list[str]:
+    if not shutil.which("java"):
+        raise Unavailable("needs java")
+    return apart("pyflink", "apache-flink==2.3.*", "numpy")()
+
+
 def flink() -> list[str]:
     """The Java program, compiled when a source is newer than it."""
     tools = [tool for tool in ("java", "mvn") if not shutil.which(tool)]
@@ -184,7 +192,23 @@ PEERS = (
         form="parquet",
         install=apart("bytewax", "bytewax==0.21.*", "pyarrow", "numpy"),
     ),
-    Peer(name="flink", form="columns", install=flink, least_events=2_000_000, warm_runs=4),
+    Peer(
+        name="flink",
+        form="columns",
+        install=flink,
+        least_events=2_000_000,
+        warm_runs=4,
+        queries=("count", "q1", "q2", "q3", "q5", "q7", "q8"),
+    ),
+    Peer(
+        name="pyflink",
+        form="csv",
+        install=pyflink,
+        queries=("fee", "score"),
+        least_events=500_000,
+        warm_runs=1,
+        patience=3.0,
+    ),
     Peer(
         name="spark",
         form="parts",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from benchmarks.peers.digest import digest_of_table
+from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
 from benchmarks.spark_session import spark_session
 
@@ -49,6 +51,12 @@ def q1(bids: DataFrame) -> DataFrame:
 
 def q2(bids: DataFrame) -> DataFrame:
     return bids.where("auction % 123 = 0").select("auction", "price")
+
+
+def called(function: Callable[[int, int], int], bids: DataFrame) -> DataFrame:
+    """A Python function for each record, in the form that hands records over as Arrow."""
+    made = F.udf(function, "long", useArrow=True)
+    return bids.select("auction", made("auction", "price").alias("result"))
 
 
 def q3(auctions: DataFrame, persons: DataFrame) -> DataFrame:
@@ -93,6 +101,8 @@ QUERIES: dict[str, tuple[Callable[..., DataFrame], tuple[str, ...]]] = {
     "q5": (q5, ("bids",)),
     "q7": (q7, ("bids",)),
     "q8": (q8, ("persons", "auctions")),
+    "fee": (partial(called, fee), ("bids",)),
+    "score": (partial(called, score), ("bids",)),
 }
 WINDOWED = ("q5", "q7", "q8")
 
