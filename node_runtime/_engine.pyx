@@ -111,7 +111,8 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
 
 cdef void process_outside(void* context, const ProcessUnit& unit,
                           ProcessOutcome& outcome) noexcept with gil:
-    """Gives a unit to `function(native_batch, base, order or None, watermark) -> UnitResult`."""
+    """Gives a unit to `function(native_batch, base, order or None, watermark, before)`, which
+    returns a UnitResult."""
     cdef Outside outside = <Outside>context
     cdef NativeBatch given = NativeBatch()
     cdef NativeBatch out
@@ -127,7 +128,7 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
             for i in range(given.batch.length):
                 order.push_back(unit.order[i])
             places = rows_array(order)
-        made = outside.function(given, unit.base, places, unit.watermark)
+        made = outside.function(given, unit.base, places, unit.watermark, unit.before)
         rows = made.rows
         out = rows.finish()
         outcome.out.columns = out.batch.columns

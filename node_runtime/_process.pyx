@@ -36,3 +36,9 @@ cdef class MadeRows:
         cdef RowWriter writer = self.writer
         self.writer = None
         return writer.finish(NativeBatch())
+
+
+def times_of(NativeBatch batch, int column):
+    """The values of a timestamp column as microseconds since 1970; anything where one is null."""
+    cdef const int64_t* values = batch.batch.columns[column].i64()
+    return [values[i] for i in range(batch.batch.length)]

@@ -38,6 +38,7 @@ cdef extern from "plait/batch.hpp" namespace "plait" nogil:
         BufferRef validity_owner
         BufferRef data_owner
         BufferRef offsets_owner
+        const int64_t* i64() noexcept
         cbool valid(int64_t i) noexcept
         cbool boolean(int64_t i) noexcept
         const char* bytes(int64_t i) noexcept

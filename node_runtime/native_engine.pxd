@@ -76,6 +76,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         const Batch* rows
         uint64_t base
         const uint32_t* order
+        int64_t before
         int64_t watermark
 
     cdef cppclass Order "plait::Emitter::Order":

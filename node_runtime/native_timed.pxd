@@ -16,6 +16,7 @@ cdef extern from "plait/timed_stage.hpp" namespace "plait" nogil:
         Last
         Join
         Span
+        Running
 
     cdef enum class Within "plait::TimedSpec::Within"(uint8_t):
         Nothing "plait::TimedSpec::Within::None"

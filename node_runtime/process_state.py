@@ -9,20 +9,20 @@ run, because there is no record that could be left out. `plait.timed.ProcessSpec
 
 from __future__ import annotations
 
-import typing
+import copy
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
 from plait.model import Type
 from plait.node_runtime._calls import assemble, misfit_of
-from plait.node_runtime._process import MadeRows
+from plait.node_runtime._process import MadeRows, times_of
 from plait.node_runtime._records import Shape, columns_of
 from plait.node_runtime.key_hash import bin_of, xxh64
 from plait.node_runtime.python_bins import Key, Owner
 from plait.node_runtime.python_ops import Failures, canonical
 from plait.node_runtime.python_states import PythonStates
-from plait.process import State, Timers, initial
+from plait.process import SCALARS, State, Timers, initial
 from plait.records import datetime_of, error_text
 from plait.timed import SIDE, ProcessSpec
 
@@ -49,14 +49,15 @@ Given = tuple[Key, int, Any]
 
 
 class Kept:
-    """What is kept for a key: its values, and when each of its timers (by its time) is due, with
-    the place it goes back to."""
+    """What is kept for a key: its values, when each of its timers (by its time) is due, with the
+    place it goes back to, and the last event time of its records."""
 
-    __slots__ = ("timers", "values")
+    __slots__ = ("last", "timers", "values")
 
     def __init__(self, values: dict[str, Any], timers: dict[int, tuple[int, int]]) -> None:
         self.values = values
         self.timers = timers
+        self.last = AT_ONCE
 
 
 class FailedTimer(NamedTuple):
@@ -101,6 +102,11 @@ class ProcessPython(PythonStates):
         self.pending = 0
         """Timers of keys that are here; the heap may hold others."""
         self.numbered = 0
+        self.ttl = node.spec.ttl_us
+        self.swept = AT_ONCE
+        """The watermark at which forgotten keys were last looked for."""
+        sides = [one.time for one in node.spec.sides] or [node.time]
+        self.times = [in_schema.index(name) for name in sides] if self.ttl else []
         words = (f"{name}: {kind}" for name, kind in self.kinds.items())
         whose = "|".join(("process", *words, *(kind.value for kind in self.types)))
         super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64(whose.encode())))
@@ -111,7 +117,7 @@ class ProcessPython(PythonStates):
         self.kinds = dict(process.state)
         self.fresh = initial(self.kinds)
         self.new_state = state_class(self.kinds)
-        self.mutable = [name for name, kind in self.kinds.items() if typing.get_origin(kind)]
+        self.mutable = [name for name, kind in self.kinds.items() if kind not in SCALARS]
         self.shapes = [Shape(shape) for shape in process.shapes]
         if spec.sides:
             self.side = schema.index(SIDE)
@@ -124,19 +130,28 @@ class ProcessPython(PythonStates):
         self.on_timer = getattr(process, "on_timer", None)
 
     def __call__(
-        self, batch: NativeBatch, base: int, order: Sequence[int] | None, watermark: int
+        self,
+        batch: NativeBatch,
+        base: int,
+        order: Sequence[int] | None,
+        watermark: int,
+        before: int = AT_ONCE,
     ) -> UnitResult:
         """Takes a unit: row i has the place base + order[i], or base + i if there is no order; the
-        watermark is as it is behind the unit."""
+        watermark is as it is behind the unit, and was `before`."""
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
+        times = [times_of(batch, column) for column in self.times]
         for row, given in enumerate(self.inputs(batch)):
             place = base + (row if order is None else order[row])
             count = len(rows)
             try:
                 key, side, record = self.checked(given)
                 kept = self.found(key)
-                values = None if kept is None else kept.values
+                over = kept is None
+                if times and kept is not None:
+                    over = self.over(kept.last, max(before, times[side][row]))
+                values = None if kept is None or over else kept.values
                 if values is not None and self.mutable and not self.stop_at_first:
                     values = self.copied(values)
                 state = self.new_state(self.kinds, values)
@@ -153,8 +168,12 @@ class ProcessPython(PythonStates):
                 kept = Kept({}, {})
             if wanted and self.on_timer is not None:
                 self.set(kept.timers, wanted, AT_ONCE, place, key)
+            if times:
+                kept.last = times[side][row] if over else max(kept.last, times[side][row])
             self.keep(key, kept, state.values())
         failed = self.fire(watermark, rows)
+        if self.ttl and failed is None:
+            self.sweep(watermark)
         return UnitResult(rows, failures, failed, self.next_timer())
 
     def fire(self, watermark: int, rows: MadeRows) -> FailedTimer | None:
@@ -170,7 +189,8 @@ class ProcessPython(PythonStates):
             time = datetime_of(at)
             del kept.timers[at]
             self.pending -= 1
-            state = self.new_state(self.kinds, kept.values)
+            values = None if self.over(kept.last, due) else kept.values
+            state = self.new_state(self.kinds, values)
             try:
                 wanted = self.run(on_timer, key, time, state, rows, due, place)
             except (KeyboardInterrupt, SystemExit):
@@ -181,8 +201,26 @@ class ProcessPython(PythonStates):
                 return FailedTimer(text, error, due, place)
             if wanted and watermark != ALL_TIME:
                 self.set(kept.timers, wanted, due, place, key)
+            kept.last = max(kept.last, due)
             self.keep(key, kept, state.values())
         return None
+
+    def over(self, last: int, watermark: int) -> bool:
+        """Whether the values of a key whose last time this is are forgotten."""
+        return self.ttl != 0 and last + self.ttl < watermark
+
+    def sweep(self, watermark: int) -> None:
+        """Forgets in earnest what counts as forgotten, whenever the watermark has gone on by half
+        a ttl."""
+        if watermark in (AT_ONCE, ALL_TIME) or watermark - self.swept < self.ttl // 2:
+            return
+        self.swept = watermark
+        for states in self.states.values():
+            for key in [key for key, kept in states.items() if self.over(kept.last, watermark)]:
+                if states[key].timers or self.numbers:
+                    states[key].values = initial(self.kinds)
+                else:
+                    del states[key], self.home[key]
 
     def run(
         self,
@@ -244,10 +282,11 @@ class ProcessPython(PythonStates):
         return kept
 
     def keep(self, key: Key, kept: Kept, values: dict[str, Any]) -> None:
-        """A key that is as if it had never been takes no memory."""
+        """A key that is as if it had never been takes no memory; with a ttl its last time counts
+        until it is forgotten."""
         kept.values = values
         part = self.home.get(key)
-        if not kept.timers and self.is_fresh(values):
+        if not kept.timers and not self.ttl and self.is_fresh(values):
             if part is not None:
                 del part[key], self.home[key]
         elif part is None:
@@ -261,7 +300,7 @@ class ProcessPython(PythonStates):
 
     def copied(self, values: dict[str, Any]) -> dict[str, Any]:
         """A handler changes lists and dicts in place, and may fail after that."""
-        return values | {name: values[name].copy() for name in self.mutable}
+        return values | {name: copy.deepcopy(values[name]) for name in self.mutable}
 
     def put_bin(self, data: bytes) -> int:
         bin = super().put_bin(data)

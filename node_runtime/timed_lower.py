@@ -22,6 +22,7 @@ from plait.timed import (
     LateSpec,
     ProcessSpec,
     Rows,
+    RunningSpec,
     Session,
     SpanSpec,
     TopSpec,
@@ -62,9 +63,15 @@ def lowered(node: TimedNode, given: Schema) -> Lowered:
             made = narrow(node, given, spec.aggregates)
             add_window(made, node, given, spec.window)
             made.numbers |= {"kind": "Window", "lateness": spec.lateness_us, "early": spec.early_us}
+            add_ttl(made, node, given, spec.ttl_us)
         case LastSpec():
             made = narrow(node, given, spec.aggregates)
             made.numbers |= {"kind": "Last", "k": spec.n}
+            add_ttl(made, node, given, spec.ttl_us)
+        case RunningSpec():
+            made = narrow(node, given, spec.aggregates)
+            made.numbers |= {"kind": "Running"}
+            add_ttl(made, node, given, spec.ttl_us)
         case TopSpec():
             made = whole(node, given)
             add_window(made, node, given, spec.window)
@@ -158,6 +165,11 @@ def add_window(made: Lowered, node: TimedNode, given: Schema, window: Any) -> No
     made.numbers |= within(window)
     if not isinstance(window, Rows):
         made.numbers["time"] = column(made, given, node.time)
+
+
+def add_ttl(made: Lowered, node: TimedNode, given: Schema, ttl_us: int) -> None:
+    if ttl_us:
+        made.numbers |= {"ttl": ttl_us, "time": column(made, given, node.time)}
 
 
 def within(window: Grid | Session | Rows | Between | AsOf | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic
 from plait import timed
 from plait.checks import checked_policy
 from plait.errors import JobError
-from plait.event_time import Lost, of_union, still_time
+from plait.event_time import Lost, needed, of_union, still_time
 from plait.expr import Expr
 from plait.graph import TimedNode
 from plait.place import Place
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plait.model import Schema
     from plait.streaming import Site
 from plait.streaming import S
-from plait.windowed import Windowing
+from plait.windowed import Windowing, replaced_policy, timed_input
 
 
 class Connected(Generic[S]):
@@ -44,11 +44,13 @@ class Connected(Generic[S]):
             bound = checked_process(process, shapes, timed=timed_too)
             parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
             sides: list[timed.Side] = []
+            ttl_us = common_ttl(left, right)
             for part, time in zip(parts, times, strict=True):
                 columns = tuple(part.column(name) for name in part.schema.names)
-                sides.append(timed.Side(columns=columns, time=time_column(part, time)))
+                named = part.value(needed(time, "ttl=")) if ttl_us else time_column(part, time)
+                sides.append(timed.Side(columns=columns, time=named))
             made = TwoSided(
-                spec=timed.ProcessSpec(process=bound, sides=tuple(sides)),
+                spec=timed.ProcessSpec(process=bound, sides=tuple(sides), ttl_us=ttl_us),
                 columns=(),
                 fields={},
                 on_error=checked_policy(on_error),
@@ -85,19 +87,35 @@ def processed(place: Place, site: Site[S], process: Process, on_error: OnError |
     timeless = isinstance(stream._time, Lost)
     bound = checked_process(process, (stream.schema,), timed=not timeless)
     schema = out_schema(bound)
-    policy = checked_policy(on_error or site.on_error)
-    time = stream._time.value if isinstance(stream._time, Expr) and stream._time.op == "col" else ""
-    node = TimedNode(
+    made = process_node(place, replaced_policy(site, on_error), bound, schema)
+    return stream._made(made, process_time(stream._time, schema))
+
+
+def process_node(place: Place, site: Site[S], process: Process, schema: Schema) -> TimedNode:
+    """The node of a process of one stream; its event time is a column if state is forgotten."""
+    stream, time = site.stream, site.stream._time
+    column = time.value if isinstance(time, Expr) and time.op == "col" else ""
+    if site.ttl_us:
+        before = timed_input(place, site)
+        stream, column = before.stream, before.time
+    return TimedNode(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),
         schema=schema,
-        on_error=policy,
+        on_error=site.on_error,
         keys=site.keys,
-        time=time,
-        spec=timed.ProcessSpec(process=bound),
+        time=column,
+        spec=timed.ProcessSpec(process=process, ttl_us=site.ttl_us),
     )
-    return stream._made(node, process_time(stream._time, schema))
+
+
+def common_ttl(left: Site[S], right: Site[S]) -> int:
+    if left.ttl_us != right.ttl_us:
+        raise JobError(
+            "records of equal keys share a state, and its ttl; give both key_by the same ttl="
+        )
+    return left.ttl_us
 
 
 def time_column(part: Part, time: Time) -> str:

@@ -27,7 +27,8 @@ UNITS_US = {
 }
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)", re.ASCII)
 WHOLE = re.compile(rf"\s*(?:{PART.pattern}\s*)+", re.ASCII)
-LONGEST_US = 2**62
+LONGEST_US = 2**58
+"""About 9,000 years: sums of a time and some of these stay within 64 bits."""
 
 
 def seconds(count: float) -> datetime.timedelta:

@@ -42,6 +42,8 @@ from plait.typing_rules import bind, known
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from plait.sources.base import Source
+
 DAY_US = 86_400_000_000
 START, END = "window_start", "window_end"
 """The columns that say which window a result is of."""
@@ -180,6 +182,25 @@ def source_time(
         idle_us=0 if idle is None else microseconds(idle),
         schema=Schema(fields, schema.record_class),
     )
+
+
+def none_null(source: Source, time: SourceTime) -> SourceTime:
+    """A table in memory may have nulls although its event time must not."""
+    nulls = source.nulls(time.column) if time.column else 0
+    if nulls:
+        raise JobError(
+            f'event_time="{time.column}": {nulls:,} of its values are null, and every record must'
+            " have its time; leave such rows out before, or fill them"
+        )
+    return time
+
+
+def ttl_of(given: Any, time: Time) -> int:
+    """How long the state of a key is kept; 0: for ever."""
+    if given is None:
+        return 0
+    needed(time, f"ttl={given!r}")
+    return microseconds(given)
 
 
 def at_least_zero(name: str, given: Any) -> int:

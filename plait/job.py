@@ -26,7 +26,16 @@ from plait.checks import (
 )
 from plait.connected import processed
 from plait.errors import JobError
-from plait.event_time import NEVER, Time, behind, of_union, source_time, still_time
+from plait.event_time import (
+    NEVER,
+    Time,
+    behind,
+    none_null,
+    of_union,
+    source_time,
+    still_time,
+    ttl_of,
+)
 from plait.expr import Expr, col
 from plait.expr_text import text
 from plait.graph import (
@@ -105,7 +114,8 @@ class Job:
             opened = converted(source)
             given = Schema.of(opened.schema)
             fixed = type(opened).__name__ == "Items"
-            time = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
+            told = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
+            time = none_null(opened, told)
             taken = [node.label for node in self._nodes if isinstance(node, SourceNode)]
             node = SourceNode(
                 name="source",
@@ -309,22 +319,26 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         with Place("rename") as place:
             return self._project(place, projections.rename(self.schema, new), "fail")
 
-    def key_by(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> KeyedStream:
+    def key_by(
+        self, *columns: Any, on_error: OnError = "fail", ttl: Any = None, **named: Any
+    ) -> KeyedStream:
         """Records with equal values in these columns share a state; `named` computes key columns.
 
-        A NaN cannot be a key; null is a key of its own.
+        A NaN cannot be a key; null is a key of its own. With `ttl="1h"` the state of a key is
+        forgotten when so much event time has gone by since its last record.
         """
         with Place("key_by") as place:
             names = [key_name(column) for column in columns]
             policy = checked_policy(on_error)
+            ttl_us = ttl_of(ttl, self._time)
             if not named:
-                return KeyedStream(self, checked_keys(names, self.schema), policy)
+                return KeyedStream(self, checked_keys(names, self.schema), policy, ttl_us)
             calls, projection = projections.with_columns(self.schema, named, None)
             made = projection or calls
             assert made is not None
             keys = checked_keys((*names, *named), made.schema)
             stream = self._with_columns(place, (calls, projection), policy)
-            return KeyedStream(stream, keys, policy)
+            return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
         """This stream and others of the same columns as one."""
@@ -470,9 +484,12 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
 class KeyedStream(Running[Stream], Windowing[Stream]):
     """A stream whose records are told apart by key. Its methods give streams again."""
 
-    def __init__(self, stream: Stream, keys: tuple[str, ...], on_error: OnError) -> None:
+    def __init__(
+        self, stream: Stream, keys: tuple[str, ...], on_error: OnError, ttl_us: int = 0
+    ) -> None:
         self._stream = stream
         self._on_error = on_error
+        self._ttl_us = ttl_us
         self.keys = keys
 
     def __repr__(self) -> str:
@@ -513,7 +530,11 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
         return Over(number=number, schema=schema, keys=self.keys, on_error=self._on_error)
 
     def _site(self) -> Site[Stream]:
-        return Site(stream=self._stream, keys=self.keys, on_error=self._on_error)
+        ttl_us, on_error = self._ttl_us, self._on_error
+        return Site(stream=self._stream, keys=self.keys, on_error=on_error, ttl_us=ttl_us)
+
+    def _kept(self) -> Site[Stream] | None:
+        return self._site() if self._ttl_us else None
 
     def _made(self, node: AnyNode) -> Stream:
         return self._stream._made(node)

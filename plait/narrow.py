@@ -108,7 +108,7 @@ def asked_of_timed(node: TimedNode, need: Need) -> Need:
     own = frozenset(name for name in (*node.keys, node.time) if name)
     spec = node.spec
     match spec:
-        case timed.WindowSpec() | timed.LastSpec():
+        case timed.WindowSpec() | timed.LastSpec() | timed.RunningSpec():
             given = isinstance(spec, timed.WindowSpec) and isinstance(spec.window, timed.Given)
             bounds = frozenset((START, END)) if given else NOTHING
             return own | bounds | read_by_results(spec.aggregates)

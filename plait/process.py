@@ -125,14 +125,19 @@ class Timers:
 
 def initial(kinds: Mapping[str, Any]) -> dict[str, Any]:
     """What the state is before the first record of a key."""
-    return {
-        name: SCALARS[kind] if kind in SCALARS else typing.get_origin(kind)()
-        for name, kind in kinds.items()
-    }
+    return {name: first_value(kind) for name, kind in kinds.items()}
+
+
+def first_value(kind: Any) -> Any:
+    if kind in SCALARS or kind is object:
+        return SCALARS.get(kind)
+    return typing.get_origin(kind)()
 
 
 def fitting(name: str, value: Any, kind: Any) -> Any:
     """The value, if it is of the type of its place in the state; ints become floats."""
+    if kind is object:
+        return value
     wanted = kind if kind in SCALARS else typing.get_origin(kind)
     if value is None and wanted is datetime.datetime:
         return value

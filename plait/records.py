@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from plait.errors import RecordError
 from plait.model import INT64_MAX, INT64_MIN, Field, Schema, Type
 
 UTC = datetime.UTC
@@ -302,8 +303,18 @@ def column_values(column: Any, kind: Type) -> list[Any]:
     return values
 
 
+def python_values(batch: Any, field: Field) -> list[Any]:
+    try:
+        return column_values(batch.column(field.name), field.type)
+    except OverflowError:
+        raise RecordError(
+            f'column "{field.name}" has times outside the years 1 to 9999 of a datetime; take the'
+            " Arrow table, which holds them: job.run().outputs[name of the sink]"
+        ) from None
+
+
 def records_of(batch: Any, schema: Schema) -> list[Any]:
     """The records of a pyarrow RecordBatch or Table with the types of `schema.to_arrow()`."""
-    columns = [column_values(batch.column(f.name), f.type) for f in schema.fields]
+    columns = [python_values(batch, f) for f in schema.fields]
     make = maker(record_class(schema))
     return [make(values) for values in zip(*columns, strict=True)]

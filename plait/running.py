@@ -5,12 +5,13 @@ The class knows nothing of jobs: a stream tells it what it is over and takes the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait import functions
 from plait.aggregating import Aggregating, Made, settled
 from plait.checks import checked_policy, keyed_schema
+from plait.expiring import Folded, Stepped, aggregated, stepped
 from plait.graph import Aggregate, AggregateNode, FoldNode, OnError, StatefulNode
 from plait.place import Place
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plait.model import Schema
+    from plait.streaming import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,10 @@ class Running(Aggregating[Made]):
         """What is aggregated."""
         raise TypeError(f"{type(self).__name__} has no records")
 
+    def _kept(self) -> Site[Any] | None:
+        """The records, if the state of their keys is forgotten."""
+        return None
+
     def _made(self, node: AggregateNode | FoldNode | StatefulNode) -> Made:
         """The stream of a new node."""
         raise TypeError(f"{type(self).__name__} cannot hold {node}")
@@ -61,12 +67,17 @@ class Running(Aggregating[Made]):
             over = self._over()
             functions.check_call(step, ("state", "record"))
             value = functions.value_field(step, init, type)
+            schema = keyed_schema(over.schema, over.keys, (value,))
+            policy = checked_policy(on_error or over.on_error)
+            if site := self._kept():
+                made: Made = stepped(place, with_policy(site, policy), Folded(init, step), schema)
+                return made
             node = FoldNode(
                 name="fold",
                 at=place.at,
                 inputs=(over.number,),
-                schema=keyed_schema(over.schema, over.keys, (value,)),
-                on_error=checked_policy(on_error or over.on_error),
+                schema=schema,
+                on_error=policy,
                 keys=over.keys,
                 init=init,
                 step=step,
@@ -89,12 +100,17 @@ class Running(Aggregating[Made]):
         with Place("stateful") as place:
             over = self._over()
             functions.check_call(step, ("state", "record"))
+            out = functions.stateful_schema(step, over.schema, schema)
+            policy = checked_policy(on_error or over.on_error)
+            if site := self._kept():
+                made: Made = stepped(place, with_policy(site, policy), Stepped(init, step), out)
+                return made
             node = StatefulNode(
                 name="stateful",
                 at=place.at,
                 inputs=(over.number,),
-                schema=functions.stateful_schema(step, over.schema, schema),
-                on_error=checked_policy(on_error or over.on_error),
+                schema=out,
+                on_error=policy,
                 keys=over.keys,
                 init=init,
                 step=step,
@@ -105,14 +121,24 @@ class Running(Aggregating[Made]):
         self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
     ) -> Made:
         over = self._over()
+        site = self._kept()
         done, fields = settled(results, over.schema, distinct=False)
+        schema = keyed_schema(over.schema, over.keys, fields)
+        policy = checked_policy(on_error or over.on_error)
+        if site is not None:
+            made: Made = aggregated(place, with_policy(site, policy), done, schema)
+            return made
         node = AggregateNode(
             name=place.name,
             at=place.at,
             inputs=(over.number,),
-            schema=keyed_schema(over.schema, over.keys, fields),
-            on_error=checked_policy(on_error or over.on_error),
+            schema=schema,
+            on_error=policy,
             keys=over.keys,
             aggregates=done,
         )
         return self._made(node)
+
+
+def with_policy(site: Site[Any], policy: OnError) -> Site[Any]:
+    return replace(site, on_error=policy)

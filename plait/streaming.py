@@ -52,6 +52,8 @@ class Site(Generic[S]):
     stream: S
     keys: tuple[str, ...] = ()
     on_error: OnError = "fail"
+    ttl_us: int = 0
+    """So long behind its last record the state of a key is kept; 0: for ever."""
 
 
 def projected(

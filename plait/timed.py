@@ -14,6 +14,10 @@ what is due by then comes out behind all rows of the unit, by time and, at the s
 place of the record that began it: windows in the order of their ends, and in a window the keys in
 the order in which they first came, as a dict of dicts in a plain loop would give them.
 
+**Forgetting.** With a ttl a record does not meet the state of its key, and begins anew, if its
+event time or the watermark before its unit is above the key's last event time by more than the ttl.
+The last event time is the greatest of the key's records since it began.
+
 **Late.** A record is late if all windows it belongs to have ended, lateness included, at the
 watermark *before* its unit. Late records change nothing and are counted; `LateSpec` is the stream
 of them.
@@ -87,6 +91,8 @@ class WindowSpec:
     aggregates: tuple[tuple[str, Aggregate], ...]
     lateness_us: int = 0
     early_us: int = 0
+    ttl_us: int = 0
+    """With `Rows`: the records of a key are forgotten; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +127,16 @@ class LastSpec:
 
     n: int
     aggregates: tuple[tuple[str, Aggregate], ...]
+    ttl_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSpec:
+    """Aggregates over all records of the key that are not forgotten, for every record, at its
+    place: keys, results. Without a ttl that is an `AggregateNode`."""
+
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    ttl_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +223,16 @@ class ProcessSpec:
     one that a timer sets for a time before its own counts at its own). With the watermark at
     infinity timers set no timers. A record whose handler fails leaves no trace; a timer whose
     handler fails ends the run, whatever the policy. `sides`: the columns of each side of a
-    connected pair, empty for one stream."""
+    connected pair, empty for one stream.
+
+    `ttl_us`: values are forgotten, timers are not. A timer meets what is kept at its time, and
+    counts as a record of that time."""
 
     process: Any
     sides: tuple[Side, ...] = ()
+    ttl_us: int = 0
 
 
-TimedSpec = WindowSpec | TopSpec | LateSpec | LastSpec | JoinSpec | SpanSpec | ProcessSpec
+TimedSpec = (
+    WindowSpec | TopSpec | LateSpec | LastSpec | RunningSpec | JoinSpec | SpanSpec | ProcessSpec
+)

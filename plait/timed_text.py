@@ -16,7 +16,7 @@ def spec_text(spec: timed.TimedSpec) -> str:
     """What the node does with the records of a key."""
     match spec:
         case timed.WindowSpec():
-            more = late_text(spec.lateness_us)
+            more = late_text(spec.lateness_us) + kept_text(spec.ttl_us)
             more += f", early results every {length(spec.early_us)}" if spec.early_us else ""
             return f"{window_text(spec.window)}{more}: {results_text(spec.aggregates)}"
         case timed.TopSpec():
@@ -28,7 +28,10 @@ def spec_text(spec: timed.TimedSpec) -> str:
             late = late_text(spec.lateness_us)
             return f"what comes too late for {window_text(spec.window)}{late}"
         case timed.LastSpec():
-            return f"the last {spec.n} records: {results_text(spec.aggregates)}"
+            kept = kept_text(spec.ttl_us)
+            return f"the last {spec.n} records{kept}: {results_text(spec.aggregates)}"
+        case timed.RunningSpec():
+            return f"running{kept_text(spec.ttl_us)}: {results_text(spec.aggregates)}"
         case timed.JoinSpec():
             ttl = f", records kept for {length(spec.ttl_us)}" if spec.ttl_us else ""
             return f"{spec.how}{within_text(spec.within)}{ttl}"
@@ -37,7 +40,7 @@ def spec_text(spec: timed.TimedSpec) -> str:
             return f"{ends}: {results_text(spec.aggregates)}"
         case timed.ProcessSpec():
             two = " of two streams" if spec.sides else ""
-            return f"{type(spec.process).__name__}{two}"
+            return f"{type(spec.process).__name__}{two}{kept_text(spec.ttl_us)}"
         case _:
             assert_never(spec)
 
@@ -76,6 +79,10 @@ def within_text(within: timed.Grid | timed.Between | timed.AsOf | None) -> str:
 
 def late_text(lateness_us: int) -> str:
     return f", {length(lateness_us)} of lateness" if lateness_us else ""
+
+
+def kept_text(ttl_us: int) -> str:
+    return f", keys kept for {length(ttl_us)}" if ttl_us else ""
 
 
 def results_text(aggregates: tuple[tuple[str, Aggregate], ...]) -> str:

@@ -17,6 +17,8 @@ from plait.event_time import any_duration
 from plait.place import Place
 
 MOST_ROWS = 2**31
+MOST_WINDOWS = 100_000
+"""A record in more windows than this is taken for a mistake in a unit of time."""
 
 
 class Window:
@@ -70,6 +72,11 @@ def grid(size: Any, every: Any, offset: Any) -> timed.Grid:
         raise JobError(
             f"a window of {size!r} every {every!r} would leave records out;"
             " `every` must not be more than the size"
+        )
+    if size_us > MOST_WINDOWS * every_us:
+        raise JobError(
+            f"a window of {size!r} every {every!r} puts each record into {size_us // every_us:,}"
+            f" windows, and each of them is a result; {MOST_WINDOWS:,} are the most"
         )
     return timed.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
 

@@ -13,7 +13,7 @@ yet, and one behind it that leaves such a column out again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from plait import timed
@@ -118,6 +118,7 @@ class Windowing(Generic[S]):
             clash = [key for key in site.keys if key in (START, END)]
             if clash:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
+            ends_by_itself(site, "by_window()")
             return Windowed(site, timed.Given(), "by_window()", lateness_of(lateness), 0)
 
     def last_n(self, n: int) -> LastN[S]:
@@ -134,6 +135,7 @@ def windowed(
             raise JobError("windows of so many records know no lateness and no early results")
     else:
         needed(site.stream._time, f"a window such as {shown}")
+        ends_by_itself(site, shown)
         free_of_bounds(site)
     early_us = 0 if early is None else microseconds(early)
     return Windowed(site, spec, shown, lateness_of(lateness), early_us)
@@ -141,6 +143,14 @@ def windowed(
 
 def lateness_of(given: Any) -> int:
     return 0 if given is None else at_least_zero("lateness", given)
+
+
+def ends_by_itself(site: Site[S], shown: str) -> None:
+    if site.ttl_us:
+        raise JobError(
+            f"the state of {shown} goes when its windows end; leave out ttl= of key_by, which is"
+            " for running aggregates, fold, stateful, process, rows and last_n"
+        )
 
 
 def free_of_bounds(site: Site[S]) -> None:
@@ -223,6 +233,7 @@ class Windowed(Aggregating[S]):
             aggregates=done,
             lateness_us=self._lateness_us,
             early_us=self._early_us,
+            ttl_us=site.ttl_us,
         )
         timeless = isinstance(self._window, timed.Rows)
         bounds = () if timeless else BOUNDS
@@ -230,7 +241,7 @@ class Windowed(Aggregating[S]):
             if field.name in (START, END) and bounds:
                 raise JobError(f'the result "{field.name}" has the name of a column of the window')
         schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *fields))
-        use_time = not isinstance(self._window, timed.Rows | timed.Given)
+        use_time = bool(site.ttl_us) or not isinstance(self._window, timed.Rows | timed.Given)
         before = timed_input(place, site, use_time=use_time)
         return before.node(place, site, spec, schema, None if timeless else of_window())
 
@@ -257,13 +268,13 @@ class LastN(Aggregating[S]):
         site = replaced_policy(self._at, on_error)
         done, fields = settled(results, site.stream.schema, distinct=False)
         schema = keyed_schema(site.stream.schema, site.keys, fields)
-        spec = timed.LastSpec(n=self._n, aggregates=done)
-        return timed_input(place, site, use_time=False).node(place, site, spec, schema, None)
+        spec = timed.LastSpec(n=self._n, aggregates=done, ttl_us=site.ttl_us)
+        before = timed_input(place, site, use_time=bool(site.ttl_us))
+        return before.node(place, site, spec, schema, None)
 
 
 def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
-    policy = checked_policy(on_error or site.on_error)
-    return Site(stream=site.stream, keys=site.keys, on_error=policy)
+    return replace(site, on_error=checked_policy(on_error or site.on_error))
 
 
 def top(

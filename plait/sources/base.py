@@ -58,5 +58,10 @@ class Source:
     label: str = ""
     bounded: bool = True
 
+    def nulls(self, column: str) -> int:
+        """How many values of a column are null, as far as that is known before anything is
+        read; a reader checks what it reads."""
+        return 0
+
     def open(self, position: Any = None) -> Reader:
         raise TypeError(f"{type(self).__name__} has no method open(position)")

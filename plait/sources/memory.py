@@ -159,6 +159,9 @@ class Table(Source):
         """The pyarrow Table in plait's own Arrow types."""
         return self.table
 
+    def nulls(self, column: str) -> int:
+        return int(self.table.column(column).null_count)
+
     def open(self, position: Any = None) -> Reader:
         return TableReader(self.table, int(position or 0))
 

@@ -57,7 +57,11 @@ def from_spark(
     if not hasattr(frame, "toArrow") or not hasattr(frame, "isStreaming"):
         raise SourceError(f"from_spark: {describe(frame)} is no Spark data frame")
     if frame.isStreaming:
-        raise SourceError("from_spark takes a batch data frame; this one is a stream of Spark's")
+        raise SourceError(
+            "from_spark takes a batch data frame, and this one is a stream of Spark's: it has no"
+            " end that could be waited for. Read its source with plait itself, or let Spark write"
+            ' the stream (frame.writeStream.format("parquet")) and read those files'
+        )
     given = None if schema is None else Schema.of(schema)
     missing = [name for name in required if name not in (given.names if given else frame.columns)]
     if missing:

@@ -39,6 +39,9 @@ class Processes:
         self.states: dict[Values, dict[str, Any]] = {}
         self.timers: dict[tuple[Values, int], tuple[int, int]] = {}
         """When each timer is due and the place it goes back to, by key and time."""
+        sides = [one.time for one in self.spec.sides] or [node.time]
+        self.times = [schema.index(name) for name in sides] if self.spec.ttl_us else []
+        self.last: dict[Values, Time] = {}
         self.columns = [
             [schema.index(name) for name in one.columns] for one in self.spec.sides
         ] or [[schema.index(name) for name in self.spec.process.shapes[0].names]]
@@ -51,7 +54,11 @@ class Processes:
         record = record_of(given, process.shapes[side])
         one = not self.spec.sides
         handler = process.on_record if one else (process.on_left, process.on_right)[side]
-        rows, wanted = self.run(key, handler, record)
+        time = values[self.times[side]] if self.times else before
+        kept = self.kept(key, max(before, time))
+        rows, wanted = self.run(key, handler, record, kept)
+        if self.times:
+            self.last[key] = max(self.last[key], time) if kept and key in self.last else time
         for at in wanted:
             self.timers.setdefault((key, at), (at, place))
         return rows
@@ -67,21 +74,28 @@ class Processes:
             due, place = self.timers.pop((key, at))
             time = to_python(at, Type.TIMESTAMP)
             try:
-                made, wanted = self.run(key, on_timer, time)
+                made, wanted = self.run(key, on_timer, time, self.kept(key, due))
             except Fault as fault:
                 why = f"on_timer of key {self.shown(key)!r} at {time}: {fault}"
                 raise TimerFault(why, rows) from fault
             rows += made
+            if self.times:
+                self.last[key] = max(self.last[key], due)
             for again in wanted if watermark != ALL_TIME else ():
                 self.timers.setdefault((key, again), (max(again, due), place))
         return rows
 
+    def kept(self, key: Values, watermark: Time) -> bool:
+        """Whether the state of a key is not forgotten; one that never was is not either."""
+        return key not in self.last or self.last[key] + self.spec.ttl_us >= watermark
+
     def run(
-        self, key: Values, handler: Callable[..., Any], given: Any
+        self, key: Values, handler: Callable[..., Any], given: Any, kept: bool
     ) -> tuple[list[Values], list[int]]:
         """What a handler yields for a record or timer, and the timers it sets; the state is as
         before if it fails."""
-        tried = State(self.spec.process.state, copy.deepcopy(self.states.get(key)))
+        values = self.states.get(key) if kept else None
+        tried = State(self.spec.process.state, copy.deepcopy(values))
         timers = Timers()
         rows: list[Values] = []
         made = called(handler, self.shown(key), given, tried, timers)

@@ -9,14 +9,24 @@ sessions that a record joins become one cell. What a cell holds is a `Tally` of 
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.testing.oracle_aggregates import Results, Running, is_nan
 from plait.testing.oracle_nodes import Keys
+from plait.testing.oracle_running import LastRows, RunningKept
 from plait.testing.oracle_time import ALL_TIME, NO_TIME, Fate
-from plait.timed import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
+from plait.timed import (
+    Given,
+    Grid,
+    LastSpec,
+    LateSpec,
+    Rows,
+    RunningSpec,
+    Session,
+    TopSpec,
+    WindowSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,41 +283,10 @@ class Late:
         return []
 
 
-class LastRows:
-    """Aggregates over the last records of a key: `Rows` windows and `LastSpec`."""
-
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        self.keys = Keys(node.keys, schema)
-        match node.spec:
-            case LastSpec(n=n, aggregates=aggregates):
-                self.size, self.every, self.least = n, 1, 1
-            case WindowSpec(window=Rows(size=size, every=every), aggregates=aggregates):
-                self.size, self.every, self.least = size, every, size
-            case _:
-                raise TypeError(f"{node.spec} is not over the last records")
-        self.results = Results(aggregates, schema)
-        self.last: dict[Values, deque[Values]] = {}
-        self.seen: dict[Values, int] = {}
-
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
-        key = self.keys.key(values)
-        fed = self.results.fed(values)
-        last = self.last.setdefault(key, deque(maxlen=self.size))
-        last.append(fed)
-        self.seen[key] = seen = self.seen.get(key, 0) + 1
-        if seen < self.least or seen % self.every:
-            return []
-        state = self.results.start()
-        for number, one in enumerate(last):
-            self.results.feed(state, one, number)
-        return [self.keys.columns(values) + tuple(running.result() for running in state)]
-
-    def due(self, before: Time, watermark: Time) -> list[Values]:
-        return []
-
-
-def window_operator(node: TimedNode, schema: Schema) -> Cells | Late | LastRows:
+def window_operator(node: TimedNode, schema: Schema) -> Cells | Late | LastRows | RunningKept:
     match node.spec:
+        case RunningSpec():
+            return RunningKept(node, schema)
         case LateSpec():
             return Late(node, schema)
         case LastSpec() | WindowSpec(window=Rows()):

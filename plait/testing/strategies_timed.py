@@ -17,6 +17,7 @@ from plait.errors import JobError
 from plait.expr import Expr, col
 from plait.job import Stream
 from plait.model import Field, Schema, Type
+from plait.testing import functions
 from plait.testing.processes import Met, Watched
 from plait.testing.strategies import TYPES, values
 from plait.testing.strategies_graph import JobDrawer
@@ -123,7 +124,7 @@ class TimedDrawer(JobDrawer):
             kinds += [self.regrouped] * 8
         if isinstance(stream._time, Expr):
             kinds += [self.windowed] * 8 + [self.topped] * 3 + [self.late] * 2
-            kinds += [self.joined] * 6 + [self.spans] * 3
+            kinds += [self.joined] * 6 + [self.spans] * 3 + [self.forgetting] * 4
             if self.processes:
                 kinds += [self.processed] * 3
         kinds += [self.last_rows, self.count_windows, self.joined]
@@ -132,10 +133,12 @@ class TimedDrawer(JobDrawer):
             return [*kinds, *super().kinds(stream)]
         return [*kinds, *plain]
 
-    def over(self, stream: Stream, most: int = 2) -> Any:
-        """The stream, keyed or not."""
+    def over(self, stream: Stream, most: int = 2, *, forgets: bool = False) -> Any:
+        """The stream, keyed or not; `forgets`: maybe with a ttl."""
         keys = [key for key in self.keys(stream) if key not in BOUNDS][:most]
-        return stream.key_by(*keys) if keys else stream
+        timed = isinstance(stream._time, Expr)
+        ttl = self.length() if forgets and timed and self.pick([True, False]) else None
+        return stream.key_by(*keys, ttl=ttl) if keys else stream
 
     def noun(self) -> Any:
         match self.pick(["tumbling", "sliding", "sliding", "session", "session"]):
@@ -198,15 +201,33 @@ class TimedDrawer(JobDrawer):
         return made
 
     def last_rows(self, stream: Stream) -> Stream:
-        last = self.over(stream).last_n(self.pick([1, 2, 3, 10]))
+        last = self.over(stream, forgets=True).last_n(self.pick([1, 2, 3, 10]))
         made: Stream = last.aggregate(**self.results(stream, distinct=False))
         return made
 
     def count_windows(self, stream: Stream) -> Stream:
-        window = self.over(stream).window(
+        window = self.over(stream, forgets=True).window(
             Rows(self.pick([1, 2, 3, 5]), every=self.pick([None, 1, 2, 3]))
         )
         made: Stream = window.aggregate(**self.results(stream, distinct=True))
+        return made
+
+    def forgetting(self, stream: Stream) -> Stream:
+        """A state for each key that is forgotten."""
+        keys = self.keys(stream) or [self.column(stream)]
+        over = stream.key_by(*keys, ttl=self.length(), on_error=self.policy())
+        made: Stream
+        kinds = ["aggregate", "aggregate", *(["fold", "stateful"] if self.processes else [])]
+        match self.pick(kinds):
+            case "fold":
+                step: Any = self.of_column(functions.Numbered, stream)
+                made = over.fold(7, step, type=int)
+            case "stateful":
+                step = self.of_column(functions.Alternating, stream)
+                made = over.stateful(0, step, schema=stream.schema)
+            case _:
+                results: dict[str, Any] = self.results(stream, distinct=False)
+                made = over.aggregate(**results)
         return made
 
     def other(self, stream: Stream) -> Stream:
@@ -273,7 +294,7 @@ class TimedDrawer(JobDrawer):
         if not isinstance(time, Expr) or time.op != "col" or not self.keys(stream):
             raise JobError("no process")
         delay, column = self.length(), self.column(stream)
-        over = self.over(stream)
+        over = self.over(stream, forgets=True)
         if isinstance(over, Stream):
             raise JobError("a process is by key")
         other = self.open[-1]
@@ -281,9 +302,10 @@ class TimedDrawer(JobDrawer):
         if both and self.pick([True, False]):
             assert isinstance(other._time, Expr)
             pairs = self.on(stream, other)
+            ttl = self.pick([None, self.length()])
             keyed = (
-                stream.key_by(*dict.fromkeys(a for a, _ in pairs)),
-                other.key_by(*dict.fromkeys(b for _, b in pairs)),
+                stream.key_by(*dict.fromkeys(a for a, _ in pairs), ttl=ttl),
+                other.key_by(*dict.fromkeys(b for _, b in pairs), ttl=ttl),
             )
             return connect(*keyed).process(
                 Met(column, (time.value, other._time.value), delay), on_error=self.policy()

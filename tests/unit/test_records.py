@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from plait.errors import RecordError
 from plait.model import Field, Schema, Type
 from plait.records import (
     column_values,
@@ -228,3 +229,9 @@ def test_an_object_that_cannot_be_pickled_says_so() -> None:
     assert unpack_object(pack_object([1, "x"])) == [1, "x"]
     with pytest.raises(ValueError, match="cannot be pickled"):
         pack_object(lambda: None)
+
+
+def test_a_time_that_no_datetime_holds_is_told_with_its_column() -> None:
+    far = pa.table({"at": pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))})
+    with pytest.raises(RecordError, match='column "at" has times outside the years 1 to'):
+        records_of(far, Schema.of({"at": datetime.datetime}))

@@ -69,6 +69,9 @@ def test_a_column_of_a_table_that_may_be_null_becomes_one_that_must_not() -> Non
     table = pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "n": [1]})
     stream = plait.stream(table, event_time="ts")
     assert str(stream.schema) == "ts: timestamp, n: int64?"
+    nulls = pa.table({"ts": pa.array([1, None], pa.timestamp("us", "UTC"))})
+    with pytest.raises(plait.JobError, match='event_time="ts": 1 of its values are null'):
+        plait.stream(nulls, event_time="ts")
     items = plait.Items([], schema={"ts": plait.Timestamp | None})
     with pytest.raises(plait.JobError, match='event_time="ts": the column may be null'):
         plait.stream(items, event_time="ts")
@@ -332,7 +335,9 @@ def test_errors_are_handled_as_the_key_or_the_window_says() -> None:
         (lambda s: s.tumbling(10), "tumbling at .*10 is not a duration"),
         (lambda s: s.tumbling("0s"), "must be above zero"),
         (lambda s: s.sliding("2s", every="10s"), "would leave records out"),
+        (lambda s: s.sliding("1d", every="1ms"), "puts each record into 86,400,000 windows"),
         (lambda s: s.session(gap="x"), "is not a duration"),
+        (lambda s: s.session(gap="3650000d"), "is too long"),
         (lambda s: s.rows(0), "size is 0; it must be a whole number above 0"),
         (lambda s: s.rows(3, every=True), "every is True"),
         (lambda s: s.window("10s"), r'is no window; write plait.Tumbling\("10s"\)'),

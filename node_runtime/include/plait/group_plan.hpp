@@ -105,9 +105,9 @@ struct GroupPlan {
 
   uint64_t identity(const TimedSpec& s) const {
     std::vector<int64_t> facts{
-        int64_t(s.kind), int64_t(s.within), s.size,       s.every,   s.offset,   s.gap,
-        s.lateness,      s.early,           s.k,          s.by,      s.greatest, s.ties,
-        s.time,          s.window_start,    s.window_end, used_words};
+        int64_t(s.kind), int64_t(s.within), s.size,       s.every,    s.offset,   s.gap,
+        s.lateness,      s.early,           s.k,          s.by,       s.greatest, s.ties,
+        s.time,          s.window_start,    s.window_end, used_words, s.ttl > 0};
     facts.push_back(int64_t(s.types.size()));
     for (Type t : s.types) facts.push_back(int64_t(t));
     for (int c : s.key_columns) facts.push_back(c);

@@ -139,9 +139,14 @@ class GroupTable {
   // Drops the groups for which drop(hash) is true; the others keep their order.
   template <class Drop>
   void erase_if(Drop drop) {
+    erase_where([&](const uint64_t* slot) { return drop(slot[0]); });
+  }
+  // The same with drop(slot).
+  template <class Drop>
+  void erase_where(Drop drop) {
     GroupTable kept(plan_, key_word_, numbered_);
     each([&](uint64_t* slot, uint64_t place) {
-      if (drop(slot[0])) {
+      if (drop(slot)) {
         drop_cells(plan_, slot);
       } else {
         kept.take(key(slot), slot, place);

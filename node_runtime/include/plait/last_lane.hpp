@@ -1,8 +1,8 @@
 // LastLane: aggregates over the last n records of each key: with every record, or with every so
 // many of them (windows of rows).
 //
-// Results come at the place of the record that completes them. Time plays no part. All calls belong
-// to the holder of the lane; never waits.
+// Results come at the place of the record that completes them. Time plays no part, unless the keys
+// have a ttl (time_to_live.hpp). All calls belong to the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "plait/group_table.hpp"
 #include "plait/lane_operator.hpp"
 #include "plait/last_rows.hpp"
+#include "plait/time_to_live.hpp"
 
 namespace plait {
 
@@ -23,16 +24,20 @@ class LastLane : public LaneOperator {
       : each_(spec.kind == TimedSpec::Kind::Last),
         size_(uint64_t(each_ ? spec.k : spec.size)),
         every_(uint64_t(each_ ? 1 : spec.every)),
+        time_(spec.time),
+        ttl_(spec.ttl),
         key_columns_(spec.key_columns),
         plan_(spec, 2, false),
         last_(plan_, size_),
         key_word_(plan_.keys.wide() ? 2 : -1),
         rows_word_(plan_.keys.wide() ? 3 : 2),
-        table_plan_(without_results(spec), plan_.keys.wide() ? 4 : 3, false),
+        time_word_(spec.ttl ? rows_word_ + 1 : -1),
+        table_plan_(without_results(spec), unsigned(rows_word_ + (spec.ttl ? 2 : 1)), false),
         table_(table_plan_, key_word_, false),
         scratch_(plan_.words, 0),
         bin_keys_(size_t(1) << (spec.bin_bits - spec.lane_bits), 0) {
-    const bool good = size_ > 0 && every_ > 0 && size_ <= uint64_t(1) << 40;
+    const bool timed = time_word_ < 0 || (time_ >= 0 && ttl_.good());
+    const bool good = size_ > 0 && every_ > 0 && size_ <= uint64_t(1) << 40 && timed;
     if (!good) throw std::invalid_argument("a window of rows has at least one");
   }
   ~LastLane() override {
@@ -51,13 +56,23 @@ class LastLane : public LaneOperator {
         slot[1] = 1;
         ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
       }
+      if (time_word_ >= 0) live(slot, rows, row);
       LastRows& last = *of(slot);
       last.add(last_, rows.batch, row);
       const uint64_t n = last.total();
       if (each_ || (n >= size_ && n % every_ == 0)) give(last, rows, i, out);
     }
   }
-  void advance(int64_t, int64_t, Emitter&) override {}
+  void advance(int64_t, int64_t watermark, Emitter&) override {
+    if (!ttl_.sweeps(watermark)) return;
+    table_.each([&](uint64_t* slot, uint64_t) {
+      if (!ttl_.over(int64_t(slot[time_word_]), watermark)) return;
+      --bin_keys_[plan_.bin_in_lane(plan_.bin(slot[0]))];
+      drop(slot);
+    });
+    table_.erase_where(
+        [&](const uint64_t* slot) { return ttl_.over(int64_t(slot[time_word_]), watermark); });
+  }
 
   uint64_t bin_keys(uint32_t bin) const override { return bin_keys_[plan_.bin_in_lane(bin)]; }
   int64_t byte_size() const override {
@@ -76,6 +91,7 @@ class LastLane : public LaneOperator {
       writers[b].word(place);
       writers[b].word(key.hash);
       if (key_word_ >= 0) writers[b].text(key.bytes);
+      if (time_word_ >= 0) writers[b].word(slot[time_word_]);
       of(slot)->write(last_, writers[b]);
       writers[b].counted();
     });
@@ -132,6 +148,18 @@ class LastLane : public LaneOperator {
     for (const GroupOp& op : plan_.ops) emit_result(op, scratch_.data(), out.columns[c++]);
     drop_cells(plan_, scratch_.data());
   }
+  // Takes the time of a row; the records of a key that was forgotten are gone.
+  void live(uint64_t* slot, const LaneRows& rows, uint32_t row) {
+    const int64_t t = clamp_time(rows.batch.columns[size_t(time_)].i64()[row]);
+    auto last = int64_t(slot[time_word_]);
+    const bool fresh = of(slot)->total() == 0;
+    if (!fresh && ttl_.over(last, std::max(t, rows.before))) {
+      of(slot)->drop(last_);
+      *of(slot) = LastRows();
+      last = t;
+    }
+    slot[time_word_] = uint64_t(fresh ? t : std::max(t, last));
+  }
   std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
     std::vector<uint32_t> numbers(bin_keys_.size(), kNone);
     for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
@@ -148,15 +176,18 @@ class LastLane : public LaneOperator {
     slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());
     slot[1] = 1;
     ++bin_keys_[plan_.bin_in_lane(bin)];
+    if (time_word_ >= 0) slot[time_word_] = in.word();
     of(slot)->read(last_, in);
   }
 
   const bool each_;
   const uint64_t size_, every_;
+  const int time_;
+  TimeToLive ttl_;
   const std::vector<int> key_columns_;
   GroupPlan plan_;
   const LastPlan last_;
-  const int key_word_, rows_word_;
+  const int key_word_, rows_word_, time_word_;  // -1: there is none
   const GroupPlan table_plan_;
   GroupTable table_;
   std::vector<uint64_t> scratch_;   // the cells of the results being made

@@ -25,6 +25,7 @@ struct ProcessUnit {
   const Batch* rows;
   uint64_t base;          // the place of row i is base + (order ? order[i] : i)
   const uint32_t* order;  // several nodes only
+  int64_t before;         // the watermark before the unit
   int64_t watermark;      // behind the unit; kNoTime: nothing is due
 };
 
@@ -66,7 +67,8 @@ class ProcessOperator final : public Operator {
     ProcessOutcome o;
     if (batch.length || (after > before && next_timer_ <= after)) {
       // What is due behind a failure is not delivered.
-      function_(context_, {&batch, time.place(batch), rows, batch.failure ? kNoTime : after}, o);
+      const int64_t until = batch.failure ? kNoTime : after;
+      function_(context_, {&batch, time.place(batch), rows, before, until}, o);
       next_timer_ = o.next_timer;
     }
     settle(batch, o, rows, worker);

@@ -14,7 +14,7 @@ namespace plait {
 inline constexpr int64_t kAllTime = std::numeric_limits<int64_t>::max();
 
 struct TimedSpec {
-  enum class Kind : uint8_t { Window, Top, Late, Last, Join, Span };
+  enum class Kind : uint8_t { Window, Top, Late, Last, Join, Span, Running };
   enum class Within : uint8_t { None, Grid, Session, Rows, Given, Between, AsOf };
   enum class How : uint8_t { Inner, Left, Semi, Anti };
   struct Side {

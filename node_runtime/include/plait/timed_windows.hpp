@@ -6,6 +6,7 @@
 
 #include "plait/last_lane.hpp"
 #include "plait/late_lane.hpp"
+#include "plait/running_lane.hpp"
 #include "plait/session_lane.hpp"
 #include "plait/window_lane.hpp"
 
@@ -26,6 +27,7 @@ inline std::unique_ptr<LaneOperator> make_window_lane(const TimedSpec& spec, uns
   if (spec.kind == K::Last || (spec.kind == K::Window && spec.within == W::Rows)) {
     return std::make_unique<LastLane>(spec);
   }
+  if (spec.kind == K::Running) return std::make_unique<RunningLane>(spec);
   throw std::invalid_argument("there is no such window");
 }
 

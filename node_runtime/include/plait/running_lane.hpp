@@ -1,0 +1,161 @@
+// RunningLane: running aggregates by key whose state is forgotten: one result for every record, at
+// its place.
+//
+// A record that is later than the last of its key by more than the ttl, or comes when the watermark
+// is, begins anew. Memory of forgotten keys is given back whenever the watermark has gone on by
+// half a ttl: until then they are there and count as gone. All calls belong to the holder of the
+// lane; never waits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plait/group_fold.hpp"
+#include "plait/group_table.hpp"
+#include "plait/lane_operator.hpp"
+#include "plait/time_to_live.hpp"
+
+namespace plait {
+
+class RunningLane : public LaneOperator {
+ public:
+  explicit RunningLane(const TimedSpec& spec)
+      : time_(spec.time),
+        ttl_(spec.ttl),
+        key_columns_(spec.key_columns),
+        plan_(spec, KeyCodec(spec.types, spec.key_columns).wide() ? 4 : 3, false),
+        key_word_(plan_.keys.wide() ? 2 : -1),
+        time_word_(plan_.keys.wide() ? 3 : 2),
+        table_(plan_, key_word_, false),
+        bin_keys_(size_t(1) << (spec.bin_bits - spec.lane_bits), 0) {
+    if (time_ < 0 || !ttl_.good()) throw std::invalid_argument("a ttl needs an event time");
+  }
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    plan_.keys.bind(rows.batch);
+    const int64_t* times = rows.batch.columns[size_t(time_)].i64();
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      if (i + kAsk < rows.count) table_.prefetch(rows.hashes[i + kAsk]);
+      const uint32_t row = rows.row(i);
+      const Key key = plan_.keys.of_row(rows.hashes[i], row);
+      uint64_t* slot = table_.obtain(key, rows.place(i));
+      const int64_t t = clamp_time(times[row]);
+      if (!slot[1]) {
+        ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
+        slot[time_word_] = uint64_t(t);
+      } else if (ttl_.over(int64_t(slot[time_word_]), std::max(t, rows.before))) {
+        forget(slot);
+        slot[time_word_] = uint64_t(t);
+      }
+      slot[time_word_] = uint64_t(std::max(t, int64_t(slot[time_word_])));
+      block_.slots[0] = slot;
+      block_.seen[0] = ++slot[1];
+      block_.rows[0] = row;
+      block_.places[0] = rows.place(i);
+      block_.n = 1;
+      fold_block(plan_, rows.batch, block_);
+      out.at_once(rows.place(i));
+      size_t c = 0;
+      for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], row);
+      for (const GroupOp& op : plan_.ops) emit_result(op, slot, out.columns[c++]);
+    }
+  }
+  void advance(int64_t, int64_t watermark, Emitter&) override {
+    if (!ttl_.sweeps(watermark)) return;
+    table_.erase_where([&](const uint64_t* slot) {
+      if (!ttl_.over(int64_t(slot[time_word_]), watermark)) return false;
+      --bin_keys_[plan_.bin_in_lane(plan_.bin(slot[0]))];
+      return true;
+    });
+  }
+
+  uint64_t bin_keys(uint32_t bin) const override { return bin_keys_[plan_.bin_in_lane(bin)]; }
+  int64_t byte_size() const override { return int64_t(table_.byte_size()); }
+  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
+    const std::vector<uint32_t> wanted = numbered(bins);
+    std::vector<GroupWriter> writers(bins.size());
+    table_.each([&](const uint64_t* slot, uint64_t place) {
+      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(slot[0]))];
+      if (b == kNone) return;
+      const Key key = table_.key(slot);
+      writers[b].byte(key.null);
+      writers[b].word(place);
+      writers[b].word(key.hash);
+      if (key_word_ >= 0) writers[b].text(key.bytes);
+      writers[b].word(slot[1]);
+      writers[b].word(slot[time_word_]);
+      write_cells(plan_, slot, writers[b]);
+      writers[b].counted();
+    });
+    std::vector<Bytes> out(bins.size());
+    for (size_t b = 0; b < bins.size(); ++b) {
+      if (writers[b].count()) {
+        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
+      }
+    }
+    return out;
+  }
+  void drop_bins(std::span<const uint32_t> bins) override {
+    const std::vector<uint32_t> gone = numbered(bins);
+    table_.erase_where(
+        [&](const uint64_t* slot) { return gone[plan_.bin_in_lane(plan_.bin(slot[0]))] != kNone; });
+    for (uint32_t bin : bins) bin_keys_[plan_.bin_in_lane(bin)] = 0;
+  }
+  std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
+    GroupHeader h;
+    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
+    if (!reason.empty()) return reason;
+    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
+    GroupReader in(data + sizeof h, data + size);
+    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin);
+    if (in.at_end()) return "";
+    drop_bins(std::span(&bin, 1));
+    return "damaged: not the state of this bin";
+  }
+
+ private:
+  static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
+
+  void forget(uint64_t* slot) {
+    drop_cells(plan_, slot);
+    slot[1] = 0;
+    std::fill(slot + plan_.first_cell, slot + plan_.used_words, 0);
+  }
+  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
+    std::vector<uint32_t> numbers(bin_keys_.size(), kNone);
+    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
+    return numbers;
+  }
+  void read(GroupReader& in, uint32_t bin) {
+    const bool null = in.byte() != 0;
+    const uint64_t place = in.word();
+    Key key{in.word(), null, {}};
+    if (key_word_ >= 0) key.bytes = in.text();
+    if (!in.ok() || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) return in.fail();
+    const uint64_t seen = in.word(), time = in.word();
+    if (!in.ok() || seen == 0) return in.fail();
+    uint64_t* slot = table_.obtain(key, place);
+    if (slot[1]) return in.fail();
+    slot[1] = seen;
+    slot[time_word_] = time;
+    ++bin_keys_[plan_.bin_in_lane(bin)];
+    read_cells(plan_, slot, in);
+  }
+
+  const int time_;
+  TimeToLive ttl_;
+  const std::vector<int> key_columns_;
+  GroupPlan plan_;
+  const int key_word_, time_word_;
+  GroupTable table_;
+  GroupBlock block_;
+  std::vector<uint64_t> bin_keys_;  // by the bin's number in the lane
+};
+
+}  // namespace plait

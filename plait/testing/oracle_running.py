@@ -1,0 +1,94 @@
+"""Results for every record in the plain loop: over the last records of a key, or over all that are
+not forgotten."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from plait.testing.oracle_aggregates import Results, Running
+from plait.testing.oracle_nodes import Keys
+from plait.timed import LastSpec, Rows, RunningSpec, WindowSpec
+
+if TYPE_CHECKING:
+    from plait.graph import TimedNode
+    from plait.model import Schema
+    from plait.testing.oracle_time import Fate, Time
+    from plait.testing.oracle_values import Values
+
+
+class Lives:
+    """How long the state of each key is kept."""
+
+    def __init__(self, node: TimedNode, schema: Schema, ttl_us: int) -> None:
+        self.ttl_us = ttl_us
+        self.time = schema.index(node.time) if ttl_us else -1
+        self.last: dict[Values, int] = {}
+
+    def forgotten(self, key: Values, values: Values, before: Time) -> bool:
+        """Notes a record; whether the state that it would meet is forgotten."""
+        if not self.ttl_us:
+            return False
+        time = values[self.time]
+        gone = key in self.last and self.last[key] + self.ttl_us < max(before, time)
+        self.last[key] = time if gone else max(time, self.last.get(key, time))
+        return gone
+
+
+class RunningKept:
+    """Running aggregates of keys that are forgotten: `RunningSpec`."""
+
+    def __init__(self, node: TimedNode, schema: Schema) -> None:
+        assert isinstance(node.spec, RunningSpec)
+        self.keys = Keys(node.keys, schema)
+        self.results = Results(node.spec.aggregates, schema)
+        self.lives = Lives(node, schema, node.spec.ttl_us)
+        self.states: dict[Values, list[Running]] = {}
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+        key = self.keys.key(values)
+        fed = self.results.fed(values)
+        if self.lives.forgotten(key, values, before):
+            del self.states[key]
+        state = self.states.setdefault(key, self.results.start())
+        self.results.feed(state, fed)
+        return [self.keys.columns(values) + tuple(running.result() for running in state)]
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        return []
+
+
+class LastRows:
+    """Aggregates over the last records of a key: `Rows` windows and `LastSpec`."""
+
+    def __init__(self, node: TimedNode, schema: Schema) -> None:
+        self.keys = Keys(node.keys, schema)
+        match node.spec:
+            case LastSpec(n=n, aggregates=aggregates, ttl_us=ttl):
+                self.size, self.every, self.least = n, 1, 1
+            case WindowSpec(window=Rows(size=size, every=every), aggregates=aggregates, ttl_us=ttl):
+                self.size, self.every, self.least = size, every, size
+            case _:
+                raise TypeError(f"{node.spec} is not over the last records")
+        self.results = Results(aggregates, schema)
+        self.lives = Lives(node, schema, ttl)
+        self.last: dict[Values, deque[Values]] = {}
+        self.seen: dict[Values, int] = {}
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+        key = self.keys.key(values)
+        fed = self.results.fed(values)
+        if self.lives.forgotten(key, values, before):
+            del self.last[key], self.seen[key]
+        last = self.last.setdefault(key, deque(maxlen=self.size))
+        last.append(fed)
+        self.seen[key] = seen = self.seen.get(key, 0) + 1
+        if seen < self.least or seen % self.every:
+            return []
+        state = self.results.start()
+        for number, one in enumerate(last):
+            self.results.feed(state, one, number)
+        return [self.keys.columns(values) + tuple(running.result() for running in state)]
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        return []
