@@ -61,6 +61,7 @@ inline uint64_t count_one(StateTable& table, uint64_t h) {
 }
 
 void count_private(StateTable& table, const uint64_t* keys, int64_t n, uint64_t* out) {
+  table.even_out(uint32_t(n));
   int64_t i = 0;
   for (; i + int64_t(kAhead) < n; ++i) {
     table.prefetch<2>(keys[i + int64_t(kAhead)] * kGolden);
@@ -84,6 +85,7 @@ void count_lane(StateTable& table, unsigned lane, unsigned lane_bits, const uint
       row[m] = uint32_t(i);
       m += top_bits(h, lane_bits) == lane;
     }
+    table.even_out(m);
     for (uint32_t i = 0; i < m; ++i) {
       if (i + kAhead < m) table.prefetch<2>(hash[i + kAhead]);
       out[from + row[i]] = count_one(table, hash[i]);

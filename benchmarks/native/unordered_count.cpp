@@ -47,6 +47,7 @@ inline uint64_t count_one(StateTable& table, uint64_t h) {
 }
 
 void count_block(StateTable& table, const uint64_t* keys, int64_t n, uint64_t* out) {
+  table.even_out(uint32_t(n));
   int64_t i = 0;
   for (; i + int64_t(kAhead) < n; ++i) {
     table.prefetch<2>(keys[i + int64_t(kAhead)] * kGolden);
@@ -69,6 +70,7 @@ struct LaneCounter {
       row[m] = uint32_t(i);
       m += top_bits(h, lane_bits) == lane;
     }
+    table.even_out(m);
     for (uint32_t i = 0; i < m; ++i) {
       if (i + kAhead < m) table.prefetch<2>(hash[i + kAhead]);
       out[row[i]] = count_one(table, hash[i]);

@@ -1,4 +1,4 @@
-"""The keyed state as a native program: plain, and under the address and undefined checks."""
+"""The keyed state and its tables as native programs: plain, and under the sanitizers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ HERE = Path(__file__).resolve().parent
 
 
 @pytest.mark.parametrize("variant", ["plain", "address"])
-def test_state_program(variant: str) -> None:
+@pytest.mark.parametrize(("program", "rows"), [("state_test", 20_000), ("table_test", 100_000)])
+def test_state_program(program: str, rows: int, variant: str) -> None:
     built = subprocess.run(
-        [sys.executable, str(HERE / "native_build.py"), f"state_test:{variant}"],
+        [sys.executable, str(HERE / "native_build.py"), f"{program}:{variant}"],
         check=True,
         capture_output=True,
         text=True,
     )
     seed = random.SystemRandom().randrange(2**32)
-    rows = 20_000 if variant == "plain" else 6_000
+    rows = rows if variant == "plain" else rows // 4
     command = [built.stdout.split()[-1], str(rows), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"

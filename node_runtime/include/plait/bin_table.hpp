@@ -65,7 +65,7 @@ class BinTable : public StateTable {
       uint64_t* slot = s.slots + i * words;
       while (slot[1] != 0) {
         if (slot[0] == h) {
-          count(s, bin, int64_t(k));
+          count(s, bin & bin_mask_, int64_t(k));
           erase_bin(bin);
           return false;
         }
@@ -74,7 +74,7 @@ class BinTable : public StateTable {
       }
       std::memcpy(slot, from, used * 8);
     }
-    count(s, bin, int64_t(n));
+    count(s, bin & bin_mask_, int64_t(n));
     return true;
   }
 
@@ -102,7 +102,7 @@ class BinTable : public StateTable {
     const uint64_t first = std::min(k, r.segment.mask + 1 - r.from);
     std::memset(at(r, 0), 0, first * words_ * 8);
     std::memset(r.segment.slots, 0, (k - first) * words_ * 8);
-    count(r.segment, bin, -int64_t(bin_keys(bin)));
+    count(r.segment, bin & bin_mask_, -int64_t(bin_keys(bin)));
     for (size_t i = 0; i < others.size(); i += words_) place(r.segment, others.data() + i);
     if (r.segment.used == 0) reset(r.segment);
   }
@@ -110,7 +110,7 @@ class BinTable : public StateTable {
   // Forgets one key. Those behind it that were pushed away by it move up.
   void remove(uint64_t* slot) {
     Segment& s = segment(slot[0]);
-    count(s, top_bits(slot[0], bin_bits_), -1);
+    count(s, bin_index(slot[0]), -1);
     uint64_t hole = uint64_t(slot - s.slots) / words_;
     for (uint64_t i = (hole + 1) & s.mask; s.slots[i * words_ + 1]; i = (i + 1) & s.mask) {
       const uint64_t* next = s.slots + i * words_;
@@ -151,19 +151,13 @@ class BinTable : public StateTable {
   std::vector<SegmentMemory::Piece> untouched() { return memory_.untouched(); }
 
  private:
-  void count(Segment& s, uint64_t bin, int64_t keys) {
-    s.used += uint64_t(keys);
-    bin_keys_[bin & bin_mask_] += uint32_t(keys);
-  }
-
   // The size that so many keys grow to if they come one by one, and a little to spare: another one
   // than that of the segments around would keep the table from being flat.
   unsigned fitting_bits(uint64_t used, uint64_t of_bin) const {
     Segment s;
-    unsigned bits = kFirstBits;
-    for (;; ++bits) {
-      s.mask = (uint64_t(1) << bits) - 1;
-      if (!crowded(s, used + used / 32, of_bin)) return bits;
+    for (s.bits = used_ ? common_ : kFirstBits;; ++s.bits) {
+      s.mask = (uint64_t(1) << s.bits) - 1;
+      if (!crowded(s, used + used / 32, of_bin)) return s.bits;
     }
   }
 

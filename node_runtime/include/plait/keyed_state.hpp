@@ -22,6 +22,7 @@ class KeyedState : public KeyedBins {
 
   void process(const Batch& batch, SplitBatch& s, unsigned lane) {
     Part& part = s.parts[lane];
+    table().even_out(part.n);
     if (tracker_.any()) [[unlikely]]
       tracker_.mark(part.hash, part.n);  // the hot loops write over the hashes
     if (s.hot) return run_hot_plan(plan_, table(), part);
