@@ -54,6 +54,9 @@ cdef extern from "Python.h":
     int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* error) noexcept
 
 
+cdef dict BY = {"key": 0, "bin": 1, "home": 2, "pinned": 3}
+
+
 cdef class Outside:
     """A Python function that the engine calls, and the list where it leaves what it raised."""
 
@@ -112,7 +115,8 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
 cdef void process_outside(void* context, const ProcessUnit& unit,
                           ProcessOutcome& outcome) noexcept with gil:
     """Gives a unit to `function(native_batch, base, order or None, watermark, before)`, which
-    returns a UnitResult."""
+    returns a UnitResult. One that is told of the ends of sources gets one more argument where a
+    source ended behind the unit: its number."""
     cdef Outside outside = <Outside>context
     cdef NativeBatch given = NativeBatch()
     cdef NativeBatch out
@@ -128,7 +132,8 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
             for i in range(given.batch.length):
                 order.push_back(unit.order[i])
             places = rows_array(order)
-        made = outside.function(given, unit.base, places, unit.watermark, unit.before)
+        more = () if unit.ended < 0 else (unit.ended,)
+        made = outside.function(given, unit.base, places, unit.watermark, unit.before, *more)
         rows = made.rows
         out = rows.finish()
         outcome.out.columns = out.batch.columns
@@ -368,16 +373,18 @@ cdef class NativeEngine:
                                               self.hold(None, state), keyless)
 
     def process_stage(self, str name, uint32_t node, int on_error, NativeTimedPlan plan not None,
-                      state, schema, bint keyless):
-        """A process with timers: `state` is called with every unit, and has its bins."""
+                      state, schema, bint keyless, bint pinned=False):
+        """A process with timers: `state` is called with every unit, and has its bins. `pinned`: an
+        operator with its own loop."""
         return self.builder.get().process_stage(
             name.encode(), node, on_error, plan.plan, process_outside, control_outside,
-            self.hold(state, state, False, on_error == 0), types_of(schema), keyless)
+            self.hold(state, state, False, on_error == 0), types_of(schema), keyless, pinned)
 
     def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
                     unsigned bin_bits, uint32_t home, bint repeats, bint tags):
         """The sending side of an exchange: by "key" (`keys`: (column, Type)), to the node of the
-        one "bin" of operator `node`, or to the "home" node."""
+        one "bin" of operator `node`, or to the "home" node, which has the only stage behind it
+        unless `by` is "pinned"."""
         cdef shared_ptr[KeyedPlan] plan
         cdef vector[AggregateSpec] none
         cdef vector[int] columns
@@ -388,8 +395,7 @@ cdef class NativeEngine:
                 types.push_back(<Type><int>kind.code)
             plan = make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
         return self.builder.get().route_stage(name.encode(), channel,
-                                              {"key": 0, "bin": 1, "home": 2}[by], node, plan,
-                                              home, repeats, tags)
+                                              BY[by], node, plan, home, repeats, tags)
 
     def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique,
                      bint tags, bint index):

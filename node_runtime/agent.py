@@ -310,6 +310,8 @@ class NodeAgent:
                 engine.abandon()
                 break
             engine.interrupt_python()
+        else:
+            self.built.close()
         self.done = self.outcome_of(engine, good and natural, seconds)
 
     def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:

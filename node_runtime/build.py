@@ -30,6 +30,7 @@ from plait.node_runtime.exchange_plan import Exchange, ExchangePlan, paced_rows,
 from plait.node_runtime.lower import lower
 from plait.node_runtime.timed_lower import lowered
 from plait.plan import Plan, StagePlan, source_numbers
+from plait.timed import OperatorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._cluster import NativeCluster
+    from plait.node_runtime.operator_state import OperatorPython
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
@@ -114,6 +116,13 @@ class Built:
     """By stage of the plan: the engine's stage that takes its input, and ..."""
     tails: list[int] = field(default_factory=list)
     """... the one that gives its output; -1: on this node it has none."""
+    operators: list[OperatorPython] = field(default_factory=list)
+    """Those with a loop of their own."""
+
+    def close(self) -> None:
+        """Ends the loops of operators that have not ended; when no worker runs any more."""
+        for operator in self.operators:
+            operator.close()
 
 
 def lane_bits_of(settings: Settings) -> int:
@@ -431,12 +440,33 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
     sub_bits = built.exchanges.place_bits.get(stage, 0)
     sources = timed_sources(plan, stage)
     native = NativeTimedPlan([], [], [], [], sources, {"kind": "Window"}, 0, 0, sub_bits)
-    state = ProcessPython(node, given, settings.bin_bits, number)
+    pinned = isinstance(node.spec, OperatorSpec)
+    state = (
+        add_loop(built, plan, stage, number, node)
+        if pinned
+        else ProcessPython(node, given, settings.bin_bits, number)
+    )
     name, on_error = stage_name(plan, plan.stages[stage]), ON_ERROR[node.on_error]
     made: int = built.engine.process_stage(
-        name, number, on_error, native, state, node.schema, not node.keys
+        name, number, on_error, native, state, node.schema, not node.keys, pinned
     )
     return made
+
+
+def add_loop(built: Built, plan: Plan, stage: int, number: int, node: TimedNode) -> OperatorPython:
+    """An operator with its own loop; its ports are over when the sources that reach them are."""
+    from plait.node_runtime.operator_state import OperatorPython
+
+    inputs = plan.stages[stage].inputs
+    united = plan.stages[inputs[0]]
+    assert isinstance(node.spec, OperatorSpec)
+    if len(node.spec.inputs) > 1:
+        inputs = united.inputs
+    here = built.seat is None or built.seat.rank == built.seat.home
+    reaching = [plan.sources_of(one) for one in inputs]
+    state = OperatorPython(node, schema_in(plan, node), reaching, number, here)
+    built.operators.append(state)
+    return state
 
 
 def timed_sources(plan: Plan, stage: int) -> list[tuple[bool, bool, int, int]]:

@@ -1,8 +1,8 @@
 """Where the records of a job change nodes, and what keeps them in order on the way.
 
 Pure: a plan of stages in, its exchanges out. In front of every keyed or stateful stage the records
-go to the owner of their bin; in front of the sinks of a job in total order they go to the home
-node. A record's place is its tag, and where several records have the same tag (a flat_map, a union)
+go to the owner of their bin; in front of the sinks of a job in total order, and of operators with
+a loop of their own, they go to the home node. A record's place is its tag, and where several records have the same tag (a flat_map, a union)
 and may come to different nodes, their order among each other rides along in `sub` bits, of which
 there are 64. What an operator that knows time makes comes together at one node, which puts it in
 order and numbers it: from there on a row's `sub` is its index in the epoch.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
 from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
+from plait.timed import OperatorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,8 @@ EPOCH_S = 0.002
 """How long an epoch of sources with a rate is: what a record waits at most for the others of its
 epoch."""
 
-By = Literal["key", "bin", "home"]
+By = Literal["key", "bin", "home", "pinned"]
+"""pinned: to the home node, and the others go on with nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +90,20 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
         width = max((bits[i] for i in stage.inputs), default=0)
         index = bool(stage.inputs) and all(indexed[i] for i in stage.inputs)
         if stage.kind in ("timed", "process"):
+            by = by_of(plan, stage)
+            one = "pinned" if by == "pinned" else "bin"
             if repeated or (width > PLAIN_BITS and not index):
                 made.first[number] = Exchange(
-                    channel=made.count, by="bin", repeats=False, unique=False, index=True
+                    channel=made.count, by=one, repeats=False, unique=False, index=True
                 )
                 repeated, index, width = False, True, INDEX_BITS
             made.place_bits[number] = INDEXED if index else width
             made.before[number] = Exchange(
-                channel=made.count, by=by_of(plan, stage), repeats=False, unique=width == 0
+                channel=made.count, by=by, repeats=False, unique=width == 0
             )
             if total or not ends_behind(plan, number):
                 made.behind[number] = Exchange(
-                    channel=made.count, by="bin", repeats=False, unique=False, index=True
+                    channel=made.count, by=one, repeats=False, unique=False, index=True
                 )
             repeated, index, width = False, True, INDEX_BITS
         elif stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
@@ -147,6 +151,8 @@ def by_of(plan: Plan, stage: StagePlan) -> By:
         return "home"
     keyed = (AggregateNode, FoldNode, StatefulNode, TimedNode)
     node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
+    if isinstance(node, TimedNode) and isinstance(node.spec, OperatorSpec):
+        return "pinned"
     return "key" if node.keys else "bin"
 
 

@@ -78,6 +78,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         const uint32_t* order
         int64_t before
         int64_t watermark
+        int64_t ended
 
     cdef cppclass Order "plait::Emitter::Order":
         int64_t time
@@ -150,7 +151,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
             const string& name, uint32_t node, int on_error, shared_ptr[TimedPlan] plan,
             void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
             void (*control)(void*, Control&) noexcept, void* context, vector[Type] types,
-            cbool keyless) except +
+            cbool keyless, cbool pinned) except +
         uint32_t union_stage(const string& name, uint32_t node,
                              vector[vector[uint32_t]] carries, int sub_bits) except +
         void join_cluster(Cluster& cluster) except +

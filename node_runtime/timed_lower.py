@@ -20,6 +20,7 @@ from plait.timed import (
     JoinSpec,
     LastSpec,
     LateSpec,
+    OperatorSpec,
     ProcessSpec,
     Rows,
     RunningSpec,
@@ -103,7 +104,7 @@ def lowered(node: TimedNode, given: Schema) -> Lowered:
                 "empty": spec.empty,
                 "wait": spec.wait_us,
             }
-        case ProcessSpec():
+        case ProcessSpec() | OperatorSpec():
             raise AssertionError(f"{node} runs in Python")
         case _:
             assert_never(spec)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from plait.moving import MigrationHandle
     from plait.node_runtime.arrow import Batch
     from plait.node_runtime.compiled import compiled
+    from plait.operators import Context, operator
     from plait.process import Process
     from plait.result import Result
     from plait.run import run
@@ -76,6 +77,7 @@ _MODULES = {
     "plait.moving": "MigrationHandle",
     "plait.node_runtime.arrow": "Batch",
     "plait.node_runtime.compiled": "compiled",
+    "plait.operators": "Context operator",
     "plait.process": "Process",
     "plait.result": "Result",
     "plait.run": "run",
@@ -97,6 +99,7 @@ __all__ = [
     "Call",
     "ClusterError",
     "Collect",
+    "Context",
     "Discard",
     "Expr",
     "Field",
@@ -157,6 +160,7 @@ __all__ = [
     "mean",
     "min",
     "minutes",
+    "operator",
     "run",
     "seconds",
     "stream",

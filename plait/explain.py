@@ -27,6 +27,7 @@ from plait.graph import (
     UnionNode,
 )
 from plait.plan import Plan, StagePlan, kind_of, make_plan
+from plait.timed import OperatorSpec
 from plait.timed_text import length, results_text, spec_text
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
         case AggregateNode():
             bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
             return "native", f"typed state in flat tables, {bins}, queue {settings.queue}"
+        case TimedNode(spec=OperatorSpec()):
+            return (
+                "inline",
+                "a coroutine in Python with a loop of its own: one core; it stays on its node",
+            )
         case TimedNode() if kind_of(node) == "process":
             return "inline", "state, timers and functions are Python objects: one core"
         case TimedNode():

@@ -10,15 +10,25 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import InternalError, PlaitError, RecordError, SinkError, SourceError
-from plait.graph import CallNode, FoldNode, Graph, SinkNode, SourceNode, StatefulNode
+from plait.graph import (
+    CallNode,
+    FoldNode,
+    Graph,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    TimedNode,
+)
 from plait.model import Schema
 from plait.records import Misfit, records_of
 from plait.result import DeadLetter
+from plait.timed import SIDE, OperatorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from plait.graph import AnyNode
+    from plait.timed import InputPort
 
 KEPT = 10_000
 SHOWN = 300
@@ -100,10 +110,25 @@ def record_of(letter: Any, graph: Graph) -> Any:
     node = graph.nodes[letter[0]]
     schema = graph.nodes[node.inputs[0]].schema
     row = letter[6].to_arrow(schema)
+    if (port := port_of(letter, graph)) is not None:
+        schema = port.schema
+        row = row.select(list(port.columns)).rename_columns(list(schema.names))
     try:
         return records_of(row, schema)[0]
     except Exception:  # a class of the user's that refuses these values
         return row.to_pylist()[0]
+
+
+def port_of(letter: Any, graph: Graph) -> InputPort | None:
+    """The port at which the record was, if its operator has ports."""
+    node = graph.nodes[letter[0]]
+    if not isinstance(node, TimedNode) or not isinstance(node.spec, OperatorSpec):
+        return None
+    ports = node.spec.inputs
+    if len(ports) == 1:
+        return ports[0]
+    row = letter[6].to_arrow(graph.nodes[node.inputs[0]].schema)
+    return ports[row.column(SIDE)[0].as_py()]
 
 
 def letter_of(letter: Any, graph: Graph) -> DeadLetter:
@@ -142,11 +167,15 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
         failed.__cause__ = cause
         return failed
     record = record_of(letter, graph)
+    port = port_of(letter, graph)
+    where = "" if port is None else f", at port {port.name}"
+    advice = 'use on_error="dead_letter" to go on past bad records'
+    if port is not None:
+        advice = "an operator with its own loop goes on from what it catches itself"
     error = RecordError(
         f"{named(node)} {said(message, cause)}\n"
-        f"  record {row + 1:,} of source {label}: {short(repr(record))}\n"
-        f"  the {row:,} records before it were delivered, nothing after it; "
-        'use on_error="dead_letter" to go on past bad records',
+        f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
+        f"  the {row:,} records before it were delivered, nothing after it; {advice}",
         operator=node.name,
         at=str(node.at),
         source=label,

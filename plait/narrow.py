@@ -124,7 +124,7 @@ def asked_of_timed(node: TimedNode, need: Need) -> Need:
         case timed.JoinSpec() | timed.SpanSpec():
             left, right = kept_sides(node, spec, need)
             return own | {timed.SIDE, *left, *right}
-        case timed.ProcessSpec():
+        case timed.ProcessSpec() | timed.OperatorSpec():
             return None
         case _:
             assert_never(spec)

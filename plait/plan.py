@@ -85,7 +85,8 @@ def kind_of(node: AnyNode) -> StageKind:
         case FoldNode() | StatefulNode():
             return "state"
         case TimedNode():
-            return "process" if isinstance(node.spec, timed.ProcessSpec) else "timed"
+            python = isinstance(node.spec, timed.ProcessSpec | timed.OperatorSpec)
+            return "process" if python else "timed"
         case UnionNode():
             return "union"
         case SinkNode():

@@ -187,6 +187,7 @@ class Running:
                 return "; a function of the job does not return, its thread was left behind"
             if late_s >= 0:
                 self.engine.interrupt_python()  # again: another record may have begun meanwhile
+        self.built.close()
         return ""
 
     def finish(self, stopped: type[Interrupted] | None) -> Result:

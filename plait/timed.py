@@ -1,4 +1,4 @@
-"""Operators that know time, as plain data: windows, top rows, joins, and state with timers.
+"""Operators that know time, as plain data: windows, top rows, joins, state with timers, and loops.
 
 **Time.** A source may name its event time, a timestamp column. After a unit (one epoch of one
 source) the source's time is the greatest event time it has had, but never more than `max_jump`
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from plait.graph import Aggregate
+    from plait.model import Schema
 
 How = Literal["inner", "left", "semi", "anti"]
 
@@ -233,6 +234,59 @@ class ProcessSpec:
     ttl_us: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPort:
+    """A port at which records arrive: their schema, and the columns of the node's input that they
+    are made of."""
+
+    name: str
+    schema: Schema
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPort:
+    """A port at which records are emitted: their schema, and the columns of the node that hold
+    them. `tuples`: what is emitted is a tuple with a record (or None) of each input."""
+
+    name: str
+    schema: Schema
+    columns: tuple[str, ...]
+    tuples: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSpec:
+    """An operator with its own loop, a coroutine in Python: `function(ctx, **parameters)`.
+
+    The records arrive at the ports one by one, in the order of the input; with several ports `side`
+    is the number of the port. The coroutine begins when the first one arrives, and after each it
+    runs as far as it can, awaiting other things than records included; what it emits comes at the
+    place of that record. Behind the unit with which the last of a port's sources is at its end the
+    port is over: the coroutine is told, and what it emits then comes behind all rows of the unit.
+    When it has returned, records that arrive are absorbed. One that raises fails the record that
+    came last, and what it emitted since that arrived is left out. A record that arrives at a port
+    where `bound` are waiting fails (None: any number may wait).
+
+    There is one state for all records. It cannot be moved or copied: on several nodes it stays on
+    the home node, and there is no snapshot of it. With several outputs the node's first column is
+    the number of the port."""
+
+    function: Any
+    parameters: tuple[tuple[str, Any], ...]
+    inputs: tuple[InputPort, ...]
+    outputs: tuple[OutputPort, ...]
+    bound: int | None
+
+
 TimedSpec = (
-    WindowSpec | TopSpec | LateSpec | LastSpec | RunningSpec | JoinSpec | SpanSpec | ProcessSpec
+    WindowSpec
+    | TopSpec
+    | LateSpec
+    | LastSpec
+    | RunningSpec
+    | JoinSpec
+    | SpanSpec
+    | ProcessSpec
+    | OperatorSpec
 )

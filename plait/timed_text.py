@@ -41,8 +41,16 @@ def spec_text(spec: timed.TimedSpec) -> str:
         case timed.ProcessSpec():
             two = " of two streams" if spec.sides else ""
             return f"{type(spec.process).__name__}{two}{kept_text(spec.ttl_us)}"
+        case timed.OperatorSpec():
+            inputs = ", ".join(port.name for port in spec.inputs)
+            outputs = ", ".join(port.name for port in spec.outputs)
+            return f"{inputs} -> {outputs}, {bound_text(spec.bound)}"
         case _:
             assert_never(spec)
+
+
+def bound_text(bound: int | None) -> str:
+    return "any number of records may wait" if bound is None else f"at most {bound:,} wait at a port"
 
 
 def window_text(window: timed.Window) -> str:

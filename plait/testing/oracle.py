@@ -23,13 +23,14 @@ from plait.errors import RecordError
 from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNode, UnionNode
 from plait.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
+from plait.testing.oracle_operators import Loops
 from plait.testing.oracle_read import epochs
 from plait.testing.oracle_time import Fate, TimedOperator, TimerFault, Watermarks
 from plait.testing.oracle_timed import timed_operator
 from plait.testing.oracle_values import Fault, Values, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from plait.model import Schema
 
@@ -113,6 +114,7 @@ def sequential(
             for i, _node in sources:
                 loop.unit(i, taken[i], over=i in over, closing=len(over) == len(sources))
     finally:
+        loop.close()
         for stream in streams.values():
             stream.close()  # type: ignore[attr-defined]
     return replace(loop.result(), waited=bool(waits))
@@ -130,12 +132,12 @@ class Loop:
             and not isinstance(node, UnionNode | SinkNode | TimedNode)
             and not is_batches(node)
         }
+        self.watermarks = Watermarks(graph)
         self.timed: dict[int, TimedOperator] = {
-            i: timed_operator(node, self.schema_in(node))
+            i: timed_operator(node, self.schema_in(node), self.ends(node))
             for i, node in enumerate(graph.nodes)
             if isinstance(node, TimedNode)
         }
-        self.watermarks = Watermarks(graph)
         self.ended: dict[int, RecordError] = {}
         self.failure: RecordError | None = None
         self.counts: Counter[tuple[int, str]] = Counter()
@@ -146,6 +148,18 @@ class Loop:
         labels = [node.label for node in graph.nodes if isinstance(node, SinkNode)]
         self.outputs: dict[str, list[Item]] = {label: [] for label in labels}
         self.stopped: dict[str, list[Item]] | None = None
+
+    def ends(self, node: TimedNode) -> Callable[[], list[bool]]:
+        """Tells of each stream that the node reads whether its sources are at their end."""
+        before = self.graph.nodes[node.inputs[0]]
+        streams = before.inputs if isinstance(before, UnionNode) else node.inputs
+        reaching = [self.watermarks.reaching[i] for i in streams]
+        return lambda: [all(source.over for source in sources) for sources in reaching]
+
+    def close(self) -> None:
+        for operator in self.timed.values():
+            if isinstance(operator, Loops):
+                operator.close()
 
     def schema_in(self, node: AnyNode) -> Schema:
         return self.graph.nodes[node.inputs[0]].schema
@@ -299,7 +313,12 @@ class Loop:
         """What becomes of a failing record; an end when the policy is to fail."""
         node = self.graph.nodes[i]
         row, values = item
-        record = described(values, self.schema_in(node))
+        operator = self.timed.get(i)
+        record = (
+            operator.shown(values)
+            if isinstance(operator, Loops)
+            else described(values, self.schema_in(node))
+        )
         at = str(node.at)
         if node.on_error == "skip":
             self.counts[i, "skipped"] += 1

@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.testing.oracle_joins import join_operator
+from plait.testing.oracle_operators import Loops
 from plait.testing.oracle_process import Processes
 from plait.testing.oracle_windows import window_operator
-from plait.timed import JoinSpec, ProcessSpec, SpanSpec
+from plait.timed import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from plait.graph import TimedNode
     from plait.model import Schema
     from plait.testing.oracle_time import TimedOperator
 
 
-def timed_operator(node: TimedNode, schema: Schema) -> TimedOperator:
-    """The operator of a node; `schema` is its input's."""
+def timed_operator(
+    node: TimedNode, schema: Schema, ends: Callable[[], Sequence[bool]]
+) -> TimedOperator:
+    """The operator of a node; `schema` is its input's. `ends`: see `Loops`."""
     match node.spec:
+        case OperatorSpec():
+            return Loops(node, schema, ends)
         case ProcessSpec():
             return Processes(node, schema)
         case JoinSpec() | SpanSpec():

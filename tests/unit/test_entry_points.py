@@ -7,6 +7,7 @@ feature adds its job to JOBS.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,6 +76,53 @@ def half(n: int) -> int:
     return n // 2
 
 
+@plait.operator(inputs=("left", "right"))
+async def barrier(ctx: plait.Context) -> None:
+    while await ctx.wait_all(left=1, right=1):
+        ctx.emit(out=(ctx.pop("left"), ctx.pop("right")))
+
+
+@plait.operator(inputs=("data", "control"), outputs={"passed": "data", "held": {"n": int}})
+async def gate(ctx: plait.Context, step: int) -> None:
+    """Passes as many as it is allowed to, and tells what it had to hold."""
+    allowed = 0
+    while await ctx.wait_any(data=1, control=1):
+        while ctx.size("control"):
+            ctx.pop("control")
+            allowed += step
+        while ctx.size("data"):
+            record = ctx.pop("data")
+            if allowed:
+                allowed -= 1
+                ctx.emit(passed=record)
+            else:
+                await ctx.emit(held=(record.n,), passed=record)
+                ctx.emit(held=(-record.n,))
+
+
+@plait.operator
+async def in_threes(ctx: plait.Context) -> None:
+    while await ctx.wait_all(records=3):
+        for record in reversed(ctx.pop("records", 3)):
+            await asyncio.sleep(0)
+            ctx.emit(record)
+    while ctx.size("records"):
+        ctx.emit(ctx.pop("records"))
+
+
+@plait.operator
+async def first_ones(ctx: plait.Context, most: int) -> None:
+    for _ in range(most):
+        if not await ctx.wait_any(records=1):
+            return
+        ctx.emit(ctx.pop("records"))
+
+
+def gated(s: Any) -> Any:
+    outputs = gate(data=s, control=s.filter(col("n") % 4 == 1), step=2)
+    return outputs.passed.select("n").union(outputs.held)
+
+
 WITH_DOUBLE = {"k": int, "v": int | None, "s": str, "n": int, "d": int}
 
 JOBS: dict[str, Any] = {
@@ -101,6 +149,13 @@ JOBS: dict[str, Any] = {
     "union of two branches": lambda s: s.filter(col("n") % 2 == 0).union(
         s.filter(col("n") % 3 > 0)
     ),
+    "barrier": lambda s: barrier(left=s, right=s.filter(col("n") % 3 == 0)).out,
+    "two outputs": gated,
+    "behind a loop, by key": lambda s: in_threes(s).out.key_by("k").count(),
+    "a loop behind keys": lambda s: in_threes(s.key_by("k").count()).out,
+    "a loop behind flat_map": lambda s: in_threes(s.flat_map(twice, schema=s.schema)).out,
+    "a loop that ends": lambda s: first_ones(s, most=77).out,
+    "loops behind each other": lambda s: barrier(in_threes(s).out, first_ones(s, most=50).out).out,
     "dead letters": lambda s: (
         s.map(odd, schema=s.schema, on_error="dead_letter").key_by("k").sum("n")
     ),
@@ -187,6 +242,10 @@ TIMED_JOBS: dict[str, Any] = {
         )
     ),
     "process": lambda s: s.key_by("k").process(Quiet()),
+    "a loop behind windows": lambda s: in_threes(s.key_by("s").tumbling("10s").count()).out,
+    "windows behind a loop": lambda s: (
+        in_threes(s).out.with_event_time("ts").key_by("s").tumbling("10s").count()
+    ),
 }
 SOURCES: dict[str, Callable[[], Any]] = {
     "a table": lambda: plait.Table(given()),
@@ -242,6 +301,18 @@ def test_two_sources_and_two_sinks(entry_point: EntryPoint) -> None:
     both = one.union(two)
     both.key_by("k").count().sink(plait.Collect(), name="counts")
     both.filter(col("n") % 2 == 0).sink(plait.Collect(), name="even")
+    assert_right(job, entry_point(job, **SETTINGS))
+
+
+def test_two_sources_of_a_loop(entry_point: EntryPoint) -> None:
+    """One ends long before the other, and with it a port."""
+    job = plait.Job("entry")
+    one = job.source(plait.Table(given().slice(0, 30)), name="one")
+    two = job.source(plait.Items(records()), name="two")
+    barrier(left=one, right=two).out.sink(plait.Collect(), name="pairs")
+    outputs = gate(data=two, control=one, step=3)
+    outputs.passed.key_by("k").count().sink(plait.Collect(), name="passed")
+    outputs.held.sink(plait.Collect(), name="held")
     assert_right(job, entry_point(job, **SETTINGS))
 
 

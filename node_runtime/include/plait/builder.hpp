@@ -78,7 +78,8 @@ class Builder {
   }
 
   // What was added so far runs before the rows go to their nodes. `sub_bits` and `repeats`: see
-  // Routing and MergeStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home.
+  // Routing and MergeStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home,
+  // Pinned: to that node.
   uint32_t route_stage(const std::string& name, uint32_t channel, int kind, uint32_t node,
                        std::shared_ptr<KeyedPlan> plan, uint32_t home, bool repeats,
                        bool tags = true) {
@@ -157,19 +158,20 @@ class Builder {
     if (cluster) s.moves(*cluster, keyless);
     return done(s);
   }
-  // A process with timers; of the plan only what it says of time and order counts.
+  // A process with timers; of the plan only what it says of time and order counts. `pinned`: an
+  // operator with its own loop, which stays where it is and is told when sources end.
   uint32_t process_stage(const std::string& name, uint32_t node, int on_error,
                          std::shared_ptr<TimedPlan> plan, ProcessOperator::Function function,
                          OutsideStateStage::ControlFunction control, void* context,
-                         std::vector<Type> types, bool keyless) {
+                         std::vector<Type> types, bool keyless, bool pinned = false) {
     engine_.epochs.closes = true;
     auto op = std::make_unique<ProcessOperator>(node, OnError(on_error), function, context,
                                                 std::move(types), UnitTime(plan->sources),
-                                                cluster != nullptr, plan->sub_bits);
+                                                cluster != nullptr, plan->sub_bits, pinned);
     auto& s =
         engine_.add(std::make_unique<ProcessStage>(name, limits, std::move(op), control, context));
     s.python = true;
-    if (cluster) s.moves(*cluster, keyless);
+    if (cluster && !pinned) s.moves(*cluster, keyless);
     return done(s);
   }
   uint32_t union_stage(const std::string& name, uint32_t node,

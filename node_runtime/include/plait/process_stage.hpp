@@ -1,10 +1,11 @@
-// ProcessStage: state machines with timers outside the engine (Python), by key, one worker at a
-// time, in order.
+// ProcessStage: state machines with timers, and operators with a loop of their own, outside the
+// engine (Python), one worker at a time, in order.
 //
 // The function gets every unit's rows in turn and then, as far as the watermark behind the unit has
-// come, fires what is due; units without rows reach it only if a timer is. It says of each row that
-// it makes when it was made, in order: at once and the place of its row, or by a timer, its time
-// and its place. What is known of time goes with the bins. Waits for nobody.
+// come, fires what is due; units without rows reach it only if a timer is, or if it asked to be told
+// of the end of each source. It says of each row that it makes when it was made, in order: at once
+// and the place of its row, or by a timer, its time and its place. What is known of time goes with
+// the bins. Waits for nobody.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct ProcessUnit {
   const uint32_t* order;  // several nodes only
   int64_t before;         // the watermark before the unit
   int64_t watermark;      // behind the unit; kNoTime: nothing is due
+  int64_t ended;          // the source that is at its end behind the unit, told once; else -1
 };
 
 // What the function says of a unit.
@@ -45,16 +47,17 @@ struct ProcessOutcome {
 class ProcessOperator final : public Operator {
  public:
   using Function = void (*)(void* context, const ProcessUnit& unit, ProcessOutcome& outcome);
-  // `nodes` and `sub_bits`: see TimedPlan.
+  // `nodes` and `sub_bits`: see TimedPlan. `ends`: it is told of the end of every source.
   ProcessOperator(uint32_t node, OnError on_error, Function function, void* context,
-                  std::vector<Type> types, UnitTime time, bool nodes, int sub_bits)
+                  std::vector<Type> types, UnitTime time, bool nodes, int sub_bits, bool ends)
       : Operator(node, on_error),
         time(std::move(time)),
         function_(function),
         context_(context),
         types_(std::move(types)),
         nodes_(nodes),
-        sub_bits_(sub_bits) {}
+        sub_bits_(sub_bits),
+        ends_(ends) {}
 
   void run(Batch& batch, Worker& worker) override {
     Counts::add(counts(worker).in, batch.length);
@@ -65,10 +68,11 @@ class ProcessOperator final : public Operator {
     if (nodes_) order = order_of(batch, sub_bits_);
     const uint32_t* rows = nodes_ && batch.length ? order.as<uint32_t>() : nullptr;
     ProcessOutcome o;
-    if (batch.length || (after > before && next_timer_ <= after)) {
+    const int64_t ended = batch.failure ? -1 : newly_ended(batch);
+    if (batch.length || ended >= 0 || (after > before && next_timer_ <= after)) {
       // What is due behind a failure is not delivered.
       const int64_t until = batch.failure ? kNoTime : after;
-      function_(context_, {&batch, time.place(batch), rows, before, until}, o);
+      function_(context_, {&batch, time.place(batch), rows, before, until, ended}, o);
       next_timer_ = o.next_timer;
     }
     settle(batch, o, rows, worker);
@@ -80,6 +84,14 @@ class ProcessOperator final : public Operator {
   UnitTime time;
 
  private:
+  int64_t newly_ended(const Batch& unit) {
+    if (!ends_ || unit.flow != Flow::Over) return -1;
+    if (ended_.size() <= unit.source) ended_.resize(unit.source + 1, false);
+    if (ended_[unit.source]) return -1;
+    ended_[unit.source] = true;
+    return unit.source;
+  }
+
   void settle(Batch& batch, ProcessOutcome& o, const uint32_t* order, Worker& worker) {
     const Batch input = batch;
     std::vector<TimedRow> rows;
@@ -145,6 +157,8 @@ class ProcessOperator final : public Operator {
   const std::vector<Type> types_;  // of the output
   const bool nodes_;
   const int sub_bits_;
+  const bool ends_;
+  std::vector<bool> ended_;  // by source
   int64_t next_timer_ = kAllTime;
 };
 

@@ -24,10 +24,11 @@
 namespace plait {
 
 struct Routing {
-  enum class Kind : uint8_t { Key, Bin, Home } kind = Kind::Key;
+  // Pinned: all rows to the home node, as with Home, and the others go on with empty parts.
+  enum class Kind : uint8_t { Key, Bin, Home, Pinned } kind = Kind::Key;
   std::shared_ptr<const KeyedPlan> plan;  // Key: which columns, how many bins
   uint32_t node = 0;                      // the operator behind; Bin: its state is one bin
-  uint32_t home = 0;                      // Home
+  uint32_t home = 0;                      // Home, Pinned
   bool repeats = false;  // several rows may have the same tag: they are numbered here
   bool tags = true;      // somebody behind looks at tags; else they stay here
 };
@@ -147,7 +148,7 @@ class RouteStage final : public Stage, public Outlet {
     const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
     guarded(batch, routing_.node, [&] {
       if (routing_.repeats) number_repeats(batch);
-      if (routing_.kind == Routing::Kind::Home) {
+      if (routing_.kind == Routing::Kind::Home || routing_.kind == Routing::Kind::Pinned) {
         to_one(batch, routing_.home, *layout, frames);
       } else if (routing_.kind == Routing::Kind::Bin) {
         to_one(batch, layout->owners[singleton_bin(routing_.node, layout->owners.size())], *layout,

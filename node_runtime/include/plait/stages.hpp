@@ -140,7 +140,8 @@ class OutsideStateStage : public SerialStage {
 
   void control_now(Control& control) override { state_control(control); }
 
-  // On several nodes: where bins go and come from. `keyless`: the state is one bin.
+  // On several nodes: where bins go and come from; without, the state stays where it is. `keyless`:
+  // the state is one bin.
   void moves(StateMoves& moves, bool keyless) {
     moves_ = &moves;
     keyless_ = keyless;
@@ -149,7 +150,7 @@ class OutsideStateStage : public SerialStage {
  protected:
   // A new layout is passed when the bins it brings are here.
   bool ready(Batch& batch) override {
-    if (!batch.control || batch.control->kind != Control::Kind::Layout) return true;
+    if (!moves_ || !batch.control || batch.control->kind != Control::Kind::Layout) return true;
     Control& c = *batch.control;
     if (moving_ != &c) {
       moving_ = &c;
