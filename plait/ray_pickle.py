@@ -136,9 +136,10 @@ def holders(node: AnyNode) -> Iterator[str]:
 
 def functions_of(node: AnyNode) -> Iterator[Any]:
     for name in ("function", "step", "init"):
-        function = getattr(node, name, None)
-        if inspect.isfunction(function):
-            yield function
+        for holder in (node, getattr(node, "spec", None)):
+            function = getattr(holder, name, None)
+            if inspect.isfunction(function):
+                yield function
     for _, function in getattr(node, "columns", ()):
         if inspect.isfunction(function):
             yield function

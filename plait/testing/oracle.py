@@ -28,6 +28,7 @@ from plait.testing.oracle_read import epochs
 from plait.testing.oracle_time import Fate, TimedOperator, TimerFault, Watermarks
 from plait.testing.oracle_timed import timed_operator
 from plait.testing.oracle_values import Fault, Values, shown
+from plait.timed import OperatorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -151,8 +152,8 @@ class Loop:
 
     def ends(self, node: TimedNode) -> Callable[[], list[bool]]:
         """Tells of each stream that the node reads whether its sources are at their end."""
-        before = self.graph.nodes[node.inputs[0]]
-        streams = before.inputs if isinstance(before, UnionNode) else node.inputs
+        several = isinstance(node.spec, OperatorSpec) and len(node.spec.inputs) > 1
+        streams = self.graph.nodes[node.inputs[0]].inputs if several else node.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
         return lambda: [all(source.over for source in sources) for sources in reaching]
 

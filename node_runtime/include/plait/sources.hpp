@@ -149,8 +149,7 @@ class SourceStage final : public Stage {
   // This node's part of the epoch's rows.
   int64_t ask_slice(uint64_t epoch, Worker& worker) {
     const Layouts::Ref layout = layouts->at(epoch);
-    int64_t all = origin_->rows();
-    if (limit_ >= 0) all = all < 0 ? limit_ : std::min(all, limit_);
+    const int64_t all = all_rows();
     const bool paced = paced_rows > 0;
     const int64_t start = paced ? paced_row(epoch) : layout->row_of(epoch);
     const int64_t rows = paced ? paced_row(epoch + 1) - start : layout->epoch_records;
@@ -228,7 +227,15 @@ class SourceStage final : public Stage {
   int64_t unit_base(uint64_t epoch) const {
     const bool sliced = layouts && origin_->rows() != Origin::kNoSlices;
     if (!sliced) return rows_.load(std::memory_order_relaxed);
-    return paced_rows > 0 ? paced_row(epoch) : layouts->at(epoch)->row_of(epoch);
+    const int64_t row = paced_rows > 0 ? paced_row(epoch) : layouts->at(epoch)->row_of(epoch);
+    const int64_t all = all_rows();  // no row comes behind its end
+    return all < 0 ? row : std::min(row, all);
+  }
+  // Of a source that is read in slices: how many rows it gives; -1: without end.
+  int64_t all_rows() const {
+    const int64_t all = origin_->rows();
+    if (limit_ < 0) return all;
+    return all < 0 ? limit_ : std::min(all, limit_);
   }
   bool is_idle() const { return idle_ns > 0 && now_ns() - had_rows_ns_ > idle_ns; }
   int64_t greatest_time(const Batch& rows) const {
