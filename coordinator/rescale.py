@@ -60,8 +60,8 @@ def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result |
     away = set(request.away) | set(leavers(job, staying)[: max(len(staying) - wanted, 0)])
     if job.home in away:
         return Rejected(
-            reason=f"node-{job.home} of {job.name} has its sinks and cannot leave; "
-            "stop the job and submit it again to have them elsewhere"
+            reason=f"node-{job.home} of {job.name} has its sinks and cannot leave, nor could an "
+            "operator with its own loop; stop the job and submit it again to have them elsewhere"
         )
     if request.throttle_bytes_per_s is not None and request.throttle_bytes_per_s <= 0.0:
         return Rejected(reason=f"a throttle must be above 0, got {request.throttle_bytes_per_s}")

@@ -1,11 +1,12 @@
 """Where the records of a job change nodes, and what keeps them in order on the way.
 
 Pure: a plan of stages in, its exchanges out. In front of every keyed or stateful stage the records
-go to the owner of their bin; in front of the sinks of a job in total order, and of operators with
-a loop of their own, they go to the home node. A record's place is its tag, and where several records have the same tag (a flat_map, a union)
-and may come to different nodes, their order among each other rides along in `sub` bits, of which
-there are 64. What an operator that knows time makes comes together at one node, which puts it in
-order and numbers it: from there on a row's `sub` is its index in the epoch.
+go to the owner of their bin; in front of the sinks of a job in total order, and of operators with a
+loop of their own, they go to the home node. A record's place is its tag, and where several records
+have the same tag (a flat_map, a union) and may come to different nodes, their order among each
+other rides along in `sub` bits, of which there are 64. What an operator that knows time makes comes
+together at one node, which puts it in order and numbers it: from there on a row's `sub` is its
+index in the epoch.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
         index = bool(stage.inputs) and all(indexed[i] for i in stage.inputs)
         if stage.kind in ("timed", "process"):
             by = by_of(plan, stage)
-            one = "pinned" if by == "pinned" else "bin"
+            one: By = "pinned" if by == "pinned" else "bin"
             if repeated or (width > PLAIN_BITS and not index):
                 made.first[number] = Exchange(
                     channel=made.count, by=one, repeats=False, unique=False, index=True

@@ -62,7 +62,9 @@ class PortContext:
         self._checked(counts, "wait_all")
         waiting, closed = self.waiting, self.closed
         while any(len(waiting[port]) < n for port, n in counts.items()):
-            if closed and any(port in closed and len(waiting[port]) < n for port, n in counts.items()):
+            if closed and any(
+                port in closed and len(waiting[port]) < n for port, n in counts.items()
+            ):
                 return self._refused("wait_all")
             await self._arrive()
         return True
@@ -84,7 +86,9 @@ class PortContext:
         if type(wanted) is not int or wanted < 0:
             raise ValueError(f"pop({port!r}, {n!r}): a whole number is wanted")
         if len(found) < wanted:
-            raise LookupError(f'port "{port}" has {len(found)} records, not {wanted}; wait for them')
+            raise LookupError(
+                f'port "{port}" has {len(found)} records, not {wanted}; wait for them'
+            )
         self.refusals = 0
         return found.popleft() if n is None else [found.popleft() for _ in range(wanted)]
 
@@ -191,4 +195,3 @@ def side_by_side(spec: OperatorSpec, port: OutputPort) -> Callable[[Any], tuple[
         return tuple(values)
 
     return made
-

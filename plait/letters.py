@@ -128,7 +128,7 @@ def port_of(letter: Any, graph: Graph) -> InputPort | None:
     if len(ports) == 1:
         return ports[0]
     row = letter[6].to_arrow(graph.nodes[node.inputs[0]].schema)
-    return ports[row.column(SIDE)[0].as_py()]
+    return ports[int(row.column(SIDE)[0].as_py())]
 
 
 def letter_of(letter: Any, graph: Graph) -> DeadLetter:

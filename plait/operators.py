@@ -248,7 +248,9 @@ def operator(function: Callable[..., Any], /) -> Operator: ...
 
 
 @overload
-def operator(*, inputs: Any = ..., outputs: Any = ...) -> Callable[[Callable[..., Any]], Operator]: ...
+def operator(
+    *, inputs: Any = ..., outputs: Any = ...
+) -> Callable[[Callable[..., Any]], Operator]: ...
 
 
 def operator(
@@ -298,5 +300,7 @@ def checked_stream(name: str, given: Any) -> Any:
         raise JobError(f"{name}={given!r} is not a stream")
     site: Any = given._site()
     if site.keys:
-        raise JobError(f"{name}=: the stream is keyed, and an operator has no keys; leave key_by out")
+        raise JobError(
+            f"{name}=: the stream is keyed, and an operator has no keys; leave key_by out"
+        )
     return site.stream

@@ -1,4 +1,4 @@
-"""Ports of operators with their own loop: several streams as one input, one node as several streams.
+"""Ports of operators with their own loop: several streams as one input, one node as several.
 
 A node has one input and one schema. So the streams at the input ports of an operator become one:
 `side` is the number of the port, and each stream has columns of its own (`i0_...`, `i1_...`), null
@@ -79,9 +79,7 @@ def empty(port: InputPort, field: Field) -> Expr:
     return lit(None).cast(field.type)
 
 
-def output_ports(
-    outputs: Mapping[str, Any], inputs: Sequence[InputPort]
-) -> tuple[OutputPort, ...]:
+def output_ports(outputs: Mapping[str, Any], inputs: Sequence[InputPort]) -> tuple[OutputPort, ...]:
     """The ports with what is emitted at each; `outputs`: what the user said of it, or None."""
     made: list[OutputPort] = []
     several = len(outputs) > 1

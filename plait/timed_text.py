@@ -50,7 +50,9 @@ def spec_text(spec: timed.TimedSpec) -> str:
 
 
 def bound_text(bound: int | None) -> str:
-    return "any number of records may wait" if bound is None else f"at most {bound:,} wait at a port"
+    return (
+        "any number of records may wait" if bound is None else f"at most {bound:,} wait at a port"
+    )
 
 
 def window_text(window: timed.Window) -> str:

@@ -133,9 +133,7 @@ NOTHING_TO_AWAIT = NothingToAwait()
 class Loops:
     """One coroutine; `over` says of each port whether its sources are at their end."""
 
-    def __init__(
-        self, node: TimedNode, schema: Schema, over: Callable[[], Sequence[bool]]
-    ) -> None:
+    def __init__(self, node: TimedNode, schema: Schema, over: Callable[[], Sequence[bool]]) -> None:
         assert isinstance(node.spec, OperatorSpec)
         self.spec = node.spec
         self.schema = schema

@@ -253,7 +253,7 @@ def test_an_exception_at_the_end() -> None:
         ("ctx.over('right')", 'there is no input "right"'),
         ("ctx.emit(other=1)", 'emit: there is no output "other"; there is out'),
         ("ctx.emit(1, 2)", "emit: name the port of each record: out"),
-        ("ctx.emit({'n': 'x'})", "emit at \"out\": column \"n\": expected int64, got 'x' (str)"),
+        ("ctx.emit({'n': 'x'})", 'emit at "out": column "n": expected int64, got \'x\' (str)'),
         ("ctx.emit({'n': None})", 'column "n": expected int64, got None'),
     ],
 )
@@ -419,7 +419,7 @@ def test_there_is_no_snapshot_of_it() -> None:
     running = start(job, workers=1)
     feed.push([{"n": 1}])
     try:
-        with pytest.raises(plait.StateError, match="barrier at .* has a loop of its own.*saved"):
+        with pytest.raises(plait.StateError, match=r"barrier at .* has a loop of its own.*saved"):
             running.snapshot()
     finally:
         feed.close()

@@ -2,10 +2,10 @@
 // engine (Python), one worker at a time, in order.
 //
 // The function gets every unit's rows in turn and then, as far as the watermark behind the unit has
-// come, fires what is due; units without rows reach it only if a timer is, or if it asked to be told
-// of the end of each source. It says of each row that it makes when it was made, in order: at once
-// and the place of its row, or by a timer, its time and its place. What is known of time goes with
-// the bins. Waits for nobody.
+// come, fires what is due; units without rows reach it only if a timer is, or if it asked to be
+// told of the end of each source. It says of each row that it makes when it was made, in order: at
+// once and the place of its row, or by a timer, its time and its place. What is known of time goes
+// with the bins. Waits for nobody.
 #pragma once
 
 #include <cstdint>
