@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plait.expr import Expr, col, lit
     from plait.expr_build import coalesce, concat, when
     from plait.files import Files
+    from plait.flow import Flow
     from plait.handle import ClusterError, JobHandle
     from plait.job import Job, KeyedStream, Stream, stream, union
     from plait.model import Field, Schema, Timestamp, Type
@@ -70,6 +71,7 @@ _MODULES = {
     "plait.expr": "Expr col lit",
     "plait.expr_build": "coalesce concat when",
     "plait.files": "Files",
+    "plait.flow": "Flow",
     "plait.handle": "ClusterError JobHandle",
     "plait.job": "Job KeyedStream Stream stream union",
     "plait.connected": "connect",
@@ -104,6 +106,7 @@ __all__ = [
     "Expr",
     "Field",
     "Files",
+    "Flow",
     "InternalError",
     "Interrupted",
     "Items",

@@ -31,6 +31,7 @@ RIM = (
     "plait.job",
     "plait.windows",
     "plait.joins",
+    "plait.flow",
     "plait.run",
     "plait.ends",
     "plait.load",

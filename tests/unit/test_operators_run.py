@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,9 @@ import plait
 from plait.run import start
 from plait.testing import Feed, assert_same
 from plait.testing.nodes import run_on_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"workers": 1, "epoch_records": 1},
@@ -433,12 +436,9 @@ def test_a_failure_on_nodes_is_told_as_on_one() -> None:
         barrier(left, right, bound=7).out.sink(plait.Collect())
         return made
 
-    told = []
-    for run in (
-        lambda: plait.run(job(), epoch_records=32),
-        lambda: run_on_nodes(job(), 2, epoch_records=32),
-    ):
+    def told(run: Callable[..., Any], *more: Any) -> str:
         with pytest.raises(plait.RecordError) as raised:
-            run()
-        told.append(str(raised.value).replace(" raised ", " failed: "))
-    assert told[0] == told[1]
+            run(job(), *more, epoch_records=32)
+        return str(raised.value).replace(" raised ", " failed: ")
+
+    assert told(plait.run) == told(run_on_nodes, 2)
