@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
 from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
-from plait.timed import OperatorSpec
+from plait.plan import has_loop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,7 +152,7 @@ def by_of(plan: Plan, stage: StagePlan) -> By:
         return "home"
     keyed = (AggregateNode, FoldNode, StatefulNode, TimedNode)
     node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
-    if isinstance(node, TimedNode) and isinstance(node.spec, OperatorSpec):
+    if has_loop(node):
         return "pinned"
     return "key" if node.keys else "bin"
 

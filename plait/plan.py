@@ -93,6 +93,11 @@ def kind_of(node: AnyNode) -> StageKind:
             return "sink"
 
 
+def has_loop(node: AnyNode) -> bool:
+    """Whether it is an operator with its own loop, which stays where it is."""
+    return isinstance(node, TimedNode) and isinstance(node.spec, timed.OperatorSpec)
+
+
 FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
     ("native", "native"): "native",
     ("native", "keyed"): "keyed",

@@ -22,7 +22,7 @@ from plait.graph import Graph, SourceNode
 from plait.letters import Letters, error_of
 from plait.node_runtime.build import build
 from plait.outcomes import counted
-from plait.plan import make_plan
+from plait.plan import has_loop, make_plan
 from plait.result import Latency, Result
 from plait.snapshot import Snapshot, checked_for, keeps_state
 
@@ -72,6 +72,10 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> Runnin
     graph = graph_of(job)
     if chosen.order == "none" and any(len(node.inputs) > 1 for node in graph.nodes):
         raise JobError('order="none" does not go with union, which is defined by the order')
+    if chosen.order == "none" and any(has_loop(node) for node in graph.nodes):
+        raise JobError(
+            'order="none" does not go with operators with their own loop, which go by the order'
+        )
     return Running(graph, chosen, state)
 
 

@@ -38,6 +38,7 @@ from plait.node_messages import (
 )
 from plait.node_runtime.agent import NodeAgent
 from plait.outcomes import NodeOutcome, check_conserved, first_error, merged
+from plait.plan import has_loop
 from plait.sources.memory import Table
 from plait.sources.rate import Rate
 from plait.testing.changes import (
@@ -228,11 +229,16 @@ class Nodes:
     def members(self) -> list[NodeAgent]:
         return [self.agents[rank] for rank in self.layout.members]
 
+    def pinned(self) -> bool:
+        """Whether there are operators with their own loop, which stay at home."""
+        return any(has_loop(node) for node in self.agents[self.home].graph.nodes)
+
     @property
     def homeless(self) -> list[int]:
-        """Members that may leave: no sinks of the whole job, no source of their own."""
+        """Members that may leave: no sinks of the whole job, no source of their own, no operator
+        with its own loop."""
         kept = set(self.layout.readers)
-        if self.settings.order == "total":
+        if self.settings.order == "total" or self.pinned():
             kept.add(self.home)
         return [rank for rank in self.layout.members if rank not in kept]
 

@@ -9,13 +9,15 @@ plain loop, bit for bit.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plait.graph import CallNode, Graph
-from plait.testing import assert_same
+from plait.graph import CallNode, Graph, SourceNode
+from plait.sources.memory import Table
+from plait.testing import Feed, assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.strategies_loops import loop_graphs
 
@@ -23,6 +25,7 @@ TIMEOUT_S = 60.0
 """A run that takes longer hangs."""
 
 slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+fewer = settings(slow, max_examples=max(1, settings().max_examples // 2))
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -80,3 +83,55 @@ def test_any_job_with_loops_on_any_nodes(
 ) -> None:
     """Bins move, nodes join and leave around the node on which the loops are."""
     assert_same_on_nodes(graph, {**chosen, "bin_bits": 4}, nodes=count, seed=seed)
+
+
+@fewer
+@given(
+    graph=loop_graphs(max_rows=30).map(row_by_row),
+    count=st.sampled_from([2, 3]),
+    seed=seeds,
+    chosen=run_settings(),
+)
+def test_loops_with_order_by_key(
+    graph: Graph, count: int, seed: int, chosen: dict[str, Any]
+) -> None:
+    """The sinks are on every node, the loops still on one."""
+    given = {**chosen, "bin_bits": 4, "order": "key"}
+    assert_same_on_nodes(graph, given, nodes=count, seed=seed)
+
+
+def with_feed(graph: Graph) -> tuple[Graph, Feed, list[Any]]:
+    """The graph with a live source in place of its only one, and the rows to push there."""
+    node = graph.nodes[0]
+    assert isinstance(node, SourceNode)
+    feed = Feed(node.schema)
+    source = node.source
+    rows = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
+    live = dataclasses.replace(node, source=feed)
+    return dataclasses.replace(graph, nodes=(live, *graph.nodes[1:])), feed, rows
+
+
+@fewer
+@given(
+    found=loop_graphs(sources=(1,)).map(with_feed),
+    size=st.integers(1, 9),
+    chosen=run_settings(),
+)
+def test_a_live_source(
+    found: tuple[Graph, Feed, list[Any]], size: int, chosen: dict[str, Any]
+) -> None:
+    """Rows come while the job runs; the epochs are those that the run had."""
+    graph, feed, rows = found
+    chosen.pop("limit", None)
+
+    def push() -> None:
+        for at in range(0, len(rows), size):
+            feed.push(rows[at : at + size])
+        feed.close()
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    try:
+        assert_same(graph, chosen)
+    finally:
+        pusher.join()

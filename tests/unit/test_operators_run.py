@@ -429,6 +429,13 @@ def test_there_is_no_snapshot_of_it() -> None:
         running.wait()
 
 
+def test_it_needs_the_order() -> None:
+    async def never(ctx: plait.Context) -> None: ...
+
+    with pytest.raises(plait.JobError, match=r"own loop, which go by the order"):
+        one(never).collect(order="none")
+
+
 def test_a_failure_on_nodes_is_told_as_on_one() -> None:
     def job() -> plait.Job:
         made = plait.Job("failing")

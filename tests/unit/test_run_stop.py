@@ -120,6 +120,25 @@ class TestInterrupt:
         assert (code, errors) == (0, "")
         assert out.startswith("Interrupted interrupted: ")
 
+    def test_an_operator_that_awaits_what_never_comes(self) -> None:
+        code, out, errors = interrupted(
+            """
+            import asyncio
+            @plait.operator
+            async def stuck(ctx):
+                await ctx.wait_all(records=1)
+                print("reading", flush=True)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    print("cleaned up", flush=True)
+            job = stuck(plait.stream([{"n": 1}])).out.sink(plait.Discard()).job
+            told(job.run)
+            """
+        )
+        assert (code, errors) == (0, "")
+        assert out.startswith("cleaned up\nInterrupted interrupted: ")
+
     def test_the_command_line(self, tmp_path: Any) -> None:
         job = tmp_path / "job.py"
         job.write_text(PRELUDE + 'job = plait.Job("endless")\n')
