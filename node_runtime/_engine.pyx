@@ -20,15 +20,18 @@ from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
 from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_engine cimport (
-    Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind,
-    ProcessOutcome, ProcessUnit, RowFailure, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, loads_of, state_bytes_of, take_letters,
+    Answer, Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind,
+    ProcessOutcome, ProcessUnit, RowFailure, Threading, counts_of, cuts_of, delivered_of, error_of,
+    kept_of, latency_buckets_of, latency_of, loads_of, plait_scheduler, plait_stage,
+    stage_names_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
 from plait.node_runtime._kernels import NativeProgram as ProgramType
 from plait.node_runtime.lower import error_text
 from plait.records import error_text as failure_text
+from plait.scheduling import NativeScheduler, StageView
+from plait.scheduling import name_of as scheduler_name
 
 
 cdef vector[Type] types_of(schema):
@@ -160,6 +163,37 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
         outcome.failures.push_back(failure)
         outcome.fatal = True
     outside.turn[0] = 0
+
+
+cdef void ask_outside(void* context, const plait_stage* stages, size_t count,
+                      Answer& answer) noexcept with gil:
+    """Asks `function(views) -> stage or None`; `other`: (scheduler's name, names of the stages)."""
+    cdef Outside outside = <Outside>context
+    cdef size_t i
+    outside.turn[0] = PyThread_get_thread_ident()
+    who, names = outside.other
+    try:
+        views = tuple([view_of(i, names[i], stages[i]) for i in range(count)])
+        picked = outside.function(views)
+        if picked is None:
+            answer.stage = -1
+        elif isinstance(picked, int) and not isinstance(picked, bool) and 0 <= picked < count:
+            answer.stage = picked
+        else:
+            answer.failed = True
+            answer.message = (f"scheduler {who}: pick gave {picked!r}; it must give the number of "
+                              f"a stage, 0 to {count - 1}, or None").encode("utf-8", "replace")
+    except BaseException as error:
+        answer.failed = True
+        answer.message = f"scheduler {who}: pick raised {text_of(error)}".encode("utf-8", "replace")
+        answer.handle = outside.keep(error)
+    outside.turn[0] = 0
+
+
+cdef object view_of(size_t number, name, const plait_stage& s):
+    return StageView(number, name, s.ready != 0, s.source != 0, s.python != 0, s.workers,
+                     s.waiting, s.waiting_output, s.room_output, s.cost_ns, s.selectivity,
+                     s.selectivity_all, s.running_ns * 1e-9, s.idle_ns * 1e-9, s.age_ns * 1e-9)
 
 
 cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil:
@@ -312,6 +346,26 @@ cdef class NativeEngine:
         outside.stops = stops
         self.outsides.append(outside)
         return <void*>outside
+
+    def scheduler_seed(self, seed):
+        self.engine.get().options.seed = seed
+
+    def place(self, int threading, uint32_t region):
+        """The model (dynamic, dedicated, manual) and region of the stages that are added now."""
+        self.engine.get().threading = <Threading>threading
+        self.engine.get().region = region
+
+    def use_scheduler(self, scheduler):
+        """A Scheduler or NativeScheduler of the user, when all stages are there."""
+        cdef size_t address
+        if isinstance(scheduler, NativeScheduler):
+            address = scheduler.address
+            self.outsides.append(scheduler)
+            self.engine.get().use((<const plait_scheduler*>address)[0])
+        else:
+            names = [name.decode() for name in stage_names_of(self.engine.get()[0])]
+            self.engine.get().use_python(
+                ask_outside, self.hold(scheduler.pick, (scheduler_name(scheduler), names)))
 
     def filter(self, uint32_t node, int on_error, NativeProgram program not None):
         self.builder.get().filter(node, on_error, program.program)

@@ -155,7 +155,7 @@ class NodeAgent:
                 if here.intersection(self.graph.sinks):
                     self.letters = Letters(self.graph)
                 seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
-                plan = make_plan(self.graph)
+                plan = make_plan(self.graph, self.settings.fuse)
                 self.built = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
                 self.cluster.hold(self.built.engine)
                 self.built.engine.start()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from plait.config import THREADINGS
 from plait.graph import (
     AggregateNode,
     CallNode,
@@ -144,7 +145,7 @@ def build(
         len(graph.nodes),
         len(source_numbers(graph)),
         settings.workers,
-        settings.scheduler,
+        settings.scheduler if isinstance(settings.scheduler, str) else "ct",
         settings.slice_us * 1e3,
         settings.queue_batches,
         settings.queue_records,
@@ -157,7 +158,11 @@ def build(
     )
     exchanges = plan_exchanges(plan, settings.order == "total") if seat else ExchangePlan()
     built = Built(engine, seat, exchanges)
+    regions = {one: i for i, one in enumerate(dict.fromkeys(s.region for s in plan.stages), 1)}
+    engine.scheduler_seed(settings.scheduler_seed)
     for number, stage in enumerate(plan.stages):
+        model = settings.threading if stage.region is None else stage.region.threading
+        engine.place(THREADINGS.index(model), regions[stage.region])
         add_stage(plan, number, settings, built, sources, sinks)
         for position, before in enumerate(stage.inputs):
             engine.connect(built.tails[before], built.heads[number], position)
@@ -172,6 +177,8 @@ def build(
         for source, own in enumerate(one.epoch_records for one in sources_of(graph)):
             if own is not None and not rates.get(source):
                 engine.pace(source, own)
+    if not isinstance(settings.scheduler, str):
+        engine.use_scheduler(settings.scheduler)
     return built
 
 

@@ -108,7 +108,45 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         string message
         int64_t handle
 
+    cdef cppclass plait_stage "plait_stage":
+        uint8_t ready
+        uint8_t source
+        uint8_t python
+        int64_t workers
+        double waiting
+        double waiting_output
+        double room_output
+        double cost_ns
+        double selectivity
+        double selectivity_all
+        double running_ns
+        double idle_ns
+        double age_ns
+
+    cdef cppclass plait_scheduler "plait_scheduler":
+        pass
+
+    cdef cppclass Answer:
+        int64_t stage
+        cbool failed
+        string message
+        int64_t handle
+
+    cdef enum class Threading(uint8_t):
+        Dynamic
+        Dedicated
+        Manual
+
+    cdef cppclass SchedulerOptions:
+        uint64_t seed
+
     cdef cppclass Engine:
+        Threading threading
+        uint32_t region
+        SchedulerOptions options
+        void use(const plait_scheduler& scheduler) except +
+        void use_python "use"(
+            void (*ask)(void*, const plait_stage*, size_t, Answer&) noexcept, void* context)
         Engine(size_t nodes, size_t sources, unsigned workers, const string& scheduler,
                double slice_ns) except +
         void start() except +
@@ -185,6 +223,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
 
 cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] counts_of(const Engine&, size_t) except +
+    vector[string] stage_names_of(const Engine&) except +
     vector[int64_t] cuts_of(const Engine&, size_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
     int64_t delivered_of(const Engine&)

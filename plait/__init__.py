@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         JobError,
         PlaitError,
         RecordError,
+        SchedulerError,
         SchemaError,
         SinkError,
         SourceError,
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
     from plait.node_runtime.compiled import compiled
     from plait.operators import Context, operator
     from plait.process import Process
+    from plait.regions import region
     from plait.result import Result
     from plait.run import run
+    from plait.scheduling import NativeScheduler, Scheduler, StageView
     from plait.sinks.base import Sink, Writer
     from plait.sinks.memory import Call, Collect, Discard, Print
     from plait.sinks.spark import to_spark
@@ -66,8 +69,8 @@ _MODULES = {
     "plait.aggregates": "all any count distinct first last max mean min sum",
     "plait.config": "Settings",
     "plait.durations": "hours minutes seconds",
-    "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchemaError "
-    "SinkError SourceError StateError TimedOut",
+    "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchedulerError "
+    "SchemaError SinkError SourceError StateError TimedOut",
     "plait.expr": "Expr col lit",
     "plait.expr_build": "coalesce concat when",
     "plait.files": "Files",
@@ -81,8 +84,10 @@ _MODULES = {
     "plait.node_runtime.compiled": "compiled",
     "plait.operators": "Context operator",
     "plait.process": "Process",
+    "plait.regions": "region",
     "plait.result": "Result",
     "plait.run": "run",
+    "plait.scheduling": "NativeScheduler Scheduler StageView",
     "plait.sinks.base": "Sink Writer",
     "plait.sinks.memory": "Call Collect Discard Print",
     "plait.sinks.spark": "to_spark",
@@ -115,6 +120,7 @@ __all__ = [
     "JobHandle",
     "KeyedStream",
     "MigrationHandle",
+    "NativeScheduler",
     "PlaitError",
     "Print",
     "Process",
@@ -123,6 +129,8 @@ __all__ = [
     "RecordError",
     "Result",
     "Rows",
+    "Scheduler",
+    "SchedulerError",
     "Schema",
     "SchemaError",
     "Session",
@@ -132,6 +140,7 @@ __all__ = [
     "Sliding",
     "Source",
     "SourceError",
+    "StageView",
     "StateError",
     "Stream",
     "Table",
@@ -164,6 +173,7 @@ __all__ = [
     "min",
     "minutes",
     "operator",
+    "region",
     "run",
     "seconds",
     "stream",

@@ -93,7 +93,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--workers", type=int, metavar="N", help="threads (default: every core)")
     run.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
     run.add_argument("--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or seconds")
-    run.add_argument("--scheduler", metavar="NAME", help="ct (default), et, lp or qst")
+    run.add_argument(
+        "--scheduler",
+        metavar="NAME",
+        help="ct (default), lru (for many stages), et, lp, qst, random, ...",
+    )
     run.add_argument(
         "--json",
         action="store_true",

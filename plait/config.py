@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from plait.errors import JobError
+from plait.scheduling import AnyScheduler, NativeScheduler, Scheduler
 
-Scheduler = Literal["ct", "et", "lp", "qst"]
+SchedulerName = Literal[
+    "ct",
+    "et",
+    "lp",
+    "qst",
+    "lru",
+    "random",
+    "max_queue",
+    "min_latency",
+    "least_recent",
+    "max_running",
+]
+Threading = Literal["dynamic", "dedicated", "manual"]
 Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
 Order = Literal["total", "key", "none"]
 
+SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
+THREADINGS: tuple[Threading, ...] = get_args(Threading)
 MAX_WORKERS = 64
 
 
@@ -26,7 +41,26 @@ class Settings:
     """How a job is run on this machine."""
 
     workers: int = field(default_factory=usable_cores)
-    scheduler: Scheduler = "ct"
+    """Threads of the dynamic model."""
+    threading: Threading = "dynamic"
+    """Who runs a stage. dynamic: any worker, sent by the scheduler. dedicated: a thread of its own
+    for each stage. manual: one thread runs all stages in pipeline order, a batch at a time.
+    `plait.region` chooses another model for a part of a job."""
+    scheduler: SchedulerName | AnyScheduler = "ct"
+    """Which stage a worker turns to next.
+
+    ct: the lowest throughput, normalised, in the last 10 ms. et: the most work waiting. lp: the
+    last in the pipeline. qst: the first whose output queue is short. lru: the least recently
+    served, from a lock-free list; the only one whose cost does not grow with the number of stages:
+    choose it from some 50 stages on. random: any. max_queue: sources, then the longest worklist.
+    min_latency: the oldest record in front. least_recent: the least recently run. max_running: the
+    one that can run longest before it is empty or held up. Or one of your own: an object of a
+    `plait.Scheduler` or `plait.NativeScheduler`."""
+    scheduler_seed: int = 0
+    """Of the draws of random and max_queue."""
+    fuse: bool = True
+    """Whether operators that follow each other share a stage, as far as they can. Without it each
+    is a stage of its own, with a worklist in front: to measure, and for very costly operators."""
     queue: Queue = "lanes"
     """How a keyed stage shares its work out: "lanes" is plait's own, the others are the
     published structures it was measured against."""
@@ -44,7 +78,9 @@ class Settings:
     """How many parts of the key space run side by side; None: as many as workers, rounded up to a
     power of two."""
     slice_us: int = 200
-    """How long a worker stays with a stage before it asks the scheduler again."""
+    """How long a worker stays with a stage before it asks the scheduler again. A batch is never
+    left in the middle: the stage is left at the end of the batch in which the time passes, so
+    `epoch_records` bounds how far a slice can be exceeded."""
     queue_records: int = 1 << 17
     """A stage's worklist takes no more batches above this many records..."""
     queue_bytes: int = 64 << 20
@@ -73,16 +109,26 @@ class Settings:
             check("limit", self.limit, 0, 1 << 62)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise JobError(f"timeout is {self.timeout_s}; it must be above 0 seconds")
+        check("scheduler_seed", self.scheduler_seed, 0, (1 << 64) - 1)
+        if not isinstance(self.fuse, bool):
+            raise JobError(f"fuse is {self.fuse!r}; it must be True or False")
+        if isinstance(self.scheduler, type) and issubclass(self.scheduler, Scheduler):
+            made = self.scheduler.__name__
+            raise JobError(f"scheduler is the class {made}; give an object of it: {made}()")
         choices = (
-            ("scheduler", Scheduler),
+            ("scheduler", SchedulerName),
+            ("threading", Threading),
             ("queue", Queue),
             ("reorder", Reorder),
             ("order", Order),
         )
         for name, allowed in choices:
-            if getattr(self, name) not in allowed.__args__:  # type: ignore[attr-defined]
-                words = ", ".join(f'"{word}"' for word in allowed.__args__)  # type: ignore[attr-defined]
-                raise JobError(f"{name} is {getattr(self, name)!r}; it must be one of {words}")
+            given = getattr(self, name)
+            if isinstance(given, Scheduler | NativeScheduler) and name == "scheduler":
+                continue
+            if given not in get_args(allowed):
+                words = ", ".join(f'"{word}"' for word in get_args(allowed))
+                raise JobError(f"{name} is {given!r}; it must be one of {words}")
 
 
 def check(name: str, value: object, least: int, most: int) -> None:

@@ -6,6 +6,7 @@
     ├── RecordError         a record failed in an operator; names operator, line and record
     ├── SourceError         a source cannot be read (file missing, malformed at line n)
     ├── SinkError           a sink cannot be written
+    ├── SchedulerError      a scheduler of yours raised, or gave an answer that is no stage
     ├── StateError          state bytes were refused (version, checksum, wrong operator)
     ├── Interrupted         the run was stopped before its end (Ctrl-C); carries the result so far
     ├── TimedOut            the run did not end within its timeout; carries the result so far
@@ -58,6 +59,10 @@ class SourceError(PlaitError):
 
 class SinkError(PlaitError):
     """A sink cannot be written."""
+
+
+class SchedulerError(PlaitError):
+    """A scheduler given by the user raised, or answered with something that is no stage."""
 
 
 class StateError(PlaitError):

@@ -27,6 +27,7 @@ from plait.graph import (
     UnionNode,
 )
 from plait.plan import Plan, StagePlan, kind_of, make_plan
+from plait.scheduling import name_of as name_of_scheduler
 from plait.timed import OperatorSpec
 from plait.timed_text import length, results_text, spec_text
 
@@ -51,7 +52,7 @@ KINDS = {
 def explain(graph: Graph, settings: Settings | None = None) -> str:
     """The plan of a job as text."""
     chosen = settings or Settings()
-    plan = make_plan(graph)
+    plan = make_plan(graph, chosen.fuse)
     lines = [f"job {graph.name}: {head(chosen)}"]
     for number, stage in enumerate(plan.stages):
         lines += stage_lines(plan, number, stage, chosen)
@@ -70,15 +71,26 @@ def explained(graph: Graph, settings: dict[str, Any]) -> str:
 def head(settings: Settings) -> str:
     order = "total order" if settings.order == "total" else "no order between batches"
     return (
-        f"{settings.workers} workers, scheduler {settings.scheduler}, {order}, "
-        f"epochs of at most {settings.epoch_records:,} records"
+        f"{threads_text(settings)}, {order}, epochs of at most {settings.epoch_records:,} records"
     )
+
+
+def threads_text(settings: Settings) -> str:
+    match settings.threading:
+        case "manual":
+            return "one thread"
+        case "dedicated":
+            return "a thread for each stage"
+        case _:
+            return f"{settings.workers} workers, scheduler {name_of_scheduler(settings.scheduler)}"
 
 
 def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -> Iterator[str]:
     came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
     fused = f" ({len(stage.nodes)} operators fused)" if len(stage.nodes) > 1 else ""
     yield f"stage {number}: {stage.kind}{fused}{came}: {KINDS[stage.kind]}"
+    if stage.region is not None:
+        yield f"  region {stage.region.name}: {stage.region.threading}"
     for i in stage.nodes:
         node = plan.graph.nodes[i]
         route, why = route_of(node, settings)

@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import InternalError, JobError
+from plait.regions import check_regions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from plait.expr import Expr
     from plait.model import Location, Schema
+    from plait.regions import Region
     from plait.timed import TimedSpec
 
 OnError = Literal["fail", "skip", "dead_letter"]
@@ -41,6 +43,8 @@ class Node:
     inputs: tuple[int, ...]
     schema: Schema
     on_error: OnError = "fail"
+    region: Region | None = None
+    """The part of the job with a threading model of its own that it is in."""
 
     def __str__(self) -> str:
         return f"{self.name} at {self.at}"
@@ -199,6 +203,7 @@ def check(graph: Graph) -> None:
     for number, node in enumerate(graph.nodes):
         if any(not 0 <= given < number for given in node.inputs):
             raise InternalError(f"{node} is node {number} and reads from {node.inputs}")
+    check_regions(node.region for node in graph.nodes)
     if not graph.sinks:
         raise JobError(f'the job "{graph.name}" has no sink; add .sink(...) to a stream of it')
     read = {given for node in graph.nodes for given in node.inputs}

@@ -58,6 +58,7 @@ from plait.labels import labelled
 from plait.model import Schema, Type
 from plait.narrow import narrowed
 from plait.place import Place
+from plait.regions import current as region
 from plait.running import Over, Running
 from plait.streaming import Site
 from plait.typing_rules import bind, known
@@ -162,7 +163,8 @@ class Job:
         )
 
     def _add(self, node: AnyNode, time: Time) -> Stream:
-        self._nodes.append(node)
+        here = region.get()
+        self._nodes.append(node if here is None else replace(node, region=here))
         return Stream(self, len(self._nodes) - 1, time)
 
     def _absorb(self, other: Job) -> None:

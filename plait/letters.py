@@ -9,7 +9,14 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import InternalError, PlaitError, RecordError, SinkError, SourceError
+from plait.errors import (
+    InternalError,
+    PlaitError,
+    RecordError,
+    SchedulerError,
+    SinkError,
+    SourceError,
+)
 from plait.graph import (
     CallNode,
     FoldNode,
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from plait.graph import AnyNode
     from plait.timed import InputPort
 
+NO_OPERATOR = (1 << 32) - 1
+"""In place of an operator: the scheduler failed."""
 KEPT = 10_000
 SHOWN = 300
 """How many characters of a record an error shows."""
@@ -150,8 +159,10 @@ def source_label(graph: Graph, source: int) -> str:
 def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     """The exception to raise for the failure that ended a run."""
     number, source, _, row, message, handle, _ = letter
-    node = graph.nodes[number]
     cause = raised[handle] if handle >= 0 else None
+    if number == NO_OPERATOR:
+        return scheduler_error(message, cause)
+    node = graph.nodes[number]
     if row < 0:
         return end_error(node, message, cause)
     label = source_label(graph, source)
@@ -182,6 +193,14 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
         row=row,
         record=record,
     )
+    error.__cause__ = cause
+    return error
+
+
+def scheduler_error(message: str, cause: BaseException | None) -> BaseException:
+    if isinstance(cause, KeyboardInterrupt | SystemExit):
+        return cause
+    error = SchedulerError(message)
     error.__cause__ = cause
     return error
 

@@ -5,13 +5,14 @@ one worklist in front. Rules of fusion: native operators (filter, projections) t
 other run in one stage; a running aggregate, a window and a join take the native operators before
 and behind them into their own stage (they run on all workers, outside the lanes); Python functions
 that follow each other share a stage, apart from native ones, so that native work never waits for
-the interpreter. A fan-out ends a stage.
+the interpreter. A fan-out ends a stage, and so does the border of a region (`plait.regions`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from plait import timed
 from plait.graph import (
@@ -29,6 +30,9 @@ from plait.graph import (
     UnionNode,
 )
 
+if TYPE_CHECKING:
+    from plait.regions import Region
+
 StageKind = Literal[
     "source", "native", "python", "keyed", "timed", "state", "process", "union", "sink"
 ]
@@ -41,6 +45,7 @@ class StagePlan:
     kind: StageKind
     nodes: tuple[int, ...]
     inputs: tuple[int, ...]
+    region: Region | None = None
 
     @property
     def last(self) -> int:
@@ -57,13 +62,15 @@ class Plan:
     def sources_of(self, stage: int) -> tuple[int, ...]:
         """The numbers (in the order of source nodes) of the sources whose records reach a stage."""
         found: set[int] = set()
+        seen = {stage}
         waiting = [stage]
         order = source_numbers(self.graph)
         while waiting:
             plan = self.stages[waiting.pop()]
             if plan.kind == "source":
                 found.add(order[plan.nodes[0]])
-            waiting.extend(plan.inputs)
+            waiting.extend(set(plan.inputs) - seen)
+            seen.update(plan.inputs)
         return tuple(sorted(found))
 
 
@@ -110,21 +117,22 @@ FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
 not fuse."""
 
 
-def make_plan(graph: Graph) -> Plan:
-    """The stages of `graph`."""
+def make_plan(graph: Graph, fuse: bool = True) -> Plan:
+    """The stages of `graph`; without `fuse` every operator is one of its own."""
     stages: list[StagePlan] = []
     home: dict[int, int] = {}
+    readers = Counter(given for node in graph.nodes for given in node.inputs)
     for number, node in enumerate(graph.nodes):
         kind = kind_of(node)
         before = [home[i] for i in node.inputs]
-        if len(before) == 1:
+        if fuse and len(before) == 1 and readers[node.inputs[0]] == 1:
             stage = stages[before[0]]
             joined = FUSES.get((stage.kind, kind))
-            if joined and stage.last == node.inputs[0] and len(graph.users(node.inputs[0])) == 1:
-                nodes = (*stage.nodes, number)
-                stages[before[0]] = StagePlan(kind=joined, nodes=nodes, inputs=stage.inputs)
+            if joined and stage.last == node.inputs[0] and stage.region == node.region:
+                stages[before[0]] = replace(stage, kind=joined, nodes=(*stage.nodes, number))
                 home[number] = before[0]
                 continue
         home[number] = len(stages)
-        stages.append(StagePlan(kind=kind, nodes=(number,), inputs=tuple(before)))
+        made = StagePlan(kind=kind, nodes=(number,), inputs=tuple(before), region=node.region)
+        stages.append(made)
     return Plan(graph=graph, stages=tuple(stages))

@@ -95,7 +95,7 @@ class Running:
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
-        self.plan = make_plan(graph)
+        self.plan = make_plan(graph, settings.fuse)
         positions = checked_for(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDERS = ("coordinator", "node_runtime", "migration", "shedding", "deploy")
-VOCABULARY = ("plait.errors", "plait.model", "plait.config")
+VOCABULARY = ("plait.errors", "plait.model", "plait.scheduling", "plait.config")
 BASES = (
     "plait.sources",
     "plait.sources.base",
@@ -94,7 +94,10 @@ def allowed(importer: str, imported: str) -> bool:
     above, below = layer(importer), layer(imported)
     match above:
         case "vocabulary":
-            # errors is the bottom; the words of model and config raise them.
+            # errors is the bottom; the words of the others raise them, and a setting may be a
+            # scheduler.
+            if imported == "plait.scheduling":
+                return importer == "plait.config"
             return imported == "plait.errors" and importer != "plait.errors"
         case "logic":
             return below in ("vocabulary", "logic")

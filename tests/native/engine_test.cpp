@@ -37,7 +37,19 @@ struct Setting {
   bool ordered;
   uint32_t batches;
   const char* scheduler;
+  const char* threading = "dynamic";
 };
+
+// The model of the stage that is added next: all the same, or each another one.
+void place(Engine& engine, const Setting& s) {
+  const std::string model = s.threading;
+  const size_t n = engine.stages().size();
+  const bool mixed = model == "mixed";
+  engine.threading = model == "manual" || (mixed && n % 3 == 1)      ? Threading::Manual
+                     : model == "dedicated" || (mixed && n % 3 == 2) ? Threading::Dedicated
+                                                                     : Threading::Dynamic;
+  engine.region = mixed ? uint32_t(n / 4) : 0;
+}
 
 Batch table_of(int64_t rows) {
   Batch batch;
@@ -97,13 +109,17 @@ Job job_of(const Setting& s, const Batch& table) {
   builder.limits.ordered = s.ordered;
   builder.epoch_records = kEpochRows;
   const std::vector<Type> types = {Type::Int64, Type::Int64};
+  place(*job.engine, s);
   const uint32_t source = builder.table_source("table", 0, 0, {table}, types, 0);
   builder.call(1, int(OnError::Fail), not_of_three, nullptr, types);
+  place(*job.engine, s);
   const uint32_t filter = builder.parallel_stage("filter", false);
   builder.key_guard(kCount, int(OnError::Fail), {});
   builder.keyed(kCount, std::make_shared<KeyedPlan>(KeyedPlan::make(
                             {0}, {Type::Int64}, {AggregateSpec{}}, kBinBits, s.lane_bits)));
+  place(*job.engine, s);
   const uint32_t keyed = builder.keyed_stage("count", 1u << s.lane_bits, s.queue, s.workers);
+  place(*job.engine, s);
   job.sink = builder.sink_stage("sink", 3, nullptr, nullptr, true, -1);
   builder.connect(source, filter, 0);
   builder.connect(filter, keyed, 0);
@@ -213,11 +229,16 @@ void run_union(const Setting& s, int64_t rows) {
   builder.limits.locked_reorder = s.locked;
   builder.epoch_records = kEpochRows;
   const std::vector<Type> types = {Type::Int64, Type::Int64};
+  place(engine, s);
   const uint32_t first = builder.table_source("first", 0, 0, {tables[0]}, types, 0);
+  place(engine, s);
   const uint32_t second = builder.table_source("second", 1, 1, {tables[1]}, types, 0);
   builder.call(2, int(OnError::Fail), not_of_three, nullptr, types);
+  place(engine, s);
   const uint32_t filter = builder.parallel_stage("filter", false);
+  place(engine, s);
   const uint32_t both = builder.union_stage("union", 3, {{0}, {0}, {1}});
+  place(engine, s);
   const uint32_t sink = builder.sink_stage("sink", 4, nullptr, nullptr, true, -1);
   const uint32_t other = builder.sink_stage("other", 5, nullptr, nullptr, true, -1);
   builder.connect(first, filter, 0);
@@ -269,27 +290,40 @@ void abort_job(const Setting& s, int64_t rows) {
   job.engine->join();
 }
 
+void run_all(const Setting& s, int64_t rows) {
+  plait::testing::story() = std::string("queue ") + std::to_string(s.queue) + ", locked " +
+                            std::to_string(s.locked) + ", workers " + std::to_string(s.workers) +
+                            ", scheduler " + s.scheduler + ", threading " + s.threading + ": ";
+  run_job(s, rows);
+  Setting unordered = s;
+  unordered.ordered = false;
+  if (!s.locked) run_job(unordered, rows / 4);
+  if (s.queue == 0) run_union(s, rows / 2);
+  abort_job(s, rows);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto rows = int64_t(plait::testing::argument(argc, argv, 4000));
-  const char* schedulers[] = {"ct", "et", "lp", "qst"};
+  const char* schedulers[] = {"ct",     "lru",       "et",          "lp",           "qst",
+                              "random", "max_queue", "min_latency", "least_recent", "max_running"};
   int run = 0;
   for (int queue = 0; queue < 4; ++queue) {
     for (const bool locked : {false, true}) {
       for (unsigned workers = 1; workers <= 4; ++workers, ++run) {
-        Setting s{workers,           unsigned(run) % 4,  queue, locked, true,
-                  run % 2 ? 2u : 8u, schedulers[run % 4]};
-        plait::testing::story() = std::string("queue ") + std::to_string(queue) + ", locked " +
-                                  std::to_string(locked) + ", workers " + std::to_string(workers) +
-                                  ": ";
-        run_job(s, rows);
-        s.ordered = false;
-        if (!locked) run_job(s, rows / 4);
-        if (queue == 0) {
-          run_union(s, rows / 2);
+        Setting s{workers,           unsigned(run) % 4,   queue, locked, true,
+                  run % 2 ? 2u : 8u, schedulers[run % 10]};
+        run_all(s, rows);
+        if (s.scheduler != schedulers[1]) {
+          s.scheduler = schedulers[1];
+          run_all(s, rows / 2);
         }
-        abort_job(s, rows);
+      }
+      const char* models[] = {"manual", "dedicated", "mixed"};
+      for (unsigned m = 0; m < 3; ++m, ++run) {
+        run_all({1 + m, m, queue, locked, true, m % 2 ? 2u : 8u, schedulers[m % 2], models[m]},
+                rows / 2);
       }
     }
   }

@@ -1,7 +1,7 @@
 """The engine as a native program: plain, under ThreadSanitizer, and with address checks.
 
-Each setting of queue, reorder buffer and workers runs a keyed count with snapshots in flight. No
-report is suppressed.
+Each setting of queue, reorder buffer, workers, scheduler and threading model runs a keyed count
+with snapshots in flight. No report is suppressed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 BUILD = Path(__file__).with_name("native_build.py")
 ROWS = {"plain": 20_000, "thread": 1_500, "address": 1_500}
-SETTINGS = 32
+SETTINGS = 56
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """The whole engine against the oracle: random jobs on random data, with any settings of a run.
 
-Whatever the workers, the scheduler, the queues, the reorder buffer, the lanes, the size of epochs
-and the limits of the worklists: the outputs, the counts, the dead letters and the failure are those
-of the plain loop, bit for bit. With order="none" the rows are the same, in any order.
+Whatever the workers, the threading model, the scheduler, the queues, the reorder buffer, the lanes,
+what is fused, the size of epochs and the limits of the worklists: the outputs, the counts, the dead
+letters and the failure are those of the plain loop, bit for bit. With order="none" the rows are the
+same, in any order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import plait
+from plait.config import SCHEDULERS
 from plait.graph import UnionNode
 from plait.testing import assert_same
 from plait.testing.strategies import graphs
@@ -19,11 +22,22 @@ from plait.testing.strategies import graphs
 if TYPE_CHECKING:
     from plait.graph import Graph
 
-SCHEDULERS = ("ct", "et", "lp", "qst")
 QUEUES = ("lanes", "hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "locked")
 TIMEOUT_S = 60.0
 """A run that takes longer hangs: TimedOut fails the test and shows the settings."""
+
+
+class AnyStage(plait.Scheduler):
+    """A scheduler in Python that answers with any stage, ready or not, and at times with none."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def pick(self, stages: tuple[plait.StageView, ...]) -> int | None:
+        self.asked += 1
+        picked = self.asked * 7 % (len(stages) + 1)
+        return picked if picked < len(stages) else None
 
 
 @st.composite
@@ -31,7 +45,10 @@ def run_settings(draw: Any) -> dict[str, Any]:
     """Settings of a run, all of which must give the same answer."""
     found = {
         "workers": draw(st.integers(1, 4)),
-        "scheduler": draw(st.sampled_from(SCHEDULERS)),
+        "threading": draw(st.sampled_from(["dynamic", "dynamic", "dedicated", "manual"])),
+        # The free list as often as all the others.
+        "scheduler": draw(st.sampled_from(SCHEDULERS) | st.just("lru") | st.builds(AnyStage)),
+        "fuse": draw(st.booleans()),
         "queue": draw(st.sampled_from(QUEUES)),
         "reorder": draw(st.sampled_from(REORDERS)),
         "lanes": draw(st.sampled_from([None, 1, 2, 4, 8])),

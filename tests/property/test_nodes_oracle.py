@@ -46,6 +46,9 @@ def run_settings(draw: Any) -> dict[str, Any]:
         "lanes": draw(st.sampled_from([None, 1, 2, 4])),
         "bin_bits": draw(st.sampled_from([4, 0, 1, 2, 3, 6])),
         "epoch_records": draw(st.sampled_from([1, 2, 3, 7, 64])),
+        "scheduler": draw(st.sampled_from(["ct", "lru"])),
+        "threading": draw(st.sampled_from(["dynamic", "dynamic", "dedicated", "manual"])),
+        "fuse": draw(st.booleans()),
         "timeout": TIMEOUT_S,
     }
     if draw(st.integers(0, 3)) == 0:

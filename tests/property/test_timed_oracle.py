@@ -41,6 +41,9 @@ def run_settings(draw: Any) -> dict[str, Any]:
         "lanes": draw(st.sampled_from([None, 1, 2, 4, 8])),
         "bin_bits": draw(st.sampled_from([10, 3, 4, 6])),
         "epoch_records": draw(st.sampled_from(EPOCHS)),
+        "scheduler": draw(st.sampled_from(["ct", "lru"])),
+        "threading": draw(st.sampled_from(["dynamic", "dynamic", "dedicated", "manual"])),
+        "fuse": draw(st.booleans()),
         "timeout": TIMEOUT_S,
     }
     if draw(st.integers(0, 3)) == 0:

@@ -33,6 +33,18 @@ struct RealAtomics {
   static constexpr bool kOperateThenRelease = true;
 };
 
+// A write before it and a read behind it, here and in another thread: one of the two reads sees the
+// other's write. ThreadSanitizer does not know fences; there a read-modify-write that orders
+// nothing else stands for it.
+inline void full_fence() {
+#if defined(__SANITIZE_THREAD__)
+  static std::atomic<unsigned> fence{0};
+  fence.fetch_add(1, std::memory_order_relaxed);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 static_assert(std::atomic<void*>::is_always_lock_free);
 static_assert(std::atomic<unsigned long long>::is_always_lock_free);
 

@@ -97,9 +97,8 @@ class Builder {
   uint32_t gather_stage(const std::string& name, uint32_t channel, uint32_t node,
                         std::vector<uint32_t> sources, bool unique, bool tags = true,
                         bool index = false) {
-    auto& s =
-        engine_.add(std::make_unique<GatherStage>(name, limits, channel, node, std::move(sources),
-                                                  unique, tags, index, *cluster, engine_.shared));
+    auto& s = engine_.add(std::make_unique<GatherStage>(
+        name, limits, channel, node, std::move(sources), unique, tags, index, *cluster));
     cluster->add_inlet(channel, s);
     return s.index;
   }

@@ -1,6 +1,7 @@
 // What the binding reads of an engine: plain values, taken while it runs or after its end.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,11 @@ inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
   auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
   return {get(c.in),   get(c.out),    get(c.filtered), get(c.skipped), get(c.dead_lettered),
           get(c.made), get(c.copied), get(c.late),     get(c.absorbed)};
+}
+inline std::vector<std::string> stage_names_of(const Engine& e) {
+  std::vector<std::string> names;
+  for (const auto& stage : e.stages()) names.push_back(stage->name);
+  return names;
 }
 inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
   return e.sources()[source]->cuts;

@@ -28,8 +28,7 @@ class GatherStage final : public Stage, public Inlet {
   // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
   // `tags`: somebody behind looks at them. `index`: rows are numbered here, as their subs.
   GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
-              std::vector<uint32_t> sources, bool unique, bool tags, bool index, Wire& wire,
-              Shared& shared)
+              std::vector<uint32_t> sources, bool unique, bool tags, bool index, Wire& wire)
       : Stage(std::move(name), limits),
         channel_(channel),
         node_(node),
@@ -37,8 +36,7 @@ class GatherStage final : public Stage, public Inlet {
         unique_(unique),
         tags_(tags),
         index_(index),
-        wire_(wire),
-        shared_(shared) {}
+        wire_(wire) {}
 
   uint32_t max_workers() const override { return 1; }
   // The own route stage waits when this node itself does not keep up.
@@ -46,6 +44,10 @@ class GatherStage final : public Stage, public Inlet {
     return own_waiting_.load(std::memory_order_relaxed) < int64_t(kWindow);
   }
   bool releasable() const override { return false; }
+  bool pending() const override { return waiting_.load(std::memory_order_acquire) > 0; }
+  int64_t front_ns() const override {
+    return pending() ? front_ns_.load(std::memory_order_relaxed) : 0;
+  }
   bool runnable() const override {
     return waiting_.load(std::memory_order_acquire) > 0 && outputs_have_room() && complete();
   }
@@ -56,11 +58,12 @@ class GatherStage final : public Stage, public Inlet {
     stats.waiting_records.fetch_add(part.length, std::memory_order_relaxed);
     {
       std::lock_guard<std::mutex> hold(lock_);
+      if (!pending()) front_ns_.store(part.ingest_ns, std::memory_order_relaxed);
       inputs_[from].parts.push_back(std::move(part));
       if (from == wire_.here()) own_waiting_.fetch_add(1, std::memory_order_relaxed);
       waiting_.fetch_add(1, std::memory_order_release);  // pairs with runnable
     }
-    shared_.wake();
+    came();
   }
   void start_at(uint64_t epoch) override {
     std::lock_guard<std::mutex> hold(lock_);
@@ -75,14 +78,13 @@ class GatherStage final : public Stage, public Inlet {
       while (done < records && outputs_have_room() && next_unit(parts)) {
         done += 1 + emit(parts, worker);
         parts.clear();
+        if (worker.slice_over()) break;
       }
     } catch (const std::exception& error) {
       worker.shared.fail(runtime_failure(node_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
-    if (done) {
-      for (Stage* b : before_) b->try_release(worker);
-    }
+    if (done) room_made(worker);
     return done;
   }
 
@@ -125,6 +127,9 @@ class GatherStage final : public Stage, public Inlet {
         Input& input = inputs_[rank];
         parts.push_back(std::move(input.parts.front()));
         input.parts.pop_front();
+        if (!input.parts.empty()) {
+          front_ns_.store(input.parts.front().ingest_ns, std::memory_order_relaxed);
+        }
         waiting_.fetch_sub(1, std::memory_order_relaxed);
         ++input.consumed;
         if (rank == wire_.here()) {
@@ -263,7 +268,6 @@ class GatherStage final : public Stage, public Inlet {
   const std::vector<uint32_t> sources_;
   const bool unique_, tags_, index_;
   Wire& wire_;
-  Shared& shared_;
   const std::vector<uint32_t> alone_{wire_.here()};
   bool failed_ = false;                        // under busy_
   size_t own_ = 0;                             // this node's place among the parts; under busy_
@@ -275,7 +279,7 @@ class GatherStage final : public Stage, public Inlet {
   size_t at_ = 0;
   mutable Layouts::Ref layout_;
   mutable uint64_t version_ = 0, looked_at_ = 0;
-  std::atomic<int64_t> waiting_{0}, own_waiting_{0};
+  std::atomic<int64_t> waiting_{0}, own_waiting_{0}, front_ns_{0};
   std::atomic<bool> busy_{false};
 };
 

@@ -61,6 +61,7 @@ class LaneStage : public Stage {
       if (n == 0) n = splits_ ? enqueue_again(worker) : drain_others(worker);
       if (n == 0) break;
       done += n;
+      if (worker.slice_over()) break;
     }
     return done;
   }

@@ -40,6 +40,10 @@ class MergeStage final : public Stage {
   uint32_t max_workers() const override { return 1; }
   bool room(uint32_t) const override { return true; }
   bool releasable() const override { return false; }
+  bool pending() const override { return waiting_.load(std::memory_order_acquire) > 0; }
+  int64_t front_ns() const override {
+    return pending() ? front_ns_.load(std::memory_order_relaxed) : 0;
+  }
   bool runnable() const override {
     return waiting_.load(std::memory_order_acquire) > 0 && outputs_have_room();
   }
@@ -47,6 +51,7 @@ class MergeStage final : public Stage {
   void push(Batch&& batch, uint32_t input) override {
     stats.waiting_records.fetch_add(batch.length, std::memory_order_relaxed);
     std::lock_guard<std::mutex> hold(lock_);
+    if (!pending()) front_ns_.store(batch.ingest_ns, std::memory_order_relaxed);
     inputs_[input].push_back(std::move(batch));
     waiting_.fetch_add(1, std::memory_order_release);  // pairs with runnable
   }
@@ -59,14 +64,13 @@ class MergeStage final : public Stage {
       while (done < records && outputs_have_room() && next_unit(parts)) {
         done += 1 + emit(parts, worker);
         parts.clear();
+        if (worker.slice_over()) break;
       }
     } catch (const std::exception& error) {
       worker.shared.fail(runtime_failure(node_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
-    if (done) {
-      for (Stage* b : before_) b->try_release(worker);
-    }
+    if (done) room_made(worker);
     return done;
   }
 
@@ -90,6 +94,9 @@ class MergeStage final : public Stage {
       if (!marker && !carried(i, source)) continue;
       parts.push_back(std::move(inputs_[i].front()));
       inputs_[i].pop_front();
+      if (!inputs_[i].empty()) {
+        front_ns_.store(inputs_[i].front().ingest_ns, std::memory_order_relaxed);
+      }
       waiting_.fetch_sub(1, std::memory_order_relaxed);
     }
     if (!marker) at_ = (at_ + 1) % sources_.size();
@@ -173,7 +180,7 @@ class MergeStage final : public Stage {
   bool failed_ = false;  // under busy_
   std::mutex lock_;
   std::vector<std::deque<Batch>> inputs_;
-  std::atomic<int64_t> waiting_{0};
+  std::atomic<int64_t> waiting_{0}, front_ns_{0};
   std::atomic<bool> busy_{false};
 };
 

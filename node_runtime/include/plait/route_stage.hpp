@@ -56,12 +56,12 @@ class RouteStage final : public Stage, public Outlet {
       if (!s) break;
       done += s->records + 1;
       stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
-      const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
-      if (!s->batch.control && !s->batch.end && !dropped) {
+      if (!s->batch.control && !s->batch.end && !worker.leaves()) {
         run_all(operators_, s->batch, worker);
         prepare(*s);
       }
       finish(*s, worker);
+      if (worker.slice_over()) break;
     }
     return done;
   }

@@ -1,15 +1,14 @@
-// Schedulers: which stage should this worker turn to, and for how many records?
+// Schedulers: which stage should this worker turn to?
 //
 // A scheduler reads a view of every stage (estimates, refreshed for each question) and answers with
 // a stage or with none. It holds no lock and changes nothing but its own estimates; a wrong answer
 // costs time, never correctness. Workers fall back to a sweep over all stages when the answer gives
-// no work. A new scheduler is a class with `pick`, and a line in `make_scheduler`. Paper: section
-// 6, equations 1 to 3.
+// no work. Here are the four of seed 000 (section 6, equations 1 to 3); schedulers_queue.hpp has
+// those of seed 002, outside_scheduler.hpp those from outside, and find_listed.hpp the free list of
+// seed 001, which looks at no views at all.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 namespace plait {
@@ -19,24 +18,30 @@ struct StageView {
   bool schedulable = false;  // has work, has room behind it, takes one more worker, and Python's
                              // turn is free if it needs it
   bool source = false;
+  bool python = false;           // needs the interpreter
   double waiting = 0;            // I_i: records in its worklist
   double waiting_output = 0;     // records in the worklists behind it
+  double room_output = 0;        // records that the fullest worklist behind it still takes
   double cost_ns = 1;            // c_i: worker time per record
   double selectivity = 1;        // s_i
   double total_selectivity = 1;  // cs_i: since the source
   double window_ns = 0;          // T_i^w: worker time in the current window
+  double running_ns = 0;         // worker time since the start
+  int64_t last_run_ns = 0;       // when a worker last turned to it; 0: never
+  int64_t front_ns = 0;          // when the record in front came in; a source: its last run
   int workers = 0;               // w_i
 };
 
 struct SchedulerOptions {
   double slice_ns = 200e3;      // s: how long a worker stays with a stage
   double capacity = 64 * 1024;  // C of equation 1
+  uint64_t seed = 0;            // of what is drawn
 };
 
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
-  // The index of a schedulable stage, or -1.
+  // The index of a schedulable stage, or -1. Any worker at any time.
   virtual int pick(const std::vector<StageView>& stages, const SchedulerOptions& options) const = 0;
 };
 
@@ -68,21 +73,28 @@ class LastInPipeline final : public Scheduler {
   }
 };
 
+// The schedulable stage of the highest score; of equals the earliest.
+template <class Score>
+int pick_most(const std::vector<StageView>& stages, Score&& score) {
+  int best = -1;
+  double most = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (!stages[i].schedulable) continue;
+    const double found = score(stages[i]);
+    if (best < 0 || found > most) {
+      most = found;
+      best = int(i);
+    }
+  }
+  return best;
+}
+
 // Estimated time: the stage whose worklist would take longest with one more worker (equation 2).
 class EstimatedTime final : public Scheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions&) const override {
-    int best = -1;
-    double most = -1;
-    for (size_t i = 0; i < stages.size(); ++i) {
-      if (!stages[i].schedulable) continue;
-      const double time = stages[i].waiting * stages[i].cost_ns / (stages[i].workers + 1);
-      if (time > most) {
-        most = time;
-        best = int(i);
-      }
-    }
-    return best;
+    return pick_most(stages,
+                     [](const StageView& s) { return s.waiting * s.cost_ns / (s.workers + 1); });
   }
 };
 
@@ -105,13 +117,5 @@ class CurrentThroughput final : public Scheduler {
     return best;
   }
 };
-
-inline std::unique_ptr<Scheduler> make_scheduler(const std::string& name) {
-  if (name == "qst") return std::make_unique<QueueSizeThrottling>();
-  if (name == "lp") return std::make_unique<LastInPipeline>();
-  if (name == "et") return std::make_unique<EstimatedTime>();
-  if (name == "ct") return std::make_unique<CurrentThroughput>();
-  return nullptr;
-}
 
 }  // namespace plait

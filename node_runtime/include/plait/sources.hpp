@@ -71,6 +71,8 @@ class SourceStage final : public Stage {
   }
   uint32_t max_workers() const override { return 1; }
   bool releasable() const override { return false; }
+  bool pending() const override { return !over_.load(std::memory_order_relaxed); }
+  int64_t front_ns() const override { return stats.last_run_ns.load(std::memory_order_relaxed); }
   bool runnable() const override {
     return !over_.load(std::memory_order_relaxed) && outputs_have_room() &&
            (now_ns() >= due_ns() || epochs_.owed(source_) || stopped());
@@ -87,8 +89,12 @@ class SourceStage final : public Stage {
       const int64_t n = step(worker);
       if (n < 0) break;
       done += n + 1;
+      if (worker.slice_over()) break;
     }
     busy_.store(false, std::memory_order_release);
+    if (done) {
+      for (Bell* bell : peers) bell->ring();
+    }
     return done;
   }
   int64_t due_ns() const {
@@ -100,6 +106,7 @@ class SourceStage final : public Stage {
   std::vector<int64_t>
       cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
   const std::atomic<bool>* stopping = nullptr;  // the engine's
+  std::vector<Bell*> peers;  // of other crews that run sources: they go on when this one has
   // On several nodes: who reads what. Null: this is the only node.
   const Layouts* layouts = nullptr;
   uint32_t rank = 0;

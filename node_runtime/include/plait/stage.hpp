@@ -28,7 +28,12 @@
 namespace plait {
 
 struct Worker;
+class Bell;
+class FreeList;
 class Stage;
+
+// Who runs a stage: any worker, a thread of its own, or the one thread of its region.
+enum class Threading : uint8_t { Dynamic, Dedicated, Manual };
 
 struct StageLimits {
   uint32_t batches = 32;  // a power of two
@@ -44,6 +49,8 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> waiting_bytes{0};
   std::atomic<int64_t> records_in{0}, records_out{0};  // since the start
   std::atomic<int64_t> window_ns{0};                   // worker time in the current window (CT)
+  std::atomic<int64_t> running_ns{0};                  // worker time since the start
+  std::atomic<int64_t> last_run_ns{0};                 // when a worker last turned to it
   std::atomic<int32_t> workers{0};
   std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
 
@@ -54,6 +61,7 @@ struct alignas(kCacheLine) StageStats {
   // A worker spent so long here and moved so many records. Racing updates lose a sample, no more.
   void spent(int64_t ns, int64_t records) {
     window_ns.fetch_add(ns, std::memory_order_relaxed);
+    running_ns.fetch_add(ns, std::memory_order_relaxed);
     const double sample = double(ns) / double(records);
     const double c = cost.load(std::memory_order_relaxed);
     cost.store(c > 0 ? 0.875 * c + 0.125 * sample : sample, std::memory_order_relaxed);
@@ -69,6 +77,7 @@ struct Slot {
   uint32_t queued = 0;                    // lanes whose part is in its queue, if not all are
   std::atomic<uint64_t> split_serial{0};  // serial + 1 once split
   std::atomic<bool> done{false};          // unordered release only
+  std::atomic<int64_t> since_ns{0};       // when its first record came in; for schedulers
   bool handed_on = false;
 };
 
@@ -78,11 +87,16 @@ class Stage {
   virtual ~Stage() = default;
   Stage(const Stage&) = delete;
 
-  // Works for about `records` records; returns how many it moved forward (0: nothing to do now).
+  // Works for about `records` records or to the end of the worker's slice, whichever is first, but
+  // never stops inside a batch; returns how many it moved forward (0: nothing to do now).
   virtual int64_t run(Worker& worker, int64_t records) = 0;
   virtual uint32_t max_workers() const { return ~0u; }
   // Whether a worker could find something to do here.
   virtual bool runnable() const { return claimed() < pushed(); }
+  // Whether it holds anything at all, ready or not. A source: whether it may have more.
+  virtual bool pending() const { return released() < pushed(); }
+  // When the record that waits in front came in; 0: none waits.
+  virtual int64_t front_ns() const;
 
   virtual bool room(uint32_t /*input*/) const {
     return pushed() - released() < limits_.batches &&
@@ -93,7 +107,11 @@ class Stage {
   // Runs a control item on the stage's state at once. Only before the engine is started.
   virtual void control_now(Control& /*control*/) {}
 
-  // Hands on what is ready. Returns whether anything moved.
+  // Something came: whoever is to run the stage hears of it. Any thread.
+  void came();
+
+  // Hands on what is ready, and what the room then lets go in the stages before. Returns whether
+  // anything moved.
   bool try_release(Worker& worker);
   virtual bool releasable() const {
     return nonblocking_ ? nonblocking_->ready() : locked_ ? locked_->ready() : unordered_ready();
@@ -109,6 +127,26 @@ class Stage {
     }
     return true;
   }
+  // The first output without room, or null.
+  Stage* full_output() const {
+    for (const auto& o : outputs_) {
+      if (!o.stage->room(o.input)) return o.stage;
+    }
+    return nullptr;
+  }
+  // About how many records it takes before it pushes back.
+  int64_t free_records() const {
+    const int64_t slots = int64_t(limits_.batches) - int64_t(pushed() - released());
+    return std::max<int64_t>(
+        0, std::min(slots * limits_.records / int64_t(limits_.batches),
+                    limits_.records - stats.waiting_records.load(std::memory_order_relaxed)));
+  }
+  // The same of the fullest stage behind it.
+  int64_t room_behind() const {
+    int64_t least = limits_.records;
+    for (const auto& o : outputs_) least = std::min(least, o.stage->free_records());
+    return least;
+  }
   // Whether tags may come as bits: nobody from here to the next exchange looks at single ones.
   bool takes_bits() const {
     return routes ||
@@ -123,6 +161,12 @@ class Stage {
   uint32_t index = 0;
   uint32_t last_node = 0;  // the operator whose fan-out counts as copied
   bool python = false;     // needs the interpreter: at most one worker of the engine at a time
+  Threading threading = Threading::Dynamic;
+  uint32_t region = 0;  // stages of one manual region share a thread
+  // Set at the start: where its crew sleeps, and the list it is to be in, if its crew has one.
+  Bell* bell = nullptr;
+  FreeList* list = nullptr;
+  std::atomic<bool> listed{false};  // FreeList
   // Does not look at single tags and hands them on in the form in which they came. Routes: to a
   // gather stage, which takes any form.
   bool keeps_bits = false, routes = false;
@@ -145,6 +189,8 @@ class Stage {
   Slot* try_claim(uint64_t in_flight);
   // Publishes a finished slot and hands on what is ready.
   void finish(Slot& slot, Worker& worker);
+  // There is room here again: the stages before hand on what was held up.
+  void room_made(Worker& worker);
   // Gives a batch to every output; the caller has checked the room.
   void hand_on(Batch&& batch, Worker& worker);
   // Gives a finished slot's batch on, in serial order, under the release flag.
@@ -158,6 +204,7 @@ class Stage {
 
  private:
   bool send(Slot* slot, Worker& worker);
+  bool release(Worker& worker);
   bool release_unordered(Worker& worker);
   bool unordered_ready() const;
 

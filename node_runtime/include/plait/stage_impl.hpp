@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "plait/free_list.hpp"
 #include "plait/stage.hpp"
 #include "plait/worker.hpp"
 
@@ -24,10 +25,24 @@ inline void Stage::push(Batch&& batch, uint32_t /*input*/) {
   s.serial = serial;
   s.records = batch.length;
   s.bytes = batch.byte_size();
+  s.since_ns.store(batch.ingest_ns ? batch.ingest_ns : now_ns(), std::memory_order_relaxed);
   s.batch = std::move(batch);
   stats.waiting_records.fetch_add(s.records, std::memory_order_relaxed);
   stats.waiting_bytes.fetch_add(s.bytes, std::memory_order_relaxed);
   pushed_.store(serial + 1, std::memory_order_release);  // pairs with pushed() in try_claim
+}
+
+inline int64_t Stage::front_ns() const {
+  const uint64_t end = pushed(), claim = claimed();
+  const uint64_t first = claim < end ? claim : released();
+  return first < end
+             ? slots_[first & (limits_.batches - 1)].since_ns.load(std::memory_order_relaxed)
+             : 0;
+}
+
+inline void Stage::came() {
+  if (list) list->add(*this);
+  if (bell) bell->ring();
 }
 
 inline Slot* Stage::try_claim(uint64_t in_flight) {
@@ -46,7 +61,7 @@ inline void Stage::finish(Slot& s, Worker& worker) {
     (void)nonblocking_->try_add(s.serial, &s);
   } else if (locked_) {
     (void)locked_->send(s.serial, &s, [&](Slot* ready) { return send(ready, worker); });
-    for (Stage* b : before_) b->try_release(worker);
+    room_made(worker);
     return;
   } else {
     s.done.store(true, std::memory_order_release);  // pairs with release_unordered
@@ -55,6 +70,27 @@ inline void Stage::finish(Slot& s, Worker& worker) {
 }
 
 inline bool Stage::try_release(Worker& worker) {
+  const bool moved = release(worker);
+  if (moved) room_made(worker);
+  return moved;
+}
+
+// A loop, not a recursion: a job may have thousands of stages in a row.
+inline void Stage::room_made(Worker& worker) {
+  auto& freed = worker.freed;
+  freed.assign(before_.begin(), before_.end());
+  while (!freed.empty()) {
+    Stage& stage = *freed.back();
+    freed.pop_back();
+    if (stage.release(worker)) {
+      freed.insert(freed.end(), stage.before_.begin(), stage.before_.end());
+    }
+    // It may be a source, or have been refused just now: its own crew looks again.
+    if (stage.bell && stage.bell != worker.bell) stage.bell->ring();
+  }
+}
+
+inline bool Stage::release(Worker& worker) {
   bool moved = false;
   auto hand = [&](Slot* ready) {
     const bool sent = send(ready, worker);
@@ -67,9 +103,6 @@ inline bool Stage::try_release(Worker& worker) {
     if (locked_->ready()) locked_->send_pending(hand);
   } else {
     moved = release_unordered(worker);
-  }
-  if (moved) {
-    for (Stage* b : before_) b->try_release(worker);
   }
   return moved;
 }
@@ -114,11 +147,11 @@ inline void Stage::hand_on(Batch&& batch, Worker& worker) {
       Batch copy = batch;
       copy.letters.reset();  // letters ride with the first branch only
       outputs_[i].stage->push(std::move(copy), outputs_[i].input);
-      worker.shared.wake();
+      outputs_[i].stage->came();
     }
   }
   outputs_[0].stage->push(std::move(batch), outputs_[0].input);
-  worker.shared.wake();
+  outputs_[0].stage->came();
 }
 
 // Without order: whatever is done goes, except that control items, failures and the end wait for

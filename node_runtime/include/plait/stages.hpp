@@ -54,6 +54,9 @@ class PythonTurn {
     if (!needed_ || !got_) return;
     name_thread(worker_.name.c_str());
     worker_.shared.python_busy.store(false, std::memory_order_release);
+    for (Bell* bell : worker_.shared.python_bells) {
+      if (bell != worker_.bell) bell->ring();
+    }
   }
   explicit operator bool() const { return got_; }
 
@@ -78,9 +81,11 @@ class ParallelStage final : public Stage {
       if (!s) break;
       done += s->records + 1;
       stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
-      const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
-      if (!s->batch.control && !s->batch.end && !dropped) run_all(operators_, s->batch, worker);
+      if (!s->batch.control && !s->batch.end && !worker.leaves()) {
+        run_all(operators_, s->batch, worker);
+      }
       finish(*s, worker);
+      if (worker.slice_over()) break;
     }
     return done;
   }
@@ -110,8 +115,9 @@ class SerialStage : public Stage {
       if (!s) break;
       done += s->records + 1;
       stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
-      if (!worker.shared.aborting.load(std::memory_order_acquire)) process(s->batch, worker);
+      if (!worker.leaves()) process(s->batch, worker);
       finish(*s, worker);
+      if (worker.slice_over()) break;
     }
     busy_.store(false, std::memory_order_release);
     return done;
@@ -264,10 +270,7 @@ class SinkStage final : public SerialStage {
     shared.delivered.fetch_add(batch.length, std::memory_order_relaxed);
     const int64_t waited = now_ns() - batch.ingest_ns;
     worker.latency.record(uint64_t(waited > 0 ? waited : 0), uint64_t(batch.length));
-    if (limit >= 0 && delivered_ >= limit) {
-      shared.aborting.store(true, std::memory_order_release);
-      shared.wake_all();
-    }
+    if (limit >= 0 && delivered_ >= limit) shared.end();
   }
 
  private:

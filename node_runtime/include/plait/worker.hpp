@@ -12,8 +12,10 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "plait/bell.hpp"
 #include "plait/events.hpp"
 #include "plait/histogram.hpp"
 #include "plait/network.hpp"
@@ -39,28 +41,39 @@ struct Shared {
   // Held by the one worker that runs Python code, so that no second worker waits for the
   // interpreter's lock.
   std::atomic<bool> python_busy{false};
-  std::atomic<bool> aborting{false};  // leave at once; what is in flight is dropped
+  // Leave at once; what is in flight is dropped. Workers read their own copy (Worker::leave).
+  std::atomic<bool> aborting{false};
   std::atomic<bool> stopping{false};  // sources end at the next epoch; what was read is delivered
   Network* network = nullptr;         // set before the start; null: this is the only node
   std::atomic<uint32_t> sinks_open{0};
   std::atomic<int64_t> delivered{0};
 
+  // Something came from outside (another node) that any crew may have waited for.
   void wake() {
-    // seq_cst pairs with the seq_cst increment in park: either we see the sleeper or it sees our
-    // push.
-    if (sleepers.load(std::memory_order_seq_cst) != 0) {
-      std::lock_guard<std::mutex> hold(sleep_lock);
-      ++signals;
-      sleep.notify_one();
-      if (network) network->wake();
-    }
+    for (Bell* bell : bells) bell->ring();
   }
   void wake_all() {
-    std::lock_guard<std::mutex> hold(sleep_lock);
-    ++signals;
-    sleep.notify_all();
-    finished.notify_all();
-    if (network) network->wake();
+    {
+      std::lock_guard<std::mutex> hold(watch_lock);
+      watch.notify_all();
+    }
+    for (Bell* bell : bells) bell->ring_all();
+  }
+  // Ends everything now.
+  void end() {
+    aborting.store(true, std::memory_order_release);  // pairs with Engine::finished
+    {
+      std::lock_guard<std::mutex> hold(end_lock);
+      // Pairs with the workers' acquire. Each has its own flag, so that looking at it costs no line
+      // that others write.
+      for (auto* leave : leaves) leave->store(true, std::memory_order_release);
+    }
+    wake_all();
+  }
+  void add_worker(std::atomic<bool>& leave) {
+    std::lock_guard<std::mutex> hold(end_lock);
+    leaves.push_back(&leave);
+    if (aborting.load(std::memory_order_acquire)) leave.store(true, std::memory_order_release);
   }
 
   // A failure came to a sink in its order. The sources stop; sinks that do not depend on it get
@@ -78,28 +91,26 @@ struct Shared {
   // A failure outside the order (a sink cannot be written): everything ends now.
   void fail(const Failure& failure) {
     note_failure(failure);
-    aborting.store(true, std::memory_order_release);  // pairs with the workers' acquire
-    wake_all();
+    end();
   }
   void add_letters(std::vector<Letter>& more) {
     std::lock_guard<std::mutex> hold(end_lock);
     for (auto& letter : more) letters.push_back(std::move(letter));
   }
   void sink_ended() {
-    if (sinks_open.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      aborting.store(true, std::memory_order_release);  // nothing is left to do
-      wake_all();
-    }
+    if (sinks_open.fetch_sub(1, std::memory_order_acq_rel) == 1) end();  // nothing is left to do
   }
 
   std::mutex end_lock;
   std::unique_ptr<Letter> error;
   std::vector<Letter> letters;
+  std::vector<std::atomic<bool>*> leaves;  // of all workers; under end_lock
 
-  std::mutex sleep_lock;
-  std::condition_variable sleep, finished;
-  uint64_t signals = 0;  // under sleep_lock: a sleeper leaves when it changes
-  std::atomic<uint32_t> sleepers{0};
+  std::vector<Bell*> bells;         // of all crews; from the start on
+  std::vector<Bell*> python_bells;  // of the crews that may wait for Python's turn, if several
+
+  std::mutex watch_lock;
+  std::condition_variable watch;  // for who waits outside: the end, or a control item's arrival
 };
 
 // The runtime itself failed in or near operator `node`; no record is to blame.
@@ -111,12 +122,23 @@ inline Failure runtime_failure(uint32_t node, const std::exception& error) {
   return failure;
 }
 
+class Stage;
+
 struct Worker {
   Worker(unsigned id_, unsigned workers_, Shared& shared_)
-      : id(id_), workers(workers_), name("plait-w" + std::to_string(id_)), shared(shared_) {}
+      : Worker(id_, workers_, shared_, "plait-w" + std::to_string(id_)) {}
+  Worker(unsigned id_, unsigned workers_, Shared& shared_, std::string name_)
+      : id(id_), workers(workers_), name(std::move(name_)), shared(shared_) {
+    shared.add_worker(leave_);
+  }
 
-  const unsigned id;
-  const unsigned workers;
+  // Whether the run is over for this thread.
+  bool leaves() const { return leave_.load(std::memory_order_acquire); }
+  // Whether its time with this stage is over; asked between batches.
+  bool slice_over() const { return now_ns() >= slice_end_ns; }
+
+  const unsigned id;       // among the workers of its crew
+  const unsigned workers;  // of its crew
   const std::string name;  // of its thread
   Shared& shared;
   Workspace workspace;
@@ -125,6 +147,12 @@ struct Worker {
   std::vector<uint8_t> mask;
   std::vector<uint32_t> rows;
   Histogram latency;
+  Bell* bell = nullptr;  // of its crew
+  int64_t slice_end_ns = INT64_MAX;
+  std::vector<Stage*> freed, path;  // while room is passed on; on the way to a full stage
+
+ private:
+  alignas(kCacheLine) std::atomic<bool> leave_{false};  // set by Shared::end
 };
 
 }  // namespace plait

@@ -1,0 +1,58 @@
+// Finder: how a worker of a crew finds something to do. One for the whole crew; any of its workers
+// may call anything at any time.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plait/schedulers.hpp"
+#include "plait/stage_impl.hpp"
+
+namespace plait {
+
+class Finder {
+ public:
+  Finder(std::vector<Stage*> stages, const SchedulerOptions& options)
+      : stages_(std::move(stages)), options_(options) {}
+  virtual ~Finder() = default;
+
+  // Works for a slice and says how many records moved; 0: nothing was found.
+  virtual int64_t find(Worker& worker) = 0;
+
+  // Works on the latest stage that has something to do, whatever a scheduler would say: nobody
+  // sleeps before this has found nothing.
+  int64_t sweep(Worker& worker) {
+    int64_t n = 0;
+    for (size_t i = stages_.size(); i-- > 0 && n == 0;) {
+      Stage& stage = *stages_[i];
+      if (stage.releasable() && stage.can_send()) n += stage.try_release(worker);
+      if (n == 0 && stage.runnable()) n += run_stage(stage, worker);
+    }
+    return n;
+  }
+
+ protected:
+  // Stays with a stage for a slice: as many records as that should take, and in any case no batch
+  // begins behind its end.
+  int64_t run_stage(Stage& stage, Worker& worker) {
+    return run_stage(stage, worker, int64_t(options_.slice_ns / stage.stats.cost_ns()) + 1);
+  }
+  int64_t run_stage(Stage& stage, Worker& worker, int64_t records) {
+    StageStats& s = stage.stats;
+    s.workers.fetch_add(1, std::memory_order_relaxed);
+    const int64_t start = now_ns();
+    s.last_run_ns.store(start, std::memory_order_relaxed);
+    worker.slice_end_ns = start + int64_t(options_.slice_ns);
+    const int64_t n = stage.run(worker, records);
+    const int64_t spent = now_ns() - start;
+    s.workers.fetch_sub(1, std::memory_order_relaxed);
+    if (n > 0) s.spent(spent, n);
+    return n;
+  }
+
+  const std::vector<Stage*> stages_;  // of the crew, in pipeline order
+  const SchedulerOptions options_;
+};
+
+}  // namespace plait
