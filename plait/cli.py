@@ -187,10 +187,12 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def value_of_text(text: str, *, may_be_none: bool) -> int | str | None:
-    """A whole number or a word; what a setting may be is checked by Settings."""
+def value_of_text(text: str, *, may_be_none: bool) -> int | str | bool | None:
+    """A whole number, a word, or true or false; what a setting may be is checked by Settings."""
     if may_be_none and text.lower() == "none":
         return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
         return int(text)
     except ValueError:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from plait.config import Settings
 from plait.errors import InternalError, JobError, TimedOut
 from plait.graph import CallNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.letters import NO_OPERATOR
 from plait.node_messages import (
     EVERYONE,
     Answer,
@@ -339,8 +340,9 @@ class Nodes:
         if failure is None:
             return bool(agent.cluster.refused())
         number, handle = failure[0], failure[5]
-        python = isinstance(self.graph.nodes[number], CallNode | FoldNode | StatefulNode)
-        return handle >= 0 or not python
+        if handle >= 0 or number == NO_OPERATOR:
+            return True
+        return not isinstance(self.graph.nodes[number], CallNode | FoldNode | StatefulNode)
 
     def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""

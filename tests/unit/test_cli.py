@@ -187,12 +187,12 @@ def test_ctrl_c_tells_what_was_done(path: Path) -> None:
 
 
 def test_settings_are_read_from_texts() -> None:
-    given = settings_of(["epoch_records=1024", "order=none", "lanes=none"])
-    assert given == {"epoch_records": 1024, "order": "none", "lanes": None}
+    given = settings_of(["epoch_records=1024", "order=none", "lanes=none", "fuse=False"])
+    assert given == {"epoch_records": 1024, "order": "none", "lanes": None, "fuse": False}
     for wrong, said in (
         ("epoch_records", "write NAME=VALUE"),
         ("epoch_record=1", "did you mean epoch_records"),
-        ("zzz=1", "there are: scheduler"),
+        ("zzz=1", "there are: threading, scheduler"),
         ("timeout_s=1", "use --timeout"),
     ):
         with pytest.raises(JobError, match=said):

@@ -118,7 +118,7 @@ class DeferredStage final : public Stage {
   bool goes_outside(Slot& s, Worker& worker) {
     Batch& batch = s.batch;
     if (batch.control || batch.end || broken(batch)) return false;
-    if (worker.shared.aborting.load(std::memory_order_acquire)) return false;
+    if (worker.leaves()) return false;
     bool asked = false;
     guarded(batch, call_->node(), [&] { asked = call_->begin(batch, worker); });
     return asked;
