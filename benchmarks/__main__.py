@@ -22,6 +22,8 @@ NAMES = {
     "skew": "hybrid, partitioned and shared queue under skew: rate and latency",
     "reorder": "non-blocking and lock-based reorder buffer",
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
+    "threading": "1,000 operators under each threading model, at three costs",
+    "topologies": "all schedulers on a chain, a fan, a tree and a reverse tree: rate and latency",
     "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
@@ -40,6 +42,7 @@ NAMES = {
 MODULES = {
     "nexmark": "benchmarks.nexmark.bench",
     "nexmark_migration": "benchmarks.nexmark.bench_migration",
+    "threading": "benchmarks.micro.threading_models",
     "tpcxbb": "benchmarks.tpcxbb.bench",
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
     "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",

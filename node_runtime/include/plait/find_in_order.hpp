@@ -3,7 +3,7 @@
 //
 // This is the manual model, in which whoever reads a batch runs all that is behind it, and with a
 // single stage the dedicated one. Latency is least: nothing waits in a worklist but what another
-// crew holds up. Paper: seed 001, section 2.2.
+// crew holds up. Paper: the threading models of IBM Streams, section 2.2.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 // share is put back before it is served if there is work for another. When what a stage has
 // finished does not fit behind it, the worker does not turn to something else: it runs the stage
 // that is full, for a quarter of what waits there, and those on the way (reSchedule of Fig. 6,
-// RESCHED_LIMIT). A worker that meets a stage in others' hands leaves it. Paper: seed 001, 4.1.
+// RESCHED_LIMIT). A worker that meets a stage in others' hands leaves it. Paper: the
+// scheduler of IBM Streams 4.2, section 4.1.
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,8 @@
 // mark is only changed by read-modify-writes, so they form one chain: a push that finds the mark
 // set is seen by whoever clears it. Hence a stage that holds something is in the list, or in the
 // hands of a worker that will add it. Threads: anyone may call anything. Progress: no lock; adding
-// waits for a worker that rests inside the very cell it needs. Paper: freePorts of Fig. 2 to 5.
+// waits for a worker that rests inside the very cell it needs. Paper: freePorts of
+// IBM Streams 4.2, Fig. 2 to 5.
 #pragma once
 
 #include <bit>

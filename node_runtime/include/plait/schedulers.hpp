@@ -3,9 +3,9 @@
 // A scheduler reads a view of every stage (estimates, refreshed for each question) and answers with
 // a stage or with none. It holds no lock and changes nothing but its own estimates; a wrong answer
 // costs time, never correctness. Workers fall back to a sweep over all stages when the answer gives
-// no work. Here are the four of seed 000 (section 6, equations 1 to 3); schedulers_queue.hpp has
-// those of seed 002, outside_scheduler.hpp those from outside, and find_listed.hpp the free list of
-// seed 001, which looks at no views at all.
+// no work. Here are the four of the paper on ordered streams (section 6, equations 1 to 3);
+// schedulers_queue.hpp has those of C-Stream, outside_scheduler.hpp those from outside, and
+// find_listed.hpp the free list, which looks at no views at all.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The schedulers of seed 002 (section 3.2.6), and all schedulers by name.
+// The schedulers of C-Stream (section 3.2.6), and all schedulers by name.
 //
 // Draws come from one counter that all workers share, hashed with the seed: the same sequence in
 // every run, though which worker gets which draw is chance.
