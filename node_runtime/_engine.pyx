@@ -23,7 +23,7 @@ from plait.node_runtime.native_engine cimport (
     Answer, Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind,
     ProcessOutcome, ProcessUnit, RowFailure, Threading, counts_of, cuts_of, delivered_of, error_of,
     kept_of, latency_buckets_of, latency_of, loads_of, plait_scheduler, plait_stage,
-    stage_names_of, state_bytes_of, take_letters,
+    stage_names_of, stamps_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
@@ -117,9 +117,9 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
 
 cdef void process_outside(void* context, const ProcessUnit& unit,
                           ProcessOutcome& outcome) noexcept with gil:
-    """Gives a unit to `function(native_batch, base, order or None, watermark, before)`, which
-    returns a UnitResult. One that is told of the ends of sources gets one more argument where a
-    source ended behind the unit: its number."""
+    """Gives a unit to `function(native_batch, base, order or None, watermark, before, now, clock)`,
+    which returns a UnitResult. One that is told of the ends of sources gets one more argument where
+    a source ended behind the unit: its number."""
     cdef Outside outside = <Outside>context
     cdef NativeBatch given = NativeBatch()
     cdef NativeBatch out
@@ -136,7 +136,8 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
                 order.push_back(unit.order[i])
             places = rows_array(order)
         more = () if unit.ended < 0 else (unit.ended,)
-        made = outside.function(given, unit.base, places, unit.watermark, unit.before, *more)
+        made = outside.function(given, unit.base, places, unit.watermark, unit.before, unit.now,
+                                unit.clock, *more)
         rows = made.rows
         out = rows.finish()
         outcome.out.columns = out.batch.columns
@@ -144,6 +145,7 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
         outcome.times = rows.times
         outcome.places = rows.places
         outcome.next_timer = made.next_timer
+        outcome.next_timeout = made.next_timeout
         for row, error in made.failures:
             failure.row = row
             failure.message = text_of(error).encode("utf-8", "replace")
@@ -501,6 +503,10 @@ cdef class NativeEngine:
         """The column that is the event time of the source with this number."""
         self.builder.get().event_time(source, column, idle_us * 1000)
 
+    def beat(self, int64_t us):
+        """Units carry the wall clock; a source without rows emits an empty one so often."""
+        self.builder.get().beat(us * 1000)
+
     def connect(self, uint32_t before, uint32_t to, uint32_t input):
         self.builder.get().connect(before, to, input)
 
@@ -589,6 +595,9 @@ cdef class NativeEngine:
 
     def cuts(self, size_t source):
         return cuts_of(self.engine.get()[0], source)
+
+    def stamps(self, size_t source):
+        return stamps_of(self.engine.get()[0], source)
 
     def read(self):
         return self.engine.get().read()

@@ -345,7 +345,11 @@ class NodeAgent:
             latency_max_ns=most,
             outputs=outputs,
             cuts={
-                label: Cuts(first_epoch=self.first_epoch, rows=tuple(engine.cuts(i)))
+                label: Cuts(
+                    first_epoch=self.first_epoch,
+                    rows=tuple(engine.cuts(i)),
+                    stamps=tuple(engine.stamps(i)),
+                )
                 for i, label in enumerate(labels)
             },
             error=error,

@@ -31,7 +31,7 @@ from plait.node_runtime.exchange_plan import Exchange, ExchangePlan, paced_rows,
 from plait.node_runtime.lower import lower
 from plait.node_runtime.timed_lower import lowered
 from plait.plan import Plan, StagePlan, source_numbers
-from plait.timed import OperatorSpec
+from plait.timed import OperatorSpec, ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from plait.node_runtime.operator_state import OperatorPython
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
+BEAT_US = 20_000
+"""So often units come in jobs with timers by the wall clock."""
 QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
 
 
@@ -169,6 +171,8 @@ def build(
     if any(stage.kind in ("timed", "process") for stage in plan.stages):
         for source, node in enumerate(graph.sources):
             add_event_time(engine, source, graph.nodes[node])
+    if any(goes_by_the_clock(node) for node in graph.nodes):
+        engine.beat(BEAT_US)
     if seat:
         ends = {source: sources[node] for source, node in enumerate(graph.sources)}
         rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
@@ -341,6 +345,13 @@ def add_event_time(engine: NativeEngine, source: int, node: Node) -> None:
     assert isinstance(node, SourceNode)
     if node.event_time is not None:
         engine.event_time(source, node.schema.index(node.event_time), node.idle_us)
+
+
+def goes_by_the_clock(node: Node) -> bool:
+    """Whether the operator has timers by the wall clock."""
+    if not isinstance(node, TimedNode) or not isinstance(node.spec, ProcessSpec):
+        return False
+    return hasattr(node.spec.process, "on_timeout")
 
 
 def add_timed_stage(

@@ -79,6 +79,8 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         int64_t before
         int64_t watermark
         int64_t ended
+        int64_t now
+        int64_t clock
 
     cdef cppclass Order "plait::Emitter::Order":
         int64_t time
@@ -94,6 +96,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         cbool stopped
         cbool fatal
         int64_t next_timer
+        int64_t next_timeout
 
     cdef enum class PolledKind "plait::Polled::Kind":
         Rows
@@ -180,6 +183,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         void timed(uint32_t node, shared_ptr[TimedPlan] plan) except +
         uint32_t timed_stage(const string& name, int queue, unsigned workers) except +
         void event_time(uint32_t source, int column, int64_t idle_ns)
+        void beat(int64_t ns)
         uint32_t parallel_stage(const string& name, cbool python) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
@@ -225,6 +229,7 @@ cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] counts_of(const Engine&, size_t) except +
     vector[string] stage_names_of(const Engine&) except +
     vector[int64_t] cuts_of(const Engine&, size_t) except +
+    vector[int64_t] stamps_of(const Engine&, size_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
     int64_t delivered_of(const Engine&)
     vector[int64_t] latency_buckets_of(const Engine&) except +

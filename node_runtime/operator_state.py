@@ -17,7 +17,8 @@ from plait.node_runtime._calls import assemble
 from plait.node_runtime._process import MadeRows
 from plait.node_runtime._records import Shape, columns_of
 from plait.node_runtime.operator_ports import PortContext
-from plait.node_runtime.process_state import ALL_TIME, AT_ONCE, FailedTimer, UnitResult
+from plait.node_runtime.process_state import FailedTimer, UnitResult
+from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE
 from plait.records import Misfit, error_text
 from plait.timed import SIDE, OperatorSpec
 
@@ -87,6 +88,8 @@ class OperatorPython:
         order: Sequence[int] | None,
         watermark: int,
         before: int,
+        now: int = 0,
+        clock: int = AT_ONCE,
         ended: int = -1,
     ) -> UnitResult:
         """Takes a unit, as `ProcessPython` does; `ended`: the source that is at its end behind."""

@@ -10,7 +10,6 @@ run, because there is no record that could be left out. `plait.timed.ProcessSpec
 from __future__ import annotations
 
 import copy
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
@@ -19,6 +18,16 @@ from plait.node_runtime._calls import assemble, misfit_of
 from plait.node_runtime._process import MadeRows, times_of
 from plait.node_runtime._records import Shape, columns_of
 from plait.node_runtime.key_hash import bin_of, xxh64
+from plait.node_runtime.process_timers import (
+    ALL_TIME,
+    AT_ONCE,
+    BEHIND,
+    CLOCKS,
+    EVENT,
+    WALL,
+    Kept,
+    TimerHeap,
+)
 from plait.node_runtime.python_bins import Key, Owner
 from plait.node_runtime.python_ops import Failures, canonical
 from plait.node_runtime.python_states import PythonStates
@@ -33,31 +42,8 @@ if TYPE_CHECKING:
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
 
-AT_ONCE = -(2**63)
-"""As the time of a row: it comes at the place of its record. As a watermark: there is none."""
-ALL_TIME = 2**63 - 1
-"""The watermark behind the last record of all. As the time of the next timer: there is none."""
-
-SLACK = 1024
-"""Timers of bins that have gone stay in the heap until they are so many, and more than the others.
-"""
-
-Timer = tuple[int, int, int, int, Key]
-"""When it is due, the place it goes back to, its own time, a number, its key."""
 Given = tuple[Key, int, Any]
 """The key of a row, its side and its record."""
-
-
-class Kept:
-    """What is kept for a key: its values, when each of its timers (by its time) is due, with the
-    place it goes back to, and the last event time of its records."""
-
-    __slots__ = ("last", "timers", "values")
-
-    def __init__(self, values: dict[str, Any], timers: dict[int, tuple[int, int]]) -> None:
-        self.values = values
-        self.timers = timers
-        self.last = AT_ONCE
 
 
 class FailedTimer(NamedTuple):
@@ -77,7 +63,9 @@ class UnitResult(NamedTuple):
     """(row, error), ascending."""
     timer: FailedTimer | None
     next_timer: int
-    """When the first timer that is left is due."""
+    """When the first timer that is left is due, ..."""
+    next_timeout: int = ALL_TIME
+    """... and the first by the wall clock."""
 
 
 class ProcessPython(PythonStates):
@@ -98,10 +86,9 @@ class ProcessPython(PythonStates):
         self.has_float = Type.FLOAT64 in self.types
         self.take(node.spec, in_schema)
         self.out = Shape(node.schema)
-        self.heap: list[Timer] = []
-        self.pending = 0
-        """Timers of keys that are here; the heap may hold others."""
-        self.numbered = 0
+        self.heaps = [TimerHeap(clock, self.found) for clock in CLOCKS]
+        self.now = 0
+        """The wall clock of the unit."""
         self.ttl = node.spec.ttl_us
         self.swept = AT_ONCE
         """The watermark at which forgotten keys were last looked for."""
@@ -127,7 +114,10 @@ class ProcessPython(PythonStates):
             self.side = -1
             self.columns = [[schema.index(name) for name in process.shapes[0].names]]
             self.handlers = [process.on_record]
-        self.on_timer = getattr(process, "on_timer", None)
+        names = ("on_timer", "on_timeout")
+        self.on_due: list[Callable[..., Any] | None] = [
+            getattr(process, one, None) for one in names
+        ]
 
     def __call__(
         self,
@@ -136,12 +126,16 @@ class ProcessPython(PythonStates):
         order: Sequence[int] | None,
         watermark: int,
         before: int = AT_ONCE,
+        now: int = 0,
+        clock: int = AT_ONCE,
     ) -> UnitResult:
         """Takes a unit: row i has the place base + order[i], or base + i if there is no order; the
-        watermark is as it is behind the unit, and was `before`."""
+        watermark is as it is behind the unit, and was `before`; timers by the wall clock, which is
+        `now`, are due until `clock`."""
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
         times = [times_of(batch, column) for column in self.times]
+        self.now = now
         for row, given in enumerate(self.inputs(batch)):
             place = base + (row if order is None else order[row])
             count = len(rows)
@@ -155,55 +149,59 @@ class ProcessPython(PythonStates):
                 if values is not None and self.mutable and not self.stop_at_first:
                     values = self.copied(values)
                 state = self.new_state(self.kinds, values)
-                wanted = self.run(self.handlers[side], key, record, state, rows, AT_ONCE, place)
+                timers = self.run(self.handlers[side], key, record, state, rows, AT_ONCE, place)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
                 rows.back(count)
                 failures.append((row, error))
                 if self.stop_at_first:
-                    return UnitResult(rows, failures, None, ALL_TIME)
+                    return UnitResult(rows, failures, None, ALL_TIME, ALL_TIME)
                 continue
             if kept is None:
-                kept = Kept({}, {})
-            if wanted and self.on_timer is not None:
-                self.set(kept.timers, wanted, AT_ONCE, place, key)
+                kept = Kept()
+            self.set(kept, timers, AT_ONCE, place, key)
             if times:
                 kept.last = times[side][row] if over else max(kept.last, times[side][row])
             self.keep(key, kept, state.values())
-        failed = self.fire(watermark, rows)
+        failed = self.fire(EVENT, watermark, before, rows)
+        if failed is None:
+            failed = self.fire(WALL, clock, before, rows)
         if self.ttl and failed is None:
             self.sweep(watermark)
-        return UnitResult(rows, failures, failed, self.next_timer())
+        return UnitResult(rows, failures, failed, *(heap.next() for heap in self.heaps))
 
-    def fire(self, watermark: int, rows: MadeRows) -> FailedTimer | None:
-        """All timers that are due; of one that fails, what to say of it. At the end of all time
-        those that timers set are left out: one that sets itself again would never end."""
-        on_timer = self.on_timer
-        while on_timer and self.heap and self.heap[0][0] <= watermark:
-            due, place, at, _, key = heappop(self.heap)
-            kept = self.found(key)
-            if kept is None or kept.timers.get(at) != (due, place):
-                continue  # its bin is gone
-            count = len(rows)
-            time = datetime_of(at)
-            del kept.timers[at]
-            self.pending -= 1
-            values = None if self.over(kept.last, due) else kept.values
-            state = self.new_state(self.kinds, values)
+    def fire(self, clock: int, until: int, before: int, rows: MadeRows) -> FailedTimer | None:
+        """All timers of a clock that are due; of one that fails, what to say of it. At the end of
+        all time those that timers set are left out: one that sets itself again would never end."""
+        handler = self.on_due[clock]
+        while handler is not None and (timer := self.heaps[clock].pop(until)) is not None:
+            due, place, at, key, kept = timer
+            count, time = len(rows), datetime_of(at)
+            over = self.over(kept.last, due if clock == EVENT else before)
+            state = self.new_state(self.kinds, None if over else kept.values)
             try:
-                wanted = self.run(on_timer, key, time, state, rows, due, place)
+                timers = self.run(handler, key, time, state, rows, BEHIND[clock] + due, place)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
                 rows.back(count)
-                text = f"on_timer of key {shown(key)!r} at {time}: {error_text(error)}"
-                return FailedTimer(text, error, due, place)
-            if wanted and watermark != ALL_TIME:
-                self.set(kept.timers, wanted, due, place, key)
-            kept.last = max(kept.last, due)
+                name = ("on_timer", "on_timeout")[clock]
+                text = f"{name} of key {shown(key)!r} at {time}: {error_text(error)}"
+                return FailedTimer(text, error, BEHIND[clock] + due, place)
+            if until != ALL_TIME:
+                self.set(kept, timers, due if clock == EVENT else AT_ONCE, place, key)
+            if clock == EVENT:
+                kept.last = max(kept.last, due)
             self.keep(key, kept, state.values())
         return None
+
+    def set(self, kept: Kept, timers: Timers, after: int, place: int, key: Key) -> None:
+        """Sets what a handler wants; nothing of event time is due before `after`."""
+        if timers.wanted and self.on_due[EVENT] is not None:
+            self.heaps[EVENT].set(kept, timers.wanted, after, place, key)
+        if timers.timeouts:
+            self.heaps[WALL].set(kept, timers.timeouts, AT_ONCE, place, key)
 
     def over(self, last: int, watermark: int) -> bool:
         """Whether the values of a key whose last time this is are forgotten."""
@@ -217,7 +215,7 @@ class ProcessPython(PythonStates):
         self.swept = watermark
         for states in self.states.values():
             for key in [key for key, kept in states.items() if self.over(kept.last, watermark)]:
-                if states[key].timers or self.numbers:
+                if states[key].has_timers() or self.numbers:
                     states[key].values = initial(self.kinds)
                 else:
                     del states[key], self.home[key]
@@ -231,9 +229,9 @@ class ProcessPython(PythonStates):
         rows: MadeRows,
         time: int,
         place: int,
-    ) -> list[int]:
+    ) -> Timers:
         """Calls a handler and adds what it yields; gives the timers that it set."""
-        timers = Timers()
+        timers = Timers(self.now, self.on_due[WALL] is not None)
         made = handler(shown(key), given, state, timers)
         if made is not None:
             for result in made:
@@ -241,36 +239,7 @@ class ProcessPython(PythonStates):
                     rows.add(result, time, place)
                 except ValueError as error:
                     raise misfit_of(error) from error
-        return timers.wanted
-
-    def set(
-        self,
-        timers: dict[int, tuple[int, int]],
-        wanted: list[int],
-        after: int,
-        place: int,
-        key: Key,
-    ) -> None:
-        """Sets the timers that are not set yet; none is due before `after`."""
-        for at in wanted:
-            if at not in timers:
-                due = max(at, after)
-                timers[at] = due, place
-                self.push(due, place, at, key)
-
-    def push(self, due: int, place: int, at: int, key: Key) -> None:
-        self.numbered += 1  # so that keys, which may be anything, are never compared
-        self.pending += 1
-        heappush(self.heap, (due, place, at, self.numbered, key))
-
-    def next_timer(self) -> int:
-        while self.heap:
-            due, place, at, _, key = self.heap[0]
-            kept = self.found(key)
-            if kept is not None and kept.timers.get(at) == (due, place):
-                return due
-            heappop(self.heap)
-        return ALL_TIME
+        return timers
 
     def found(self, key: Key) -> Kept | None:
         part = self.home.get(key)
@@ -286,7 +255,7 @@ class ProcessPython(PythonStates):
         until it is forgotten."""
         kept.values = values
         part = self.home.get(key)
-        if not kept.timers and not self.ttl and self.is_fresh(values):
+        if not kept.has_timers() and not self.ttl and self.is_fresh(values):
             if part is not None:
                 del part[key], self.home[key]
         elif part is None:
@@ -314,16 +283,14 @@ class ProcessPython(PythonStates):
 
     def wake(self, states: dict[Key, Kept]) -> None:
         for key, kept in states.items():
-            for at, (due, place) in kept.timers.items():
-                self.push(due, place, at, key)
+            for heap in self.heaps:
+                heap.wake(key, kept)
 
     def discard_bin(self, bin: int) -> None:
-        gone = sum(len(kept.timers) for kept in self.states.get(bin, {}).values())
+        gone = list(self.states.get(bin, {}).values())
         super().discard_bin(bin)
-        self.pending -= gone
-        if len(self.heap) > 2 * self.pending + SLACK:
-            self.heap = [timer for timer in self.heap if timer[4] in self.home]
-            heapify(self.heap)
+        for heap in self.heaps:
+            heap.leave(gone)
 
     def inputs(self, batch: NativeBatch) -> Iterator[Given | Exception]:
         """Key, side and record of each row, or its error where no record can be made."""

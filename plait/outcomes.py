@@ -45,6 +45,8 @@ class Cuts:
 
     first_epoch: int = 0
     rows: tuple[int, ...] = ()
+    stamps: tuple[int, ...] = ()
+    """When it cut each, if the job goes by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         outputs=merged_outputs([part.outputs for part in parts]),
         dead_letters=merged_letters(parts, min(failed) if failed else None),
         cuts=merged_cuts(parts),
+        stamps=merged_stamps(parts),
     )
 
 
@@ -243,9 +246,22 @@ def merged_cuts(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for label in labels:
         cuts = [part.cuts[label] for part in parts if label in part.cuts]
-        rows = [0] * max(one.first_epoch + len(one.rows) for one in cuts)
+        rows = [0] * max(one.first_epoch + len(one.rows) if one.rows else 0 for one in cuts)
         for one in cuts:
             for epoch, count in enumerate(one.rows, one.first_epoch):
                 rows[epoch] += count
         found[label] = tuple(rows)
+    return found
+
+
+def merged_stamps(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
+    """When each epoch was cut: at the last of its parts."""
+    found: dict[str, tuple[int, ...]] = {}
+    for label in dict.fromkeys(label for part in parts for label in part.cuts):
+        latest: dict[int, int] = {}
+        for one in (part.cuts[label] for part in parts if label in part.cuts):
+            for epoch, stamp in enumerate(one.stamps, one.first_epoch):
+                latest[epoch] = max(latest.get(epoch, 0), stamp)
+        if latest:
+            found[label] = tuple(latest.get(epoch, 0) for epoch in range(max(latest) + 1))
     return found

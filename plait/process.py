@@ -15,6 +15,10 @@
 
     alerts = bids.key_by("auction").process(Spike())
 
+`timers.after("5s")` calls `on_timeout(key, at, state, timers)` when so much time has gone by on the
+wall clock; `timers.now` is that clock. It is the clock of the unit, read when its source cut it: so
+it stands still in a unit, and a run can be repeated (`Result.stamps`).
+
 `key` is the value of the key column, or a tuple if there are several. What a handler yields (or a
 list that it returns) comes out at the record's place. A process of two streams
 (`plait.connect(a, b).process(p)`) has `on_left` and `on_right` instead of `on_record`. The state
@@ -37,10 +41,11 @@ import keyword
 import typing
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from plait.durations import microseconds
 from plait.errors import JobError
 from plait.functions import check_call
 from plait.model import Schema
-from plait.records import microseconds_of
+from plait.records import datetime_of, microseconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +60,7 @@ SCALARS: dict[type, Any] = {
 }
 RECORD = ("key", "record", "state", "timers")
 TIMER = ("key", "time", "state", "timers")
+TIMED = ("on_timer", "on_timeout")
 WORDS = "int, float, bool, str, bytes, plait.Timestamp, list[...] and dict[..., ...] of these"
 
 
@@ -110,11 +116,26 @@ class State:
 class Timers:
     """Takes the timers that a handler sets for its key."""
 
-    __slots__ = ("wanted",)
+    __slots__ = ("_now", "_takes", "timeouts", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, now: int = 0, takes_timeouts: bool = False) -> None:
+        self._now = now
+        self._takes = takes_timeouts
         self.wanted: list[int] = []
         """Microseconds since 1970, in the order they were set."""
+        self.timeouts: list[int] = []
+        """The same by the wall clock."""
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The wall clock when the unit of the record was cut; by it timeouts come."""
+        return datetime_of(self._now)
+
+    def after(self, delay: Any) -> None:
+        """Calls `on_timeout` behind the first unit that was cut so much later than this one."""
+        if not self._takes:
+            raise TypeError("timers.after calls on_timeout(key, at, state, timers); there is none")
+        self.timeouts.append(self._now + microseconds(delay))
 
     def at(self, time: datetime.datetime) -> None:
         """Calls `on_timer` when the watermark has reached this time; once for a key and time."""
@@ -162,17 +183,18 @@ def checked_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> P
         if not hasattr(process, handler):
             streams = "one stream" if len(shapes) == 1 else "two streams"
             raise JobError(f"{name} has no {handler}; a process of {streams} needs it")
-    for handler in ("on_record", "on_left", "on_right", "on_timer"):
+    for handler in ("on_record", "on_left", "on_right", *TIMED):
         there = getattr(process, handler, None)
-        if there is not None and handler not in (*wanted, "on_timer"):
+        if there is not None and handler not in (*wanted, *TIMED):
             streams = "two streams" if len(shapes) == 1 else "one stream"
             raise JobError(f"{name} has {handler}, which is for a process of {streams}")
         if there is not None:
-            check_call(there, TIMER if handler == "on_timer" else RECORD)
+            check_call(there, TIMER if handler in TIMED else RECORD)
     if hasattr(process, "on_timer") and not timed:
         raise JobError(
             f"{name} has on_timer, and the stream has no event time that timers could go by;"
-            ' say which column it is: source(..., event_time="ts")'
+            ' say which column it is: source(..., event_time="ts"); by the wall clock there are'
+            " timers.after and on_timeout"
         )
     bound = copy.copy(process)
     bound.shapes = tuple(shapes)

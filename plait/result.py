@@ -137,6 +137,9 @@ class Result:
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The rows of each epoch (of the first million) of each source, by its label: with them the
     sequential run repeats this one exactly."""
+    stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """When each of these was cut (microseconds since 1970), in a job with timers by the wall
+    clock."""
 
     @property
     def records_per_s(self) -> float:

@@ -240,6 +240,11 @@ class Running:
             outputs=outputs,
             dead_letters=self.letters.kept(),
             cuts={node.label: tuple(self.engine.cuts(i)) for i, node in enumerate(sources)},
+            stamps={
+                node.label: stamps
+                for i, node in enumerate(sources)
+                if (stamps := tuple(self.engine.stamps(i)))
+            },
         )
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:

@@ -226,8 +226,15 @@ class ProcessSpec:
     handler fails ends the run, whatever the policy. `sides`: the columns of each side of a
     connected pair, empty for one stream.
 
+    `timers.after` sets a timer by the wall clock. The clock of an operator after a unit is the
+    greatest stamp of the units so far, each read when its source cut the unit; `on_timeout` is
+    called behind the first unit after which the clock has reached the timer's time, behind all
+    event-time timers of the unit, by time and place as these. What `on_timeout` sets by event time
+    is looked at after the next unit. When all sources are at their end the clock is at infinity.
+
     `ttl_us`: values are forgotten, timers are not. A timer meets what is kept at its time, and
-    counts as a record of that time."""
+    counts as a record of that time; one by the wall clock meets what a record of its unit
+    would, by the watermark alone."""
 
     process: Any
     sides: tuple[Side, ...] = ()

@@ -116,18 +116,22 @@ def assert_same(
     order="none" the rows of an output are compared without their order. `expect` is what the sink
     with the label `expect_at`, or the only sink, must get.
     """
-    from plait.run import run
+    from plait.run import start
 
     given = dict(settings or {})
     title = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "default settings"
     captured, sinks = capturing(graph)
+    chosen = {name: value for name, value in given.items() if name != "timeout"}
+    timeout = given.get("timeout")
     result: Result | None = None
     failure: RecordError | None = None
+    running = start(captured, **({"timeout_s": timeout} if timeout else {}), **chosen)
     try:
-        result = run(captured, **given)
+        result = running.wait()
     except RecordError as error:
         failure = error
-    wanted = right_answer(graph, given, result, title)
+    stamps = running.done.stamps if running.done is not None else {}
+    wanted = right_answer(graph, given, result, stamps, title)
     outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
     compare_closing(title, sinks, failure)
     if given.get("order") == "none":
@@ -149,17 +153,25 @@ def assert_same(
 
 
 def right_answer(
-    graph: Graph, given: Mapping[str, Any], result: Result | None, title: str
+    graph: Graph,
+    given: Mapping[str, Any],
+    result: Result | None,
+    stamps: Mapping[str, Sequence[int]],
+    title: str,
 ) -> OracleResult:
     """The sequential run, with the epochs of the engine's run where these depended on time."""
     epoch_records, limit = given.get("epoch_records", 4096), given.get("limit")
+
+    def run(cuts: Mapping[str, Sequence[int]] | None) -> OracleResult:
+        return sequential(graph, epoch_records=epoch_records, cuts=cuts, stamps=stamps, limit=limit)
+
     if result is not None and is_live(graph):
-        return sequential(graph, epoch_records=epoch_records, cuts=result.cuts, limit=limit)
-    wanted = sequential(graph, epoch_records=epoch_records, limit=limit)
+        return run(result.cuts)
+    wanted = run(None)
     if result is None or wanted.failure is not None:
         return wanted
     if wanted.waited:
-        return sequential(graph, epoch_records=epoch_records, cuts=result.cuts, limit=limit)
+        return run(result.cuts)
     for label, cuts in wanted.cuts.items():
         got = result.cuts.get(label, ())
         if without_last_zeros(got) != without_last_zeros(cuts):

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
-from plait.outcomes import check_conserved, first_error, merged
+from plait.outcomes import check_conserved, first_error, merged, merged_stamps
 from plait.testing.changes import Change, Join
 from plait.testing.check import (
     capturing,
@@ -88,7 +88,7 @@ def assert_same_on_nodes(
         result = merged(graph.name, outcomes) if error is None else None
         if result is not None:
             check_conserved(result, outcomes)
-        wanted = answer(graph, given, result, run.stopping, title)
+        wanted = answer(graph, given, result, merged_stamps(outcomes), run.stopping, title)
         outputs = {
             part.rank: {
                 label: rows_of(sink, wanted.schemas[label])
@@ -117,13 +117,18 @@ def assert_same_on_nodes(
 
 
 def answer(
-    graph: Graph, given: Mapping[str, Any], result: Result | None, stopped: bool, title: str
+    graph: Graph,
+    given: Mapping[str, Any],
+    result: Result | None,
+    stamps: Mapping[str, Sequence[int]],
+    stopped: bool,
+    title: str,
 ) -> OracleResult:
     """The sequential run; of a job that was stopped, as far as it came."""
     if result is None or not stopped:
-        return right_answer(graph, given, result, title)
+        return right_answer(graph, given, result, stamps, title)
     records, limit = given.get("epoch_records", 4096), given.get("limit")
-    return sequential(graph, epoch_records=records, cuts=result.cuts, limit=limit)
+    return sequential(graph, epoch_records=records, cuts=result.cuts, stamps=stamps, limit=limit)
 
 
 def compare_parts(

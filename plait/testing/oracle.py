@@ -24,6 +24,7 @@ from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNod
 from plait.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
 from plait.testing.oracle_operators import Loops
+from plait.testing.oracle_process import Processes
 from plait.testing.oracle_read import epochs
 from plait.testing.oracle_time import Fate, TimedOperator, TimerFault, Watermarks
 from plait.testing.oracle_timed import timed_operator
@@ -80,6 +81,7 @@ def sequential(
     *,
     epoch_records: int = 4096,
     cuts: Mapping[str, Sequence[int]] | None = None,
+    stamps: Mapping[str, Sequence[int]] | None = None,
     limit: int | None = None,
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
@@ -87,6 +89,7 @@ def sequential(
     Args:
         epoch_records: the most rows of an epoch of a source.
         cuts: the rows of each epoch of a source by its label, as in `Result.cuts`.
+        stamps: when each was cut, as in `Result.stamps`; otherwise all at 0.
         limit: the most records read from each source.
     """
     loop = Loop(graph)
@@ -103,6 +106,7 @@ def sequential(
         for i, node in sources
     }
     over: set[int] = set()
+    epoch = 0
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
@@ -112,8 +116,11 @@ def sequential(
                     over.add(i)
                 taken[i] = rows or []
             # The last time round no source has rows: the closing epoch.
-            for i, _node in sources:
-                loop.unit(i, taken[i], over=i in over, closing=len(over) == len(sources))
+            for i, node in sources:
+                at = (stamps or {}).get(node.label, ())
+                stamp = at[epoch] if epoch < len(at) else 0
+                loop.unit(i, taken[i], over=i in over, stamp=stamp)
+            epoch += 1
     finally:
         loop.close()
         for stream in streams.values():
@@ -165,18 +172,17 @@ class Loop:
     def schema_in(self, node: AnyNode) -> Schema:
         return self.graph.nodes[node.inputs[0]].schema
 
-    def unit(
-        self, source: int, rows: list[Values], *, over: bool = False, closing: bool = False
-    ) -> None:
-        """Runs one epoch of one source through all the nodes. `over`: the source is at its end."""
+    def unit(self, source: int, rows: list[Values], *, over: bool = False, stamp: int = 0) -> None:
+        """Runs one epoch of one source through all the nodes. `over`: the source is at its end;
+        `stamp`: the wall clock when it was cut."""
         origin = self.graph.nodes[source]
         assert isinstance(origin, SourceNode)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
         behind = first + len(rows)
-        if not closing:
+        if not over:
             cuts.append(len(rows))
-        self.watermarks.read(source, rows, over)
+        self.watermarks.read(source, rows, over, stamp)
         streams: dict[int, Stream] = {}
         letters: list[tuple[int, DeadLetter]] = []
         failures: list[End] = []
@@ -254,11 +260,14 @@ class Loop:
         """Runs an operator that knows time: the rows of the unit, then what is due; the latter has
         the row number `behind`."""
         before, watermark = self.watermarks.step(i)
+        operator = self.timed[i]
+        if isinstance(operator, Processes):
+            operator.now = self.watermarks.clock[i]
         items: list[Item] = []
         for row, values in given.items:
             self.places[i] += 1
             try:
-                results = self.timed[i].take(self.places[i], values, before)
+                results = operator.take(self.places[i], values, before)
             except Fault as fault:
                 end = self.failed(i, (row, values), source, fault, letters)
                 if end is not None:
@@ -274,7 +283,7 @@ class Loop:
             return Stream(items, given.end)
         last = given.end
         try:
-            due = self.timed[i].due(before, watermark)
+            due = operator.due(before, watermark)
         except TimerFault as fault:
             due = fault.rows
             last = End(behind, self.error(i, behind, source, fault, None))

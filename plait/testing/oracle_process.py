@@ -3,8 +3,8 @@
 A handler that raises, or yields what does not fit, fails its record: state and timers of the key
 are then as before. Timers fire by their time, and those of the same time by the place of the record
 that they go back to: the one whose handler set them, or set the timer that set them. One that a
-timer sets for a time before its own counts at the time of that timer. In the closing epoch timers
-set no timers: one that sets itself again would never end.
+timer sets for a time before its own counts at the time of that timer. Behind them come those by the
+wall clock. In the closing epoch timers set no timers: one that sets itself again would never end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from plait.model import Schema
 
 
+Set = dict[tuple[Values, int], tuple[int, int]]
+"""When each timer is due and the place it goes back to, by key and time."""
+
+
 class Processes:
     """One state for each key; all timers of all keys."""
 
@@ -37,8 +41,10 @@ class Processes:
         self.spec = node.spec
         self.keys = Keys(node.keys, schema)
         self.states: dict[Values, dict[str, Any]] = {}
-        self.timers: dict[tuple[Values, int], tuple[int, int]] = {}
-        """When each timer is due and the place it goes back to, by key and time."""
+        self.timers: dict[str, Set] = {"on_timer": {}, "on_timeout": {}}
+        """By the handler that they call."""
+        self.now = 0
+        """The wall clock of the unit."""
         sides = [one.time for one in self.spec.sides] or [node.time]
         self.times = [schema.index(name) for name in sides] if self.spec.ttl_us else []
         self.last: dict[Values, Time] = {}
@@ -56,33 +62,48 @@ class Processes:
         handler = process.on_record if one else (process.on_left, process.on_right)[side]
         time = values[self.times[side]] if self.times else before
         kept = self.kept(key, max(before, time))
-        rows, wanted = self.run(key, handler, record, kept)
+        rows, timers = self.run(key, handler, record, kept)
         if self.times:
             self.last[key] = max(self.last[key], time) if kept and key in self.last else time
-        for at in wanted:
-            self.timers.setdefault((key, at), (at, place))
+        for at in timers.wanted:
+            self.timers["on_timer"].setdefault((key, at), (at, place))
+        for at in timers.timeouts:
+            self.timers["on_timeout"].setdefault((key, at), (at, place))
         return rows
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        rows: list[Values] = []
-        on_timer = getattr(self.spec.process, "on_timer", None)
-        while on_timer is not None:
-            ready = [timer for timer, order in self.timers.items() if order[0] <= watermark]
+        rows = self.fire("on_timer", watermark, before, [])
+        clock = ALL_TIME if watermark == ALL_TIME else self.now
+        return self.fire("on_timeout", clock, before, rows)
+
+    def fire(self, name: str, until: Time, before: Time, rows: list[Values]) -> list[Values]:
+        """The rows, and what the timers add that call this handler and are due."""
+        handler = getattr(self.spec.process, name, None)
+        pending = self.timers[name]
+        by_event = name == "on_timer"
+        while handler is not None:
+            ready = [timer for timer, order in pending.items() if order[0] <= until]
             if not ready:
                 break
-            key, at = min(ready, key=lambda timer: (*self.timers[timer], timer[1]))
-            due, place = self.timers.pop((key, at))
+            key, at = min(ready, key=lambda timer: (*pending[timer], timer[1]))
+            due, place = pending.pop((key, at))
             time = to_python(at, Type.TIMESTAMP)
+            kept = self.kept(key, due if by_event else before)
             try:
-                made, wanted = self.run(key, on_timer, time, self.kept(key, due))
+                made, timers = self.run(key, handler, time, kept)
             except Fault as fault:
-                why = f"on_timer of key {self.shown(key)!r} at {time}: {fault}"
+                why = f"{name} of key {self.shown(key)!r} at {time}: {fault}"
                 raise TimerFault(why, rows) from fault
             rows += made
-            if self.times:
+            if self.times and by_event:
                 self.last[key] = max(self.last[key], due)
-            for again in wanted if watermark != ALL_TIME else ():
-                self.timers.setdefault((key, again), (max(again, due), place))
+            if until == ALL_TIME:
+                continue
+            for again in timers.wanted:
+                first = max(again, due) if by_event else again
+                self.timers["on_timer"].setdefault((key, again), (first, place))
+            for again in timers.timeouts:
+                self.timers["on_timeout"].setdefault((key, again), (again, place))
         return rows
 
     def kept(self, key: Values, watermark: Time) -> bool:
@@ -91,12 +112,12 @@ class Processes:
 
     def run(
         self, key: Values, handler: Callable[..., Any], given: Any, kept: bool
-    ) -> tuple[list[Values], list[int]]:
+    ) -> tuple[list[Values], Timers]:
         """What a handler yields for a record or timer, and the timers it sets; the state is as
         before if it fails."""
         values = self.states.get(key) if kept else None
         tried = State(self.spec.process.state, copy.deepcopy(values))
-        timers = Timers()
+        timers = Timers(self.now, hasattr(self.spec.process, "on_timeout"))
         rows: list[Values] = []
         made = called(handler, self.shown(key), given, tried, timers)
         if made is not None:
@@ -104,7 +125,7 @@ class Processes:
             while (result := called(next, iterator, END)) is not END:
                 rows.append(fitted(result, self.node.schema))
         self.states[key] = tried.values()
-        return rows, timers.wanted
+        return rows, timers
 
     def shown(self, key: Values) -> Any:
         """The key as a handler gets it: the value of one column, a tuple of several."""

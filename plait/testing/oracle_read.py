@@ -2,7 +2,7 @@
 
 Without cuts one poll that gives rows is one epoch; with cuts the same rows are dealt out in epochs
 of the given sizes, whatever the polls were, which repeats a run whose epochs depended on time. The
-source is at its end behind the last cut that has rows.
+source is at its end behind the last cut.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ def dealt(
 ) -> Iterator[list[Values]]:
     waiting: list[Values] = []
     more = polls(node, reader, epoch_records, None, waits)
-    filled = max((number for number, size in enumerate(cuts, 1) if size), default=0)
-    for size in cuts[:filled]:
+    for size in cuts:
         while len(waiting) < size:
             rows = next(more, None)
             if rows is None:

@@ -90,11 +90,16 @@ class Watermarks:
             for i in range(len(graph.nodes))
         ]
         self.now: list[Time] = [NO_TIME] * len(graph.nodes)
+        self.clock = [0] * len(graph.nodes)
+        """The greatest stamp of the units that have reached each node."""
 
-    def read(self, source: int, rows: Sequence[Values], over: bool) -> None:
-        """After a unit of a source. `over`: it is at its end."""
+    def read(self, source: int, rows: Sequence[Values], over: bool, stamp: int = 0) -> None:
+        """After a unit of a source, cut at this wall clock. `over`: it is at its end."""
         self.sources[source].read(rows)
         self.sources[source].over |= over
+        for i, reaching in enumerate(self.reaching):
+            if self.sources[source] in reaching:
+                self.clock[i] = max(self.clock[i], stamp)
 
     def step(self, node: int) -> tuple[Time, Time]:
         """The watermark of a node before and after the unit; it is now the latter."""

@@ -93,3 +93,45 @@ class Met(Process):
         if not state.waiting:
             return []
         return [(repr(key), f"waited, {state.met} met", state.waiting.pop(0), time)]
+
+
+class Patient(Process):
+    """Waits on both clocks: timers set timeouts and timeouts timers, a few times."""
+
+    state: ClassVar[Mapping[str, Any]] = {"seen": int, "rounds": int}
+    out: ClassVar[Any] = OUT
+
+    def __init__(
+        self, time: str, column: str, delays: tuple[datetime.timedelta, str], failing: int = 0
+    ) -> None:
+        self.time = time
+        self.column = column
+        self.delays = delays
+        self.failing = failing
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Iterator[Any]:
+        number = checksum(getattr(record, self.column))
+        state.seen += 1
+        if number % 4 < 3:
+            timers.after(self.delays[1])
+        if number % 4 > 1:
+            timers.at(getattr(record, self.time) + self.delays[0])
+        yield repr(key), "at", state.seen, timers.now
+        if self.failing and number % self.failing == 0:
+            raise ValueError(f"{self.column} has the checksum {number}")
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> Iterator[Any]:
+        yield repr(key), "timer", state.seen, time
+        state.rounds += 1
+        if state.rounds % 4:
+            timers.after(self.delays[1])
+
+    def on_timeout(self, key: Any, time: Any, state: Any, timers: Any) -> Iterator[Any]:
+        yield repr(key), "timeout", state.seen, time
+        state.rounds += 1
+        if state.rounds % 3 == 1:
+            timers.at(timers.now - self.delays[0])
+        if state.rounds % 3 == 2:
+            timers.after(self.delays[1])
+        if state.rounds > 7:
+            state.clear()

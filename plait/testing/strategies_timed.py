@@ -18,7 +18,7 @@ from plait.expr import Expr, col
 from plait.job import Stream
 from plait.model import Field, Schema, Type
 from plait.testing import functions
-from plait.testing.processes import Met, Watched
+from plait.testing.processes import Met, Patient, Watched
 from plait.testing.strategies import TYPES, values
 from plait.testing.strategies_graph import JobDrawer
 from plait.window_kinds import Rows, Session, Sliding, Tumbling
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from plait.graph import Aggregate
+    from plait.process import Process
 
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 KEYS = (Type.INT64, Type.INT64, Type.STRING, Type.FLOAT64, Type.BOOL, Type.TIMESTAMP)
@@ -310,6 +311,10 @@ class TimedDrawer(JobDrawer):
             return connect(*keyed).process(
                 Met(column, (time.value, other._time.value), delay), on_error=self.policy()
             )
-        process = Watched(time.value, column, delay, self.pick([0, 0, 7]))
+        failing = self.pick([0, 0, 7])
+        process: Process = Watched(time.value, column, delay, failing)
+        if self.pick([True, False]):
+            patience = self.pick(["1us", "50us", "500us", "1h"])
+            process = Patient(time.value, column, (delay, patience), failing)
         made: Stream = over.process(process, on_error=self.policy())
         return made

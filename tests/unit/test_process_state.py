@@ -13,7 +13,8 @@ from plait.graph import TimedNode
 from plait.model import Schema
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime.key_hash import bin_of
-from plait.node_runtime.process_state import ALL_TIME, AT_ONCE, ProcessPython
+from plait.node_runtime.process_state import ProcessPython
+from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE, EVENT
 from plait.process import Process
 from plait.testing.check import graph_of
 from tests.unit.process_jobs import BEGIN, CLOCK, OUT, SECOND, Restless, Seen, given, rows, watched
@@ -68,7 +69,7 @@ def test_bins_that_come_and_go_take_their_timers_along(process: Process) -> None
             source, target = states[owners[bin]], states[1 - owners[bin]]
             assert target.put_bin(source.take_bin(bin)) == bin
             owners[bin] = 1 - owners[bin]
-        assert alone.next_timer() == min(state.next_timer() for state in states)
+        assert alone.heaps[EVENT].next() == min(state.heaps[EVENT].next() for state in states)
     assert alone.key_count() == sum(state.key_count() for state in states)
 
 
@@ -96,9 +97,9 @@ def test_a_key_that_is_as_if_it_had_never_been_takes_no_memory() -> None:
     state = state_of(Forgetful())
     records = [{"k": str(i), "v": i % 5, "ts": BEGIN} for i in range(100)]
     state(unit(records), 0, None, AT_ONCE)
-    assert (state.key_count(), state.next_timer()) == (100, micros(BEGIN))
+    assert (state.key_count(), state.heaps[EVENT].next()) == (100, micros(BEGIN))
     state(unit([]), 1 << 26, None, micros(BEGIN))
-    assert (state.key_count(), state.next_timer()) == (20, ALL_TIME)  # -0.0 is not as before
+    assert (state.key_count(), state.heaps[EVENT].next()) == (20, ALL_TIME)  # -0.0 is not as before
     assert len(state.copy_bin(state.bins()[0])) < 600
 
 
@@ -108,8 +109,8 @@ def test_timers_of_bins_that_went_are_forgotten() -> None:
     state(unit(records), 0, None, AT_ONCE)
     for bin in range(1, 16):
         state.take_bin(bin)
-    assert len(state.heap) < 2000
-    assert state.pending == state.key_count() == state.bin_keys(0) > 0
+    assert len(state.heaps[EVENT].heap) < 2000
+    assert state.heaps[EVENT].pending == state.key_count() == state.bin_keys(0) > 0
 
 
 def test_state_of_another_process_is_refused() -> None:

@@ -111,10 +111,12 @@ struct Batch {
   BufferRef times_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock
   // Of the unit, whatever rows are left of it: the number of its first row within the source, how
-  // many rows the source had, their greatest event time, and how the source is.
+  // many rows the source had, their greatest event time, how the source is, and the wall clock when
+  // it was cut (microseconds since 1970; 0 in jobs that have no use for it).
   int64_t base = 0, rows = 0;
   int64_t time = kNoTime;
   Flow flow = Flow::Running;
+  int64_t stamp = 0;
 
   std::shared_ptr<std::vector<Letter>> letters;
   std::shared_ptr<Failure> failure;
@@ -140,6 +142,7 @@ struct Batch {
     rows = other.rows;
     time = other.time;
     flow = other.flow;
+    stamp = other.stamp;
   }
   int64_t byte_size() const {
     int64_t n = tags ? 4 * length : 8 * bits.count;

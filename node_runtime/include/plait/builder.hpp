@@ -216,6 +216,10 @@ class Builder {
     engine_.sources()[source]->time_column = column;
     engine_.sources()[source]->idle_ns = idle_ns;
   }
+  // Units of all sources carry the wall clock, and come at least so often.
+  void beat(int64_t ns) {
+    for (auto& source : engine_.sources()) source->beat_ns = ns;
+  }
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
   }

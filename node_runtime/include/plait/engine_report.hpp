@@ -24,6 +24,9 @@ inline std::vector<std::string> stage_names_of(const Engine& e) {
 inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
   return e.sources()[source]->cuts;
 }
+inline std::vector<int64_t> stamps_of(const Engine& e, size_t source) {
+  return e.sources()[source]->stamps;
+}
 inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double>& percents) {
   Histogram all;
   e.latency(all);

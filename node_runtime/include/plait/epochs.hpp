@@ -31,8 +31,7 @@ class Epochs {
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
     bool later = false;    // Wait: only word from another node can change it
-    bool over = false;     // Empty: the source is at its end
-    bool closing = false;  // Empty: the last epoch, behind all rows of all sources
+    bool over = false;   // Empty: the source is at its end
   };
   // How far the sources of this node are; `done`: they have no more rows.
   struct Progress {
@@ -218,7 +217,6 @@ class Epochs {
   void empty(Of& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
     t.over = of.done;
-    t.closing = of.next == closing_at_;
     of.asked = true;
   }
   bool all_done() const {

@@ -40,7 +40,7 @@ struct ShapeRead {
 };
 
 inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, ShapeRead& s) {
-  const uint64_t fields = in.array(16);
+  const uint64_t fields = in.array(17);
   s.n = int64_t(in.uint(uint64_t(limits.max_rows)));
   batch.length = s.n;
   batch.epoch = in.uint();
@@ -51,9 +51,10 @@ inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, 
   batch.rows = in.sint();
   batch.time = in.sint();
   batch.flow = Flow(in.uint(uint64_t(Flow::Over)));
+  batch.stamp = in.sint();
   batch.end = in.boolean();
   s.form = TagForm(in.uint(uint64_t(TagForm::Bitmap)));
-  if (fields != (s.form == TagForm::Bitmap ? 16 : 14)) return false;
+  if (fields != (s.form == TagForm::Bitmap ? 17 : 15)) return false;
   if (s.form == TagForm::Bitmap) {
     s.first_tag = uint32_t(in.uint(UINT32_MAX));
     s.tag_words = int64_t(in.uint(uint64_t(limits.max_body / 8)));

@@ -141,7 +141,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   for (size_t c = 0; c < s.parts.size(); ++c) {
     fields += is_varlen(b.columns[c].type) || s.parts[c].narrow.width < 8;
   }
-  out.array(s.form == TagForm::Bitmap ? 16 : 14);
+  out.array(s.form == TagForm::Bitmap ? 17 : 15);
   out.uint(uint64_t(s.n));
   out.uint(b.epoch);
   out.uint(b.source);
@@ -151,6 +151,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   out.sint(b.rows);
   out.sint(b.time);
   out.uint(uint64_t(b.flow));
+  out.sint(b.stamp);
   out.boolean(b.end);
   out.uint(uint64_t(s.form));
   if (s.form == TagForm::Bitmap) {

@@ -223,6 +223,7 @@ class GatherStage final : public Stage, public Inlet {
     }
     unit.time = std::max(unit.time, part.time);
     unit.flow = std::min(unit.flow, part.flow);
+    unit.stamp = std::max(unit.stamp, part.stamp);
   }
   // Whether nobody up to the next exchange looks at single tags.
   bool bits_will_do() {

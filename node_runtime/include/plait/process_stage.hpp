@@ -1,11 +1,12 @@
 // ProcessStage: state machines with timers, and operators with a loop of their own, outside the
 // engine (Python), one worker at a time, in order.
 //
-// The function gets every unit's rows in turn and then, as far as the watermark behind the unit has
-// come, fires what is due; units without rows reach it only if a timer is, or if it asked to be
-// told of the end of each source. It says of each row that it makes when it was made, in order: at
-// once and the place of its row, or by a timer, its time and its place. What is known of time goes
-// with the bins. Waits for nobody.
+// The function gets every unit's rows in turn and then, as far as the watermark and the wall clock
+// behind the unit have come, fires what is due; units without rows reach it only if a timer is, or
+// if it asked to be told of the end of each source. It says of each row that it makes when it was
+// made, in order: at once and the place of its row, or by a timer, its time and its place; times by
+// the wall clock are above all event times. What is known of time goes with the bins. Waits for
+// nobody.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,8 @@ struct ProcessUnit {
   const uint32_t* order;  // several nodes only
   int64_t before;         // the watermark before the unit
   int64_t watermark;      // behind the unit; kNoTime: nothing is due
+  int64_t now;            // the wall clock of the unit
+  int64_t clock;          // what is due by it: as `watermark`
   int64_t ended;          // the source that is at its end behind the unit, told once; else -1
 };
 
@@ -41,7 +44,8 @@ struct ProcessOutcome {
   Emitter::Order timer_order{};      // its time and place
   bool stopped = false;
   bool fatal = false;             // failures[0] ends the run, and no row goes on
-  int64_t next_timer = kAllTime;  // the time of the first timer that is pending
+  // The times of the first timers that are pending, of event time and by the wall clock.
+  int64_t next_timer = kAllTime, next_timeout = kAllTime;
 };
 
 class ProcessOperator final : public Operator {
@@ -68,18 +72,24 @@ class ProcessOperator final : public Operator {
     if (nodes_) order = order_of(batch, sub_bits_);
     const uint32_t* rows = nodes_ && batch.length ? order.as<uint32_t>() : nullptr;
     ProcessOutcome o;
-    const int64_t ended = batch.failure ? -1 : newly_ended(batch);
-    if (batch.length || ended >= 0 || (after > before && next_timer_ <= after)) {
+    const bool failed = batch.failure != nullptr;
+    const int64_t ended = failed ? -1 : newly_ended(batch);
+    const int64_t now = time.watermarks.clock();
+    const int64_t clock = after == kAllTime ? kAllTime : now;
+    if (batch.length || ended >= 0 || next_timer_ <= after || next_timeout_ <= clock) {
       // What is due behind a failure is not delivered.
-      const int64_t until = batch.failure ? kNoTime : after;
-      function_(context_, {&batch, time.place(batch), rows, before, until, ended}, o);
+      function_(context_,
+                {&batch, time.place(batch), rows, before, failed ? kNoTime : after, now,
+                 failed ? kNoTime : clock, ended},
+                o);
       next_timer_ = o.next_timer;
+      next_timeout_ = o.next_timeout;
     }
     settle(batch, o, rows, worker);
   }
 
   // Timers came or went by themselves.
-  void timers_changed() { next_timer_ = kNoTime; }
+  void timers_changed() { next_timer_ = next_timeout_ = kNoTime; }
 
   UnitTime time;
 
@@ -159,7 +169,7 @@ class ProcessOperator final : public Operator {
   const int sub_bits_;
   const bool ends_;
   std::vector<bool> ended_;  // by source
-  int64_t next_timer_ = kAllTime;
+  int64_t next_timer_ = kAllTime, next_timeout_ = kAllTime;
 };
 
 class ProcessStage final : public OutsideStateStage {

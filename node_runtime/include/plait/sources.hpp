@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -99,12 +100,15 @@ class SourceStage final : public Stage {
   }
   int64_t due_ns() const {
     if (over_.load(std::memory_order_relaxed)) return 0;
-    return std::max(due_.load(std::memory_order_relaxed), look_.load(std::memory_order_relaxed));
+    int64_t due = due_.load(std::memory_order_relaxed);
+    if (beat_ns) due = std::min(due, beat_at_.load(std::memory_order_relaxed));
+    return std::max(due, look_.load(std::memory_order_relaxed));
   }
   int64_t read() const { return rows_.load(std::memory_order_relaxed); }
   static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
   std::vector<int64_t>
-      cuts;  // rows of each epoch (the first kCuts), as emitted; read after the run
+      cuts;  // rows of each epoch (the first kCuts) before its end, as emitted; read after the run
+  std::vector<int64_t> stamps;  // the wall clock of each, if `beat_ns`
   const std::atomic<bool>* stopping = nullptr;  // the engine's
   std::vector<Bell*> peers;  // of other crews that run sources: they go on when this one has
   // On several nodes: who reads what. Null: this is the only node.
@@ -117,6 +121,9 @@ class SourceStage final : public Stage {
   // does).
   int time_column = -1;
   int64_t idle_ns = 0;
+  // Above 0: units are stamped with the wall clock, and a source without rows emits an empty one so
+  // often, because something may be due by the clock.
+  int64_t beat_ns = 0;
 
  private:
   // Emits one batch, or says with -1 that there is nothing to emit now.
@@ -142,7 +149,7 @@ class SourceStage final : public Stage {
       }
       case Kind::Empty: {
         const Flow flow = turn.over ? Flow::Over : Flow::Running;
-        return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow, turn.closing}, worker);
+        return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow}, worker);
       }
       case Kind::Data:
         break;
@@ -176,6 +183,7 @@ class SourceStage final : public Stage {
       return data(polled.batch, epoch, polled.due_ns, unit, worker);
     }
     due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
+    beat_at_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
     epochs_.not_due(source_);
     return -1;
   }
@@ -219,7 +227,8 @@ class SourceStage final : public Stage {
         break;
     }
     due_.store(now_ns() + polled.wait_ns, std::memory_order_relaxed);
-    if (!epochs_.idle(source_)) return -1;
+    const bool beats = beat_ns && now_ns() >= beat_at_.load(std::memory_order_relaxed);
+    if (!beats && !epochs_.idle(source_)) return -1;
     return data(empty_, epoch, 0, {rows, 0, is_idle() ? Flow::Idle : Flow::Running}, worker);
   }
   // Acquire pairs with the release in Engine::stop and Shared::note_failure.
@@ -229,7 +238,6 @@ class SourceStage final : public Stage {
   struct Unit {
     int64_t base = 0, rows = 0;
     Flow flow = Flow::Running;
-    bool closing = false;
   };
   int64_t unit_base(uint64_t epoch) const {
     const bool sliced = layouts && origin_->rows() != Origin::kNoSlices;
@@ -245,6 +253,10 @@ class SourceStage final : public Stage {
     return all < 0 ? limit_ : std::min(all, limit_);
   }
   bool is_idle() const { return idle_ns > 0 && now_ns() - had_rows_ns_ > idle_ns; }
+  static int64_t wall_us() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  }
   int64_t greatest_time(const Batch& rows) const {
     if (time_column < 0 || rows.length == 0) return kNoTime;
     const int64_t* times = rows.columns[size_t(time_column)].i64();
@@ -258,6 +270,10 @@ class SourceStage final : public Stage {
     batch.rows = unit.rows;
     batch.flow = unit.flow;
     batch.time = greatest_time(rows);
+    if (beat_ns && unit.flow != Flow::Over) {
+      batch.stamp = wall_us();
+      beat_at_.store(now_ns() + beat_ns, std::memory_order_relaxed);
+    }
     if (rows.length || had_rows_ns_ == 0) had_rows_ns_ = now_ns();
     batch.columns = rows.columns;
     batch.length = rows.length;
@@ -270,7 +286,10 @@ class SourceStage final : public Stage {
     Counts::add(c.out, batch.length);
     stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
-    if (cuts.size() < kCuts && !unit.closing) cuts.push_back(batch.length);
+    if (cuts.size() < kCuts && unit.flow != Flow::Over) {
+      cuts.push_back(batch.length);
+      if (beat_ns) stamps.push_back(batch.stamp);
+    }
     const int64_t n = emit(std::move(batch), epoch, worker);
     epochs_.emitted(source_);
     return n;
@@ -292,7 +311,7 @@ class SourceStage final : public Stage {
   int64_t first_row_ = -1;  // of the last slice
   int64_t had_rows_ns_ = 0;
   Batch empty_;
-  std::atomic<int64_t> rows_{0}, due_{0};
+  std::atomic<int64_t> rows_{0}, due_{0}, beat_at_{0};
   std::atomic<int64_t> look_{0};  // not due_: that would make rows that are there come late
   std::atomic<bool> over_{false}, busy_{false};
 };

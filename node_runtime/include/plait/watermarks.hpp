@@ -1,4 +1,5 @@
-// Watermarks: how far event time is, after each unit, for one lane of an operator.
+// Watermarks: how far event time and the wall clock are, after each unit, for one lane of an
+// operator.
 //
 // Every lane keeps its own, from what the units themselves carry, so lanes need not wait for each
 // other and all come to the same. It travels with the bins of the lane: a node that joins later
@@ -31,11 +32,14 @@ class Watermarks {
       : sources_(std::move(sources)), of_(sources_->size()) {}
 
   int64_t now() const { return now_; }
+  // The greatest wall clock of the units so far.
+  int64_t clock() const { return clock_; }
 
   // Of an operator that no source with an event time reaches: time stands still until the end.
   void note(const Batch& unit) {
     Of& of = of_[unit.source];
     of.flow = unit.flow;
+    clock_ = std::max(clock_, unit.stamp);
     if (unit.time != kNoTime) {
       const int64_t jump = (*sources_)[unit.source].max_jump;
       const int64_t most =
@@ -61,14 +65,16 @@ class Watermarks {
   }
 
   // As bytes, and from them.
-  size_t byte_size() const { return 8 + of_.size() * sizeof(Of); }
+  size_t byte_size() const { return 16 + of_.size() * sizeof(Of); }
   void write(uint8_t* to) const {
     std::memcpy(to, &now_, 8);
-    std::memcpy(to + 8, of_.data(), of_.size() * sizeof(Of));
+    std::memcpy(to + 8, &clock_, 8);
+    std::memcpy(to + 16, of_.data(), of_.size() * sizeof(Of));
   }
   void read(const uint8_t* from) {
     std::memcpy(&now_, from, 8);
-    std::memcpy(of_.data(), from + 8, of_.size() * sizeof(Of));
+    std::memcpy(&clock_, from + 8, 8);
+    std::memcpy(of_.data(), from + 16, of_.size() * sizeof(Of));
   }
 
  private:
@@ -80,6 +86,7 @@ class Watermarks {
   std::shared_ptr<const std::vector<TimedSource>> sources_;
   std::vector<Of> of_;
   int64_t now_ = kNoTime;
+  int64_t clock_ = 0;
 };
 
 }  // namespace plait
