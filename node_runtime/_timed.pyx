@@ -11,7 +11,7 @@ from plait.node_runtime.native_timed cimport (
 
 KINDS = {"Window": 0, "Top": 1, "Late": 2, "Last": 3, "Join": 4, "Span": 5, "Running": 6}
 WITHIN = {"Nothing": 0, "Grid": 1, "Session": 2, "Rows": 3, "Given": 4, "Between": 5, "AsOf": 6}
-HOW = {"Inner": 0, "Left": 1, "Semi": 2, "Anti": 3}
+HOW = {"Inner": 0, "Left": 1, "Semi": 2, "Anti": 3, "Late": 4}
 AGGREGATES = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6,
               "distinct": 7}
 

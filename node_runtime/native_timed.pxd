@@ -32,6 +32,7 @@ cdef extern from "plait/timed_stage.hpp" namespace "plait" nogil:
         Left
         Semi
         Anti
+        Late
 
     cdef cppclass SideSpec "plait::TimedSpec::Side":
         vector[int] columns

@@ -35,6 +35,8 @@ class Wanted:
     def __init__(self, *, within: Within, how: How, ttl_us: int, suffix: str) -> None:
         if not isinstance(suffix, str) or not f"a{suffix}".isidentifier() or not suffix:
             raise JobError(f"suffix is {suffix!r}; it must be an ending for names: _right")
+        if how == "late" and within is None and not ttl_us:
+            raise JobError('how="late" is for a join with window=, between= or ttl=')
         self.within = within
         self.how = how
         self.ttl_us = ttl_us
@@ -42,7 +44,7 @@ class Wanted:
 
     @property
     def one_sided(self) -> bool:
-        return self.how in ("semi", "anti")
+        return self.how in timed.ONE_SIDED
 
 
 def right_fields(left: Schema, right: Schema, keys: Keys, spec: Wanted) -> dict[str, Field]:
@@ -70,7 +72,7 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -
         end_us = max(spec.within.high_us, 0)
     alone = left + lit(datetime.timedelta(microseconds=end_us)) if end_us else left
     match spec.how:
-        case "semi":
+        case "semi" | "late":
             return left
         case "anti":
             return alone

@@ -110,7 +110,8 @@ class Joining(Generic[S]):
 
         `how`: "inner" gives the pairs; "left" also the left records without one, with nulls, when
         none can come any more; "semi" each left record that has a pair, once; "anti" those that
-        have none. The event time of a pair is the later of the two.
+        have none; "late" those that come when none can come any more, which the others leave out
+        and count. The event time of a pair is the later of the two.
         """
         with Place("join") as place:
             left, other = self._left(), checked_right(right)
@@ -147,13 +148,13 @@ class Joining(Generic[S]):
 
         A record waits until the watermark has reached its time. `tolerance`: so old the other may
         be (None: however old). `how="left"` gives records without another, with nulls; "inner"
-        leaves them out.
+        leaves them out; "late" gives the records that come when the watermark has passed them.
         """
         with Place("join_as_of") as place:
             left, other = self._left(), checked_right(right)
             keys = checked_on(on, left.schema, other.schema)
-            if checked_how(how) not in ("left", "inner"):
-                raise JobError(f'how is "{how}"; for join_as_of it is "left" or "inner"')
+            if checked_how(how) not in ("left", "inner", "late"):
+                raise JobError(f'how is "{how}"; for join_as_of it is "left", "inner" or "late"')
             within = timed.AsOf(tolerance_us=0 if tolerance is None else microseconds(tolerance))
             spec = Wanted(within=within, how=how, ttl_us=0, suffix=suffix)
             return joined(place, left, other, keys, spec, checked_policy(on_error))

@@ -166,7 +166,7 @@ def kept_sides(
     if isinstance(spec, timed.SpanSpec):
         stay |= {spec.start, spec.end}
         right = spec.right.columns
-    elif spec.how in ("semi", "anti"):
+    elif spec.how in timed.ONE_SIDED:
         right = spec.right.columns
     else:
         theirs = zip(spec.right.columns, names[len(spec.left.columns) :], strict=True)
@@ -209,7 +209,7 @@ def joined_again(node: TimedNode, need: Need) -> TimedNode:
     out = list(node.schema.fields)
     fields += [f for c, f in zip(spec.left.columns, out, strict=False) if c in left]
     rest = out[len(spec.left.columns) :]
-    if isinstance(spec, timed.JoinSpec) and spec.how not in ("semi", "anti"):
+    if isinstance(spec, timed.JoinSpec) and spec.how not in timed.ONE_SIDED:
         rest = [f for c, f in zip(spec.right.columns, rest, strict=True) if c in right]
     ours, theirs = replace(spec.left, columns=left), replace(spec.right, columns=right)
     schema = Schema((*fields, *rest))

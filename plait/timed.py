@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from plait.graph import Aggregate
     from plait.model import Schema
 
-How = Literal["inner", "left", "semi", "anti"]
+How = Literal["inner", "left", "semi", "anti", "late"]
+ONE_SIDED: tuple[How, ...] = ("semi", "anti", "late")
+"""Those that give left records alone."""
 
 SIDE = "side"
 """The column of a united stream that says which side a row is of."""
@@ -152,8 +154,8 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSpec:
     """Pairs of left and right records of the same key; a null key matches nothing. Columns:
-    `left.columns`, then `right.columns` (semi and anti: `left.columns` alone), under their names in
-    the node's schema.
+    `left.columns`, then `right.columns` (semi, anti and late: `left.columns` alone), under their
+    names in the node's schema.
 
     A record meets the records of the other side that came before it, in the order they came, and
     the pairs come out at its place. Which of them:
@@ -171,7 +173,8 @@ class JoinSpec:
     "anti" and "left": a left record without a match comes out (left: with nulls) when the watermark
     says that none can come any more: the end of its window, of its interval, of its ttl (with no
     ttl: at the end); its order is that time, then its place. A record that comes too late (its
-    window has ended, its interval or ttl is over at the watermark before its unit) is late.
+    window has ended, its interval or ttl is over at the watermark before its unit) is late: "late"
+    gives the left records of which that is true, at their place, and counts all others as filtered.
     """
 
     left: Side

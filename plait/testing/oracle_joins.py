@@ -81,6 +81,9 @@ class Join(Sides):
         side: int = values[self.side]
         record = self.record(place, values)
         record.until = self.until(side, record.time)
+        if self.spec.how == "late":
+            late = side == LEFT and record.until < before
+            return [record.values] if late else Fate.LEFT_OUT
         if record.until < before:
             return Fate.LATE
         unmatched_too = self.spec.how in ("left", "anti")
@@ -124,7 +127,7 @@ class Join(Sides):
                 return [left.values + right.values]
             case "semi":
                 return [] if left.matched else [left.values]
-            case "anti":
+            case "anti" | "late":
                 return []
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
@@ -152,6 +155,9 @@ class AsOfJoin(Sides):
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         record = self.record(place, values)
+        if self.spec.how == "late":
+            late = values[self.side] == LEFT and record.time < before
+            return [record.values] if late else Fate.LEFT_OUT
         if values[self.side] == LEFT:
             if record.time < before:
                 return Fate.LATE
@@ -188,6 +194,8 @@ class AsOfJoin(Sides):
                 return [] if right is None else [left.values]
             case "anti":
                 return [left.values] if right is None else []
+            case "late":
+                return []
 
 
 class Spans(Sides):

@@ -253,7 +253,7 @@ class TimedDrawer(JobDrawer):
     def joined(self, stream: Stream) -> Stream:
         other = self.other(stream)
         given: dict[str, Any] = {"on": self.on(stream, other)}
-        how = self.pick(["inner", "inner", "left", "semi", "anti"])
+        how = self.pick(["inner", "inner", "left", "semi", "anti", "late"])
         match self.pick(["all", "ttl", "window", "between", "between", "as of", "as of"]):
             case "ttl":
                 given["ttl"] = self.length()
@@ -266,7 +266,7 @@ class TimedDrawer(JobDrawer):
                 )
             case "as of":
                 tolerance = self.pick([None, self.length()])
-                how = self.pick(["left", "inner"])
+                how = self.pick(["left", "inner", "late"])
                 return stream.join_as_of(other, tolerance=tolerance, how=how, **given)
         if how in ("inner", "left"):
             if self.paired:

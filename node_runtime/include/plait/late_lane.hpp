@@ -5,17 +5,14 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "plait/lane_operator.hpp"
+#include "plait/stateless_lane.hpp"
 #include "plait/window_grid.hpp"
 
 namespace plait {
 
-class LateLane : public LaneOperator {
+class LateLane : public StatelessLane {
  public:
   explicit LateLane(const TimedSpec& spec)
       : time_(spec.time),
@@ -41,17 +38,6 @@ class LateLane : public LaneOperator {
         out.columns[c].copy(rows.batch.columns[c], row);
       }
     }
-  }
-  void advance(int64_t, int64_t, Emitter&) override {}
-
-  uint64_t bin_keys(uint32_t) const override { return 0; }
-  int64_t byte_size() const override { return 0; }
-  std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
-    return std::vector<Bytes>(bins.size());
-  }
-  void drop_bins(std::span<const uint32_t>) override {}
-  std::string put_bin(uint32_t, const uint8_t*, size_t) override {
-    return "of another operator: late records have no state";
   }
 
  private:

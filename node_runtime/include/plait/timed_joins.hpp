@@ -8,6 +8,7 @@
 
 #include "plait/join_as_of.hpp"
 #include "plait/join_lane.hpp"
+#include "plait/late_join_lane.hpp"
 #include "plait/span_lane.hpp"
 
 namespace plait {
@@ -28,6 +29,7 @@ inline void check(const TimedSpec& s) {
   }
   const bool timed = s.within != Within::None || s.ttl > 0;
   require(!timed || (s.left.time >= 0 && s.right.time >= 0), "this join needs times on both sides");
+  require(timed || s.how != TimedSpec::How::Late, "without time no record is late");
   require(s.within != Within::Grid || (s.every > 0 && s.size >= s.every),
           "windows must be at least as long as they are apart");
   const bool known = s.within == Within::None || s.within == Within::Grid ||
@@ -39,6 +41,7 @@ inline void check(const TimedSpec& s) {
 // Throws std::invalid_argument with the reason when the spec makes no sense.
 inline std::unique_ptr<LaneOperator> make_join_lane(const TimedSpec& spec, unsigned lane) {
   timed_joins_detail::check(spec);
+  if (spec.how == TimedSpec::How::Late) return std::make_unique<LateJoinLane>(spec);
   if (spec.kind == TimedSpec::Kind::Span) return std::make_unique<SpanLane>(spec, lane);
   if (spec.within == TimedSpec::Within::AsOf) return std::make_unique<AsOfLane>(spec, lane);
   return std::make_unique<JoinLane>(spec, lane);

@@ -16,7 +16,7 @@ inline constexpr int64_t kAllTime = std::numeric_limits<int64_t>::max();
 struct TimedSpec {
   enum class Kind : uint8_t { Window, Top, Late, Last, Join, Span, Running };
   enum class Within : uint8_t { None, Grid, Session, Rows, Given, Between, AsOf };
-  enum class How : uint8_t { Inner, Left, Semi, Anti };
+  enum class How : uint8_t { Inner, Left, Semi, Anti, Late };
   struct Side {
     std::vector<int> columns;  // of the input
     int time = -1;             // the column of the input that is the side's event time

@@ -1,0 +1,44 @@
+// LateJoinLane: passes on the left rows that a join of its kind leaves out as late.
+//
+// A row is late if nothing can match it any more at the watermark before its unit; in an as-of join
+// if that is above its time. All calls belong to the holder of the lane; never waits.
+#pragma once
+
+#include <cstdint>
+
+#include "plait/join_times.hpp"
+#include "plait/stateless_lane.hpp"
+
+namespace plait {
+
+class LateJoinLane : public StatelessLane {
+ public:
+  explicit LateJoinLane(const TimedSpec& spec) : spec_(spec), times_(spec_) {}
+
+  void process(const LaneRows& rows, Emitter& out) override {
+    const int64_t* sides = rows.batch.columns[size_t(spec_.side)].i64();
+    const int64_t* clock = rows.batch.columns[size_t(spec_.left.time)].i64();
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      const uint32_t row = rows.row(i);
+      if (sides[row] != 0 || last_of(clock[row]) >= rows.before) {
+        ++out.left_out;
+        continue;
+      }
+      out.at_once(rows.place(i));
+      size_t c = 0;
+      for (int column : spec_.left.columns) {
+        out.columns[c++].copy(rows.batch.columns[size_t(column)], row);
+      }
+    }
+  }
+
+ private:
+  int64_t last_of(int64_t time) {
+    return spec_.within == TimedSpec::Within::AsOf ? time : times_.last_of(0, time);
+  }
+
+  const TimedSpec spec_;
+  JoinTimes times_;
+};
+
+}  // namespace plait
