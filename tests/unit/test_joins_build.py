@@ -293,7 +293,7 @@ def test_left_records_without_a_span_are_filtered() -> None:
             lambda p, a, b: a.with_columns(ts_right=1).join(p, on="id"),
             '"ts" is a column of both streams, and "ts_right" is one, too',
         ),
-        (lambda p, a, b: a.join_as_of(p, on="id", how="semi"), '"left" or "inner"'),
+        (lambda p, a, b: a.join_as_of(p, on="id", how="semi"), '"left", "inner" or "late"'),
         (lambda p, a, b: a.drop("ts").join_as_of(p, on="id"), "left stream.* needs event time"),
         (lambda p, a, b: a.join(p.drop("ts"), on="id", ttl="1h"), "right stream.* needs event"),
         (

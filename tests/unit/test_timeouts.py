@@ -1,4 +1,4 @@
-"""Timers by the wall clock: `timers.after` and `on_timeout`, in the plain loop and in the engine."""
+"""Timers by the wall clock, `timers.after` and `on_timeout`: the plain loop and the engine."""
 
 from __future__ import annotations
 
@@ -161,5 +161,5 @@ def test_mistakes() -> None:
     class Wrong(Quiet):
         def on_timeout(self, key: Any) -> None: ...
 
-    with pytest.raises(plait.JobError, match="Wrong|on_timeout"):
+    with pytest.raises(plait.JobError, match=r"Wrong|on_timeout"):
         job_of(rows(("a", 1)), Wrong())

@@ -30,7 +30,7 @@ class Epochs {
     enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
-    bool later = false;    // Wait: only word from another node can change it
+    bool later = false;  // Wait: only word from another node can change it
     bool over = false;   // Empty: the source is at its end
   };
   // How far the sources of this node are; `done`: they have no more rows.

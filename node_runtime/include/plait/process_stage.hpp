@@ -43,7 +43,7 @@ struct ProcessOutcome {
   RowFailure timer;                  // a timer that failed, if `stopped`: it ends the run
   Emitter::Order timer_order{};      // its time and place
   bool stopped = false;
-  bool fatal = false;             // failures[0] ends the run, and no row goes on
+  bool fatal = false;  // failures[0] ends the run, and no row goes on
   // The times of the first timers that are pending, of event time and by the wall clock.
   int64_t next_timer = kAllTime, next_timeout = kAllTime;
 };

@@ -108,7 +108,7 @@ class SourceStage final : public Stage {
   static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
   std::vector<int64_t>
       cuts;  // rows of each epoch (the first kCuts) before its end, as emitted; read after the run
-  std::vector<int64_t> stamps;  // the wall clock of each, if `beat_ns`
+  std::vector<int64_t> stamps;                  // the wall clock of each, if `beat_ns`
   const std::atomic<bool>* stopping = nullptr;  // the engine's
   std::vector<Bell*> peers;  // of other crews that run sources: they go on when this one has
   // On several nodes: who reads what. Null: this is the only node.
