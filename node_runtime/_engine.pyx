@@ -15,21 +15,22 @@ from libcpp.vector cimport vector
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
+from plait.node_runtime._outside cimport NativeTray, fill, fill_fatal, text_of
 from plait.node_runtime._process cimport MadeRows
 from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
 from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_calls cimport CallOutcome, Outside as NativeOutside, RowFailure
 from plait.node_runtime.native_engine cimport (
-    Answer, Bin, Builder, CallOutcome, Control, ControlKind, Engine, Letter, Polled, PolledKind,
-    ProcessOutcome, ProcessUnit, RowFailure, Threading, counts_of, cuts_of, delivered_of, error_of,
-    kept_of, latency_buckets_of, latency_of, loads_of, plait_scheduler, plait_stage,
-    stage_names_of, stamps_of, state_bytes_of, take_letters,
+    Answer, Bin, Builder, Control, ControlKind, Engine, Letter, Polled, PolledKind, ProcessOutcome,
+    ProcessUnit, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
+    latency_buckets_of, latency_of, loads_of, plait_scheduler, plait_stage, stage_names_of,
+    stamps_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
 from plait.node_runtime._kernels import NativeProgram as ProgramType
 from plait.node_runtime.lower import error_text
-from plait.records import error_text as failure_text
 from plait.scheduling import NativeScheduler, StageView
 from plait.scheduling import name_of as scheduler_name
 
@@ -39,14 +40,6 @@ cdef vector[Type] types_of(schema):
     for field in schema:
         types.push_back(<Type><int>field.type.code)
     return types
-
-
-cdef object text_of(object error):
-    """How an error reads; one that cannot say it is named by its type."""
-    try:
-        return failure_text(error)
-    except Exception:
-        return type(error).__name__
 
 
 cdef extern from "pythread.h":
@@ -79,39 +72,13 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
     """Gives a batch to `function(native_batch) -> (out, origin or None, [(row, exception)])`."""
     cdef Outside outside = <Outside>context
     cdef NativeBatch given = NativeBatch()
-    cdef NativeBatch out
-    cdef RowFailure failure
-    cdef unsigned int[::1] rows
-    cdef Py_ssize_t i
     given.batch = batch
-    outcome.whole = outside.whole
     outside.turn[0] = PyThread_get_thread_ident()
     try:
         made, origin, failures = outside.function(given)
-        out = made
-        outcome.out.columns = out.batch.columns
-        outcome.out.length = out.batch.length
-        if origin is None:
-            outcome.one_to_one = True
-        elif not outside.whole:
-            rows = origin
-            outcome.origin.resize(len(origin))
-            for i in range(len(origin)):
-                outcome.origin[i] = rows[i]
-        for row, error in failures:
-            failure.row = row
-            failure.message = text_of(error).encode("utf-8", "replace")
-            # Only a failure that ends the run is raised again; the others leave their words.
-            failure.handle = outside.keep(error) if outside.stops else -1
-            outcome.failures.push_back(failure)
-        outcome.batch_failed = outside.whole and len(failures) > 0
+        fill(&outcome, made, origin, failures, outside.whole, outside.raised, outside.stops)
     except BaseException as error:
-        failure.row = 0
-        failure.message = text_of(error).encode("utf-8", "replace")
-        failure.handle = outside.keep(error)
-        outcome.failures.clear()
-        outcome.failures.push_back(failure)
-        outcome.fatal = True
+        fill_fatal(&outcome, error, outside.raised)
     outside.turn[0] = 0
 
 
@@ -420,6 +387,15 @@ cdef class NativeEngine:
 
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)
+
+    def tray_stage(self, str name, uint32_t node, int on_error, schema,
+                    NativeTray tray not None, uint32_t in_flight):
+        """One operator whose batches wait in the tray for whoever works on them."""
+        cdef shared_ptr[NativeOutside] outside = <shared_ptr[NativeOutside]>tray.tray
+        tray.raised = self.raised
+        tray.stops = on_error == 0
+        return self.builder.get().deferred_stage(name.encode(), node, on_error, types_of(schema),
+                                                 outside, in_flight)
 
     def keyed_stage(self, str name, uint32_t lanes, int queue):
         return self.builder.get().keyed_stage(name.encode(), lanes, queue, self.workers)

@@ -158,7 +158,7 @@ class NodeAgent:
                 plan = make_plan(self.graph, self.settings.fuse)
                 self.built = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
                 self.cluster.hold(self.built.engine)
-                self.built.engine.start()
+                self.built.start()
             except BaseException:
                 self.ends.abort()
                 raise
@@ -312,6 +312,7 @@ class NodeAgent:
             engine.interrupt_python()
         else:
             self.built.close()
+        self.built.stop_helpers()
         self.done = self.outcome_of(engine, good and natural, seconds)
 
     def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:

@@ -8,7 +8,7 @@ as functions, so that nothing here opens or closes anything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.config import THREADINGS
 from plait.graph import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._cluster import NativeCluster
+    from plait.node_runtime.async_loop import AsyncLoop
     from plait.node_runtime.operator_state import OperatorPython
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
@@ -106,6 +107,15 @@ class Seat:
     """The node that has the sinks of a job in total order."""
 
 
+class Helper(Protocol):
+    """What works on batches beside the engine's workers."""
+
+    def start(self) -> None: ...
+    def stop(self) -> bool:
+        """Leaves nothing behind; False if a function of the job does not let it."""
+        ...
+
+
 @dataclass(slots=True)
 class Built:
     """An engine ready to start, and what is needed to read its results."""
@@ -121,11 +131,24 @@ class Built:
     """... the one that gives its output; -1: on this node it has none."""
     operators: list[OperatorPython] = field(default_factory=list)
     """Those with a loop of their own."""
+    loop: AsyncLoop | None = None
+    """Where functions are awaited, if there are any."""
+    helpers: list[Helper] = field(default_factory=list)
+
+    def start(self) -> None:
+        for helper in self.helpers:
+            helper.start()
+        self.engine.start()
 
     def close(self) -> None:
         """Ends the loops of operators that have not ended; when no worker runs any more."""
         for operator in self.operators:
             operator.close()
+
+    def stop_helpers(self) -> bool:
+        """After the workers have left. False: a function of the job does not return."""
+        stopped = [helper.stop() for helper in self.helpers]  # each of them, whatever the others do
+        return all(stopped)
 
 
 def lane_bits_of(settings: Settings) -> int:
@@ -218,6 +241,8 @@ def add_stage(
         tail = add_state(built, plan, stage, node, settings)
     elif stage.kind in ("timed", "process"):
         exchanged, tail = add_timed_stage(built, plan, number, settings)
+    elif stage.kind == "async":
+        tail = add_async_stage(built, plan, stage)
     else:
         for operator in stage.nodes:
             add_operator(engine, plan, operator, settings)
@@ -523,6 +548,31 @@ def add_operator(engine: NativeEngine, plan: Plan, number: int, settings: Settin
             add_aggregate(engine, plan, number, node, settings)
         case _:
             raise AssertionError(f"{node} does not run inside a stage")
+
+
+MOST_IN_FLIGHT = 4096
+"""Batches of one operator that are awaited at a time."""
+
+
+def add_async_stage(built: Built, plan: Plan, stage: StagePlan) -> int:
+    """A function that is awaited, in the one loop of the engine."""
+    from plait.node_runtime.async_call import AsyncCall
+    from plait.node_runtime.async_loop import AsyncLoop
+
+    number = stage.nodes[0]
+    node = plan.graph.nodes[number]
+    assert isinstance(node, CallNode)
+    assert node.awaiting is not None
+    if built.loop is None:
+        built.loop = AsyncLoop()
+        built.helpers.append(built.loop)
+    call = AsyncCall(node, schema_in(plan, node))
+    built.loop.add(call)
+    # A batch may have one row only, and then so many batches must be out to keep it busy.
+    in_flight = min(node.awaiting.concurrency, MOST_IN_FLIGHT)
+    name, on_error = stage_name(plan, stage), ON_ERROR[node.on_error]
+    made: int = built.engine.tray_stage(name, number, on_error, node.schema, call.tray, in_flight)
+    return made
 
 
 def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:

@@ -7,6 +7,7 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime._kernels cimport Program
 from plait.node_runtime.native cimport Batch, Type
+from plait.node_runtime.native_calls cimport CallOutcome, Outside, RowFailure
 from plait.node_runtime.native_cluster cimport Cluster
 from plait.node_runtime.native_keyed cimport KeyedPlan
 from plait.node_runtime.native_timed cimport TimedPlan
@@ -22,11 +23,6 @@ cdef extern from "plait/events.hpp" namespace "plait" nogil:
         int32_t code
         int64_t handle
         Batch record
-
-    cdef cppclass RowFailure:
-        uint32_t row
-        string message
-        int64_t handle
 
     cdef cppclass Bin "plait::Control::Bin":
         uint32_t node
@@ -62,15 +58,6 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         int64_t bytes
         cbool locked_reorder
         cbool ordered
-
-    cdef cppclass CallOutcome:
-        Batch out
-        cbool one_to_one
-        cbool whole
-        cbool batch_failed
-        cbool fatal
-        vector[uint32_t] origin
-        vector[RowFailure] failures
 
     cdef cppclass ProcessUnit:
         const Batch* rows
@@ -185,6 +172,9 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         void event_time(uint32_t source, int column, int64_t idle_ns)
         void beat(int64_t ns)
         uint32_t parallel_stage(const string& name, cbool python) except +
+        uint32_t deferred_stage(const string& name, uint32_t node, int on_error,
+                                vector[Type] types, shared_ptr[Outside] outside,
+                                uint32_t in_flight) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
         uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,

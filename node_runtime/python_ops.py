@@ -68,6 +68,8 @@ def compile_call(node: CallNode, in_schema: Schema, stop_at_first: bool | None =
             return ColumnsCall(node, in_schema, stop)
         case "batches":
             return BatchesCall(node, in_schema, stop)
+        case "async":
+            raise AssertionError(f"{node} is awaited: see async_call")
         case _:
             assert_never(node.mode)
 

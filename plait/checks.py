@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from plait.durations import microseconds
 from plait.errors import JobError
 from plait.expr import Expr
 from plait.expr_text import text
-from plait.graph import OnError
+from plait.graph import Awaiting, OnError
 from plait.model import Field, Schema, Type
 from plait.sinks.base import Sink
 from plait.typing_rules import known
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+MOST_AWAITED = 100_000
+MOST_RETRIES = 100
 MOST_RECORDS = 1 << 20
 """In an epoch of a source."""
 
@@ -54,6 +57,24 @@ def checked_policy(on_error: Any) -> OnError:
         raise JobError(f"on_error is {on_error!r}; it must be one of {words}")
     policy: OnError = on_error
     return policy
+
+
+def awaiting_of(concurrency: Any, timeout: Any, retries: Any, backoff: Any) -> Awaiting:
+    """How a function is awaited, as the user says it."""
+    if type(concurrency) is not int or not 1 <= concurrency <= MOST_AWAITED:
+        raise JobError(
+            f"concurrency is {concurrency!r}; it must be a whole number from 1 to {MOST_AWAITED:,}"
+        )
+    if type(retries) is not int or not 0 <= retries <= MOST_RETRIES:
+        raise JobError(
+            f"retries is {retries!r}; it must be a whole number from 0 to {MOST_RETRIES}"
+        )
+    return Awaiting(
+        concurrency=concurrency,
+        timeout_us=None if timeout is None else microseconds(timeout),
+        retries=retries,
+        backoff_us=microseconds(backoff),
+    )
 
 
 def key_name(column: Any) -> str:

@@ -15,6 +15,7 @@ from plait.expr_text import text
 from plait.graph import (
     AggregateNode,
     AnyNode,
+    Awaiting,
     CallNode,
     FilterNode,
     FoldNode,
@@ -40,6 +41,7 @@ KINDS = {
     "source": "one worker at a time",
     "native": "any number of workers, output put back in order",
     "python": "one worker at a time holds the interpreter",
+    "async": "an event loop beside the workers, output put back in order",
     "keyed": "workers share the lanes of the key space, output put back in order",
     "timed": "workers share the lanes of the key space and of time, output put back in order",
     "state": "one worker at a time, in order",
@@ -155,6 +157,8 @@ def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
             return expression_route(expressions(node))
         case CallNode(mode="batches"):
             return "batch", "a function of Arrow batches, called in the interpreter once a batch"
+        case CallNode(awaiting=Awaiting() as awaiting):
+            return "async", f"awaited in the engine's event loop, {awaiting_text(awaiting)}"
         case CallNode():
             return (
                 "inline",
@@ -183,6 +187,12 @@ def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
             if native:
                 return "native", "batches are kept or let go without the interpreter"
             return "python", "the writer gets a batch at a time in the interpreter"
+
+
+def awaiting_text(awaiting: Awaiting) -> str:
+    limit = "no limit" if awaiting.timeout_us is None else f"at most {length(awaiting.timeout_us)}"
+    tries = f", {awaiting.retries + 1} tries" if awaiting.retries else ""
+    return f"up to {awaiting.concurrency:,} records at a time, {limit} each{tries}"
 
 
 def expressions(node: FilterNode | ProjectNode) -> list[Expr]:

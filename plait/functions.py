@@ -60,9 +60,28 @@ def check_call(function: Any, wanted: Sequence[str]) -> None:
     """Raises unless the function can be called with these things, in this order."""
     if not callable(function):
         raise JobError(f"{function!r} is not a function")
-    name = name_of(function)
     if inspect.iscoroutinefunction(plain(function)):
-        raise JobError(f'"{name}" is async; give a plain function')
+        raise JobError(f'"{name_of(function)}" is async; give a plain function, or use map_async')
+    check_arguments(function, wanted)
+
+
+def check_awaited(function: Any) -> None:
+    """Raises unless the function is async and takes a record."""
+    if not callable(function):
+        raise JobError(f"{function!r} is not a function")
+    name, inner = name_of(function), plain(function)
+    if inspect.isasyncgenfunction(inner):
+        raise JobError(f'"{name}" yields; an async function for map_async returns one record')
+    if not inspect.iscoroutinefunction(inner):
+        raise JobError(
+            f'"{name}" is not async, so it would hold up all others; write it as "async def" and'
+            " await what it waits for (asyncio.to_thread for a blocking call), or use map"
+        )
+    check_arguments(function, ("record",))
+
+
+def check_arguments(function: Any, wanted: Sequence[str]) -> None:
+    name = name_of(function)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plait.timed import TimedSpec
 
 OnError = Literal["fail", "skip", "dead_letter"]
-CallMode = Literal["map", "filter", "flat_map", "columns", "batches"]
+CallMode = Literal["map", "filter", "flat_map", "columns", "batches", "async"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +80,17 @@ class ProjectNode(Node):
     columns: tuple[tuple[str, Expr], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaiting:
+    """How a function is awaited: how many records at a time, how long a try may take, how often a
+    record that failed is tried again, and the pause before that, which doubles from try to try."""
+
+    concurrency: int
+    timeout_us: int | None
+    retries: int
+    backoff_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallNode(Node):
     """A Python function.
@@ -87,12 +98,14 @@ class CallNode(Node):
     map: record -> record; filter: record -> truth; flat_map: record -> iterable of records;
     columns: each (name, function) adds or replaces a column, the function's parameters named after
     the columns it reads, all of them columns of the input; `function` is the first of them;
-    batches: pyarrow.Table (one batch) -> pyarrow.Table or RecordBatch, any number of rows.
+    batches: pyarrow.Table (one batch) -> pyarrow.Table or RecordBatch, any number of rows;
+    async: record -> awaitable of a record, with `awaiting`.
     """
 
     mode: CallMode
     function: Callable[..., Any]
     columns: tuple[tuple[str, Callable[..., Any]], ...] = ()
+    awaiting: Awaiting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

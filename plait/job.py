@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from plait import functions, projections
 from plait.checks import (
+    awaiting_of,
     checked_keys,
     checked_policy,
     checked_records,
@@ -280,6 +281,39 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             functions.check_call(function, ("record",))
             out = functions.flat_map_schema(function, self.schema, schema)
             return self._call(place, "flat_map", function, out, on_error)
+
+    def map_async(
+        self,
+        function: Any,
+        *,
+        concurrency: int = 100,
+        timeout: Any = "30s",
+        retries: int = 0,
+        backoff: Any = "50ms",
+        schema: Any = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream:
+        """Each record replaced by what an async function returns, in the order of the records.
+
+        Up to `concurrency` records are awaited at a time. A try may take as long as `timeout`
+        (None: for ever); a record that failed is tried again up to `retries` times, after a pause
+        of `backoff` that doubles from try to try, and then goes by `on_error`. The schema is found
+        as that of `map`; `name` stands for the operator in errors and counts.
+        """
+        with Place("map_async") as place:
+            functions.check_awaited(function)
+            node = CallNode(
+                name=own_label(name, None, ()) or place.name,
+                at=place.at,
+                inputs=(self._number,),
+                schema=functions.map_schema(function, self.schema, schema),
+                on_error=checked_policy(on_error),
+                mode="async",
+                function=function,
+                awaiting=awaiting_of(concurrency, timeout, retries, backoff),
+            )
+            return self._made(node)
 
     def map_batches(
         self, function: Any, *, schema: Any = None, on_error: OnError = "fail"

@@ -5,7 +5,8 @@ one worklist in front. Rules of fusion: native operators (filter, projections) t
 other run in one stage; a running aggregate, a window and a join take the native operators before
 and behind them into their own stage (they run on all workers, outside the lanes); Python functions
 that follow each other share a stage, apart from native ones, so that native work never waits for
-the interpreter. A fan-out ends a stage, and so does the border of a region (`plait.regions`).
+the interpreter. A function that is awaited is a stage of its own. A fan-out ends a stage, and so
+does the border of a region (`plait.regions`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from plait.regions import Region
 
 StageKind = Literal[
-    "source", "native", "python", "keyed", "timed", "state", "process", "union", "sink"
+    "source", "native", "python", "async", "keyed", "timed", "state", "process", "union", "sink"
 ]
 
 
@@ -85,6 +86,8 @@ def kind_of(node: AnyNode) -> StageKind:
             return "source"
         case FilterNode() | ProjectNode():
             return "native"
+        case CallNode(mode="async"):
+            return "async"
         case CallNode():
             return "python"
         case AggregateNode():

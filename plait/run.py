@@ -35,6 +35,8 @@ TICK_S = 0.1
 GRACE_S = 10.0
 """How long a stopped run may take to deliver what it had read, before it is ended at once."""
 
+LEFT_BEHIND = "; a function of the job does not return, its thread was left behind"
+
 
 def run(
     job: Any,
@@ -108,9 +110,11 @@ class Running:
             self.began = time.perf_counter()
             if state:
                 self.refused("the snapshot", self.engine.put_now(state.bins))
-            self.engine.start()
+            self.built.start()
         except BaseException:
             self.ends.abort()
+            if hasattr(self, "built"):
+                self.built.stop_helpers()
             if hasattr(self, "letters"):
                 self.letters.close(False)
             raise
@@ -188,11 +192,12 @@ class Running:
             late_s = time.monotonic() - patience
             if late_s >= GRACE_S:
                 self.engine.abandon()
-                return "; a function of the job does not return, its thread was left behind"
+                self.built.stop_helpers()
+                return LEFT_BEHIND
             if late_s >= 0:
                 self.engine.interrupt_python()  # again: another record may have begun meanwhile
         self.built.close()
-        return ""
+        return "" if self.built.stop_helpers() else LEFT_BEHIND
 
     def finish(self, stopped: type[Interrupted] | None) -> Result:
         seconds = self.seconds()

@@ -5,8 +5,10 @@ What they do to a record depends only on its values, by a checksum of their `rep
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import zlib
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,23 @@ class Changed(OfColumn):
         self.number(record)
         value = getattr(record, self.column)
         return dataclasses.replace(record, **{self.column: changed(value)})
+
+
+attempts: ContextVar[int] = ContextVar("attempts", default=0)
+"""The tries of a record share a context, and no other has it."""
+
+
+class Looked(OfColumn):
+    """map_async: as Changed, after a few turns of the loop; some values come at the second try."""
+
+    async def __call__(self, record: Any) -> Any:
+        found = checksum(getattr(record, self.column))
+        for _ in range(found % 4):
+            await asyncio.sleep(0)
+        attempts.set(attempts.get() + 1)
+        if found % 5 == 0 and attempts.get() < 2:
+            raise ConnectionError("the first try")
+        return Changed(self.column, self.failing)(record)
 
 
 class Kept(OfColumn):

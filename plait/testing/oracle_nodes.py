@@ -6,6 +6,7 @@ record becomes (none when it is filtered) or raises `Fault`; then the operator's
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import math
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from plait.graph import (
     AggregateNode,
     AnyNode,
+    Awaiting,
     CallNode,
     FilterNode,
     FoldNode,
@@ -50,6 +52,8 @@ def operator_of(node: AnyNode, schema: Schema) -> Operator:
             return Filter(node, schema)
         case ProjectNode():
             return Project(node, schema)
+        case CallNode(awaiting=Awaiting() as awaiting):
+            return Awaited(node, schema, awaiting)
         case CallNode(mode="columns"):
             return Columns(node, schema)
         case CallNode():
@@ -130,6 +134,37 @@ class Function:
 
 
 END = object()
+
+
+class Awaited:
+    """An async function, run to its end for one record after the other."""
+
+    def __init__(self, node: CallNode, schema: Schema, awaiting: Awaiting) -> None:
+        self.node = node
+        self.schema = schema
+        self.timeout_s = None if awaiting.timeout_us is None else awaiting.timeout_us / 1e6
+        self.tries = awaiting.retries + 1
+
+    def apply(self, values: Values) -> list[Values]:
+        result = called(lambda: asyncio.run(self.tried(values)))
+        return [fitted(result, self.node.schema)]
+
+    async def tried(self, values: Values) -> Any:
+        """The tries of a record share a context; between them nothing has to be waited for."""
+        for left in reversed(range(self.tries)):
+            record = record_of(values, self.schema)
+            try:
+                async with asyncio.timeout(self.timeout_s) as limit:
+                    return await self.node.function(record)
+            except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+                raise
+            except BaseException as error:
+                if left:
+                    continue
+                if limit.expired():
+                    raise TimeoutError(f"no result within {self.timeout_s:g} s") from error
+                raise
+        raise AssertionError("there is no try")
 
 
 class Columns:

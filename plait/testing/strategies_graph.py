@@ -100,6 +100,7 @@ class JobDrawer:
             self.projected,
             self.selected,
             self.mapped,
+            self.awaited,
             self.kept,
             self.repeated,
             self.halved,
@@ -132,6 +133,16 @@ class JobDrawer:
     def mapped(self, stream: Stream) -> Stream:
         function = self.of_column(functions.Changed, stream)
         return stream.map(function, schema=stream.schema, on_error=self.policy())
+
+    def awaited(self, stream: Stream) -> Stream:
+        return stream.map_async(
+            self.of_column(functions.Looked, stream),
+            concurrency=self.pick([1, 3, 100]),
+            retries=self.pick([0, 1, 2]),
+            backoff="1ms",
+            schema=stream.schema,
+            on_error=self.policy(),
+        )
 
     def kept(self, stream: Stream) -> Stream:
         return stream.filter(self.of_column(functions.Kept, stream), on_error=self.policy())

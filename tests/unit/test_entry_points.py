@@ -59,6 +59,11 @@ def odd(record: Any) -> Any:
     return record
 
 
+async def fetched(record: Any) -> Any:
+    await asyncio.sleep(0.0001 * (record.n * 7 % 5))
+    return odd(record)
+
+
 def added(state: int, record: Any) -> int:
     return state + int(record.n)
 
@@ -130,6 +135,12 @@ JOBS: dict[str, Any] = {
     "projections": lambda s: s.with_columns(w=col("n") * 2).select("w", "s").rename(t="s"),
     "compiled": lambda s: s.with_columns(h=half(col("n"))),
     "python map": lambda s: s.map(odd, schema=s.schema, on_error="skip"),
+    "async map": lambda s: s.map_async(
+        fetched, schema=s.schema, concurrency=30, retries=1, backoff="1ms", on_error="skip"
+    ),
+    "async dead letters": lambda s: (
+        s.map_async(fetched, schema=s.schema, on_error="dead_letter").key_by("k").sum("n")
+    ),
     "python filter": lambda s: s.filter(lambda record: record.n % 7 != 3),
     "flat_map": lambda s: s.flat_map(twice, schema=s.schema),
     "map_batches": lambda s: s.map_batches(with_double, schema=WITH_DOUBLE),

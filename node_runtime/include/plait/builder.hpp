@@ -2,6 +2,8 @@
 // its own.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <utility>
@@ -114,14 +116,17 @@ class Builder {
     s.python = python;
     return done(s);
   }
-  // One operator whose batches are worked on outside; at most `in_flight` of them at a time.
+  // One operator whose batches are worked on outside; at most `in_flight` of them at a time. Its
+  // ring has room for so many, whatever the limits say.
   uint32_t deferred_stage(const std::string& name, uint32_t node, int on_error,
                           std::vector<Type> types, std::shared_ptr<Outside> outside,
                           uint32_t in_flight) {
     auto call =
         std::make_unique<CallOperator>(node, OnError(on_error), nullptr, nullptr, std::move(types));
+    StageLimits own = limits;
+    own.batches = std::max(own.batches, std::bit_ceil(in_flight));
     return done(engine_.add(std::make_unique<DeferredStage>(
-        name, limits, std::move(call), std::move(outside), in_flight, engine_.shared)));
+        name, own, std::move(call), std::move(outside), in_flight, engine_.shared)));
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),

@@ -39,6 +39,8 @@ class Outside {
   // Nobody needs what is behind this serial; work on it may stop. May be called by any worker at
   // any time.
   virtual void forget_after(uint64_t /*serial*/) {}
+  // The stage is gone: nothing will be submitted or taken any more.
+  virtual void gone() {}
 };
 
 class DeferredStage final : public Stage {
@@ -52,7 +54,10 @@ class DeferredStage final : public Stage {
         in_flight_(std::clamp(in_flight, 1u, limits.batches)) {
     outside_->attach(returns_);
   }
-  ~DeferredStage() override { returns_->close(); }
+  ~DeferredStage() override {
+    returns_->close();
+    outside_->gone();
+  }
 
   // A record counts when it goes and when it comes back.
   int64_t run(Worker& worker, int64_t records) override {

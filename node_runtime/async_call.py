@@ -1,0 +1,224 @@
+"""An operator that awaits: rows of batches as tasks of one event loop, each batch brought back
+whole.
+
+`AsyncCall` takes batches from its tray in order and starts a task for each row, up to
+`concurrency` rows at a time over all its batches. A batch goes back when all its rows are done; the
+engine puts batches in order. With the policy "fail" nothing behind the first failing row is
+needed, so it is cancelled or not begun. Everything here runs in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plait.node_runtime._calls import Records, misfit_of
+from plait.node_runtime._outside import NativeTray
+from plait.node_runtime._records import Shape
+from plait.records import Misfit
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Callable
+
+    from plait.graph import Awaiting, CallNode
+    from plait.model import Schema
+    from plait.node_runtime._batch import NativeBatch
+    from plait.node_runtime.python_ops import Failures
+
+LONGEST_PAUSE_S = 10.0
+"""Between two tries of a record, unless the first is longer."""
+ALL = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a row gives whose function asked for the end of the process."""
+
+    error: BaseException
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A batch whose rows are in work."""
+
+    serial: int
+    batch: NativeBatch
+    needed: int
+    """Rows from here on are not needed."""
+    left: int
+    """Rows before `needed` that are not done."""
+    begun: int = 0
+    tasks: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, BaseException] = field(default_factory=dict)
+
+    def drop_from(self, row: int) -> None:
+        """Nobody needs this row and those behind it. All before it have begun."""
+        self.needed = row
+        self.left = sum(1 for one in self.tasks if one < row)
+        for one, task in self.tasks.items():
+            if one >= row:
+                task.cancel()
+
+
+class AsyncCall:
+    """A node of the mode "async"."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        assert node.awaiting is not None
+        self.tries = Tries(node.function, node.awaiting)
+        self.given, self.out = Shape(schema), Shape(node.schema)
+        self.stop_at_first = node.on_error == "fail"
+        self.tray = NativeTray()
+        self.free = node.awaiting.concurrency
+        self.flights: dict[int, Flight] = {}
+        """By serial, in order."""
+        self.starting: Flight | None = None
+        self.last_needed = ALL
+
+    def rung(self) -> None:
+        """The tray has something new."""
+        self.tray.hush()
+        self.forget_after(self.tray.last_needed())
+        self.start_rows()
+
+    def start_rows(self) -> None:
+        """As many as there is room for, in order."""
+        while self.free:
+            flight = self.starting
+            if flight is None or flight.begun >= flight.needed:
+                self.starting = self.next_flight()
+                if self.starting is None:
+                    return
+                continue
+            row, flight.begun = flight.begun, flight.begun + 1
+            self.free -= 1
+            task = asyncio.get_running_loop().create_task(self.worked(flight.batch, row))
+            flight.tasks[row] = task
+            task.add_done_callback(functools.partial(self.done, flight, row))
+
+    def next_flight(self) -> Flight | None:
+        while (taken := self.tray.take()) is not None:
+            serial, batch = taken
+            if serial <= self.last_needed:
+                rows = len(batch)
+                self.flights[serial] = Flight(serial, batch, needed=rows, left=rows)
+                return self.flights[serial]
+        return None
+
+    async def worked(self, batch: NativeBatch, row: int) -> Any:
+        try:
+            return await self.tries.of(lambda: self.given.row(batch, row))
+        except (KeyboardInterrupt, SystemExit) as error:
+            return Ended(error)  # raised here it would end the loop
+
+    def done(self, flight: Flight, row: int, task: asyncio.Task[Any]) -> None:
+        """A task has ended: with a result, a failure, or because nobody needs it."""
+        del flight.tasks[row]
+        self.free += 1
+        if task.cancelled():
+            error: BaseException | None = asyncio.CancelledError("the function was cancelled")
+        else:
+            error = task.exception()
+        if row < flight.needed and flight.serial in self.flights:
+            if error is None and isinstance(task.result(), Ended):
+                self.ended(flight, task.result().error)
+            else:
+                self.settle(flight, row, error, None if error else task.result())
+        self.start_rows()
+
+    def settle(self, flight: Flight, row: int, error: BaseException | None, result: Any) -> None:
+        flight.left -= 1
+        if error is None:
+            flight.results[row] = result
+        else:
+            flight.failures[row] = error
+            if self.stop_at_first:
+                flight.drop_from(row)
+                self.forget_after(flight.serial)
+        if flight.left == 0:
+            del self.flights[flight.serial]
+            self.bring_back(flight)
+
+    def bring_back(self, flight: Flight) -> None:
+        try:
+            self.tray.complete(flight.serial, *self.outcome(flight))
+        except BaseException as error:  # no batch may be missing
+            self.tray.stop(flight.serial, error)
+
+    def ended(self, flight: Flight, error: BaseException) -> None:
+        del self.flights[flight.serial]
+        flight.drop_from(0)
+        self.tray.stop(flight.serial, error)
+
+    def outcome(self, flight: Flight) -> tuple[NativeBatch, array[int] | None, Failures]:
+        """The rows of a batch in their order, those that failed, and those that do not fit."""
+        records = Records(self.out, flight.needed)
+        failures: Failures = []
+        for row in sorted({*flight.results, *flight.failures}):
+            error = flight.failures.get(row)
+            if error is None:
+                error = self.added(records, row, flight.results[row])
+            if error is not None:
+                failures.append((row, error))
+                if self.stop_at_first:
+                    break
+        made, kept = records.finish(flight.batch)
+        return made, kept if failures else None, failures
+
+    def added(self, records: Records, row: int, result: Any) -> Exception | None:
+        try:
+            records.add(row, result)
+        except Exception as error:
+            if inspect.iscoroutine(result):
+                result.close()
+                return Misfit("the function returned a coroutine; write `return await ...`")
+            return misfit_of(error) if isinstance(error, ValueError) else error
+        return None
+
+    def forget_after(self, serial: int) -> None:
+        """Nothing behind this batch is needed."""
+        if serial >= self.last_needed:
+            return
+        self.last_needed = serial
+        for other in [one for one in self.flights if one > serial]:
+            self.flights.pop(other).drop_from(0)
+
+
+class Tries:
+    """A function with its limits: how long a try may take, and how many there are."""
+
+    def __init__(self, function: Callable[[Any], Any], awaiting: Awaiting) -> None:
+        self.function = function
+        self.timeout_s = None if awaiting.timeout_us is None else awaiting.timeout_us / 1e6
+        first_s = awaiting.backoff_us / 1e6
+        longest_s = max(first_s, LONGEST_PAUSE_S)
+        self.pauses_s = [min(first_s * 2**n, longest_s) for n in range(awaiting.retries)]
+
+    async def of(self, record: Callable[[], Any]) -> Any:
+        """What the function gives for the record, which is made anew for every try."""
+        given = record()
+        for pause_s in self.pauses_s:
+            try:
+                return await self.once(given)
+            except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+                raise
+            except BaseException:
+                await asyncio.sleep(pause_s)
+            given = record()
+        return await self.once(given)
+
+    async def once(self, record: Any) -> Any:
+        if self.timeout_s is None:
+            return await self.function(record)
+        try:
+            async with asyncio.timeout(self.timeout_s) as limit:
+                return await self.function(record)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"no result within {self.timeout_s:g} s") from error
+            raise

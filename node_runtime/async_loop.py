@@ -1,0 +1,88 @@
+"""The event loop of an engine: one thread for all its operators that await.
+
+It starts with the engine and stops after the workers have left; then what is still awaited is
+cancelled, and the thread ends. A function that neither returns nor heeds that it was cancelled is
+interrupted, and left behind if that does not help either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from plait.node_runtime._outside import interrupt
+
+if TYPE_CHECKING:
+    from plait.node_runtime.async_call import AsyncCall
+
+TICK_S = 0.1
+PATIENCE_S = 5.0
+"""How long functions may take to clean up when they are cancelled; then they are interrupted..."""
+GRACE_S = 10.0
+"""... and after so long they are left behind."""
+
+
+class AsyncLoop:
+    """A loop and its thread, for the operators given to `add` before the start."""
+
+    def __init__(self) -> None:
+        self.calls: list[AsyncCall] = []
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread: threading.Thread | None = None
+
+    def add(self, call: AsyncCall) -> None:
+        self.calls.append(call)
+
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.over = asyncio.Event()
+        # A daemon: a run that nobody waits for must not keep the process alive.
+        self.thread = threading.Thread(target=self.run, name="plait-async", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> bool:
+        """Ends the loop; False if a function does not let it."""
+        if self.loop is None or self.thread is None:
+            return True
+        with suppress(RuntimeError):  # it is closed already
+            self.loop.call_soon_threadsafe(self.over.set)
+        began = time.monotonic()
+        while self.thread.is_alive():
+            self.thread.join(TICK_S)
+            waited_s = time.monotonic() - began
+            if waited_s > GRACE_S:
+                return False
+            if waited_s > PATIENCE_S and self.thread.ident is not None:
+                interrupt(self.thread.ident)
+        return True
+
+    def run(self) -> None:
+        """The thread."""
+        assert self.loop is not None
+        loop = self.loop
+        why = "the event loop ended"
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self.serve(loop))
+        except BaseException as error:
+            why = f"the event loop ended: {type(error).__name__}: {error}"
+        finally:
+            for call in self.calls:
+                call.tray.broke(why)
+
+    async def serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        for call in self.calls:
+            loop.add_reader(call.tray.fileno(), self.rung, call)
+        try:
+            await self.over.wait()
+        finally:
+            for call in self.calls:
+                loop.remove_reader(call.tray.fileno())
+
+    def rung(self, call: AsyncCall) -> None:
+        call.rung()
+        if call.tray.over():
+            self.over.set()
