@@ -25,6 +25,7 @@ cdef extern from "plait/select.hpp" namespace "plait" nogil:
     void take_rows(Batch& batch, const uint32_t* rows, int64_t n) except +
 
 cdef extern from "Python.h":
+    int PyCoro_CheckExact(object value)
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
 
@@ -57,7 +58,7 @@ def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_f
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            fail(failures, i, error, adding)
+            fail(failures, i, not_awaited(result) or error if adding else error, adding)
             if stop_at_first:
                 break
     return writer.finish(batch), writer.kept() if failures else None, failures
@@ -106,6 +107,8 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
             result = PyObject_Vectorcall(
                 function, &arguments[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL
             )
+            if PyCoro_CheckExact(result):  # it is always true
+                raise not_awaited(result)
             if result:
                 kept.push_back(<uint32_t>i)
             result = None
@@ -126,8 +129,16 @@ def misfit_of(error):
     return made
 
 
+cdef object not_awaited(object result):
+    """The error of a function that returned a coroutine, or None; it will not be awaited."""
+    if not PyCoro_CheckExact(result):
+        return None
+    result.close()
+    return Misfit("the function returned a coroutine; what is to be awaited goes with map_async")
+
+
 cdef int fail(list failures, int64_t row, object error, bint misfit) except -1:
-    if misfit and isinstance(error, ValueError):
+    if misfit and isinstance(error, ValueError) and not isinstance(error, Misfit):
         error = misfit_of(error)
     failures.append((row, error))
     return 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from plait.node_runtime._calls import Records, misfit_of
@@ -112,9 +112,13 @@ class AsyncCall:
 
     async def worked(self, batch: NativeBatch, row: int) -> Any:
         try:
-            return await self.tries.of(lambda: self.given.row(batch, row))
+            result = await self.tries.of(lambda: self.given.row(batch, row))
         except (KeyboardInterrupt, SystemExit) as error:
             return Ended(error)  # raised here it would end the loop
+        if isinstance(result, CoroutineType):
+            result.close()
+            raise Misfit("the function returned a coroutine; write `return await ...`")
+        return result
 
     def done(self, flight: Flight, row: int, task: asyncio.Task[Any]) -> None:
         """A task has ended: with a result, a failure, or because nobody needs it."""
@@ -174,9 +178,6 @@ class AsyncCall:
         try:
             records.add(row, result)
         except Exception as error:
-            if inspect.iscoroutine(result):
-                result.close()
-                return Misfit("the function returned a coroutine; write `return await ...`")
             return misfit_of(error) if isinstance(error, ValueError) else error
         return None
 

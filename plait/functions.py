@@ -103,7 +103,7 @@ def parameters(function: Any, schema: Schema) -> tuple[str, ...]:
     except (TypeError, ValueError):
         raise JobError(f'"{name}" does not say its parameters; wrap it in a def') from None
     if inspect.iscoroutinefunction(plain(function)):
-        raise JobError(f'"{name}" is async; give a plain function')
+        raise JobError(f'"{name}" is async; give a plain function, or use map_async')
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise JobError(f'"{name}": {parameter} names no column; name the columns it reads')
