@@ -388,8 +388,8 @@ cdef class NativeEngine:
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)
 
-    def tray_stage(self, str name, uint32_t node, int on_error, schema,
-                    NativeTray tray not None, uint32_t in_flight):
+    def tray_stage(self, str name, uint32_t node, int on_error, schema, NativeTray tray not None,
+                   uint32_t in_flight):
         """One operator whose batches wait in the tray for whoever works on them."""
         cdef shared_ptr[NativeOutside] outside = <shared_ptr[NativeOutside]>tray.tray
         tray.raised = self.raised

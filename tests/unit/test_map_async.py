@@ -435,7 +435,7 @@ def test_a_snapshot_holds_what_was_awaited_before_it() -> None:
 
     counted = orders(400).map_async(held, concurrency=2).key_by("n").count()
     job = counted.sink(plait.Collect(), name="out").job
-    settings = {"workers": 2, "epoch_records": 16, "queue_batches": 2}
+    settings: Any = {"workers": 2, "epoch_records": 16, "queue_batches": 2}
     running = start(job, **settings)
     assert there.wait(60)
     engine: Any = Asked(running.engine, queued)
