@@ -180,6 +180,7 @@ struct Setting {
   unsigned threads;
   size_t room;
   const char* scheduler;
+  Threading threading = Threading::Dynamic;
 };
 
 struct Job {
@@ -191,6 +192,7 @@ struct Job {
 Job job_of(const Setting& s, const Batch& table, Threads& threads, OnError on_error, int stages) {
   Job job;
   job.engine = std::make_unique<Engine>(size_t(stages) + 2, 1, s.workers, s.scheduler, 50'000.0);
+  job.engine->threading = s.threading;
   Builder builder(*job.engine);
   builder.limits.batches = s.batches;
   builder.limits.locked_reorder = s.locked;
@@ -329,7 +331,9 @@ void abort_job(const Setting& s, int64_t rows) {
 
 int main(int argc, char** argv) {
   const auto rows = int64_t(plait::testing::argument(argc, argv, 4000));
-  const char* schedulers[] = {"ct", "et", "lp", "qst"};
+  const char* schedulers[] = {"ct", "lru", "lp", "qst", "et"};
+  const Threading models[] = {Threading::Dynamic, Threading::Dynamic, Threading::Dedicated,
+                              Threading::Manual};
   int run = 0;
   for (const bool locked : {false, true}) {
     for (unsigned workers = 1; workers <= 4; ++workers) {
@@ -342,7 +346,8 @@ int main(int argc, char** argv) {
                   run % 3 ? batches : 1,
                   threads,
                   size_t(run % 5 + 1),
-                  schedulers[run % 4]};
+                  schedulers[run % 5],
+                  models[run % 4]};
         plait::testing::story() = "locked " + std::to_string(locked) + ", workers " +
                                   std::to_string(workers) + ", threads " + std::to_string(threads) +
                                   ": ";

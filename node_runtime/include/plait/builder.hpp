@@ -125,8 +125,8 @@ class Builder {
         std::make_unique<CallOperator>(node, OnError(on_error), nullptr, nullptr, std::move(types));
     StageLimits own = limits;
     own.batches = std::max(own.batches, std::bit_ceil(in_flight));
-    return done(engine_.add(std::make_unique<DeferredStage>(
-        name, own, std::move(call), std::move(outside), in_flight, engine_.shared)));
+    return done(engine_.add(std::make_unique<DeferredStage>(name, own, std::move(call),
+                                                            std::move(outside), in_flight)));
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),

@@ -46,11 +46,11 @@ class Outside {
 class DeferredStage final : public Stage {
  public:
   DeferredStage(std::string name, const StageLimits& limits, std::unique_ptr<CallOperator> call,
-                std::shared_ptr<Outside> outside, uint32_t in_flight, Shared& shared)
+                std::shared_ptr<Outside> outside, uint32_t in_flight)
       : Stage(std::move(name), limits),
         call_(std::move(call)),
         outside_(std::move(outside)),
-        returns_(std::make_shared<Returns>(shared, limits.batches)),
+        returns_(std::make_shared<Returns>(*this, limits.batches)),
         in_flight_(std::clamp(in_flight, 1u, limits.batches)) {
     outside_->attach(returns_);
   }
@@ -62,6 +62,7 @@ class DeferredStage final : public Stage {
   // A record counts when it goes and when it comes back.
   int64_t run(Worker& worker, int64_t records) override {
     const int64_t done = take_in(worker, records);
+    // What is outside is worked on meanwhile, so more is given whether the slice is over or not.
     return done < records ? done + give_out(worker, records - done) : done;
   }
 
@@ -85,6 +86,7 @@ class DeferredStage final : public Stage {
       } else {
         settle(s, item.outcome, worker);
       }
+      if (worker.slice_over()) break;
     }
     return done;
   }
@@ -114,6 +116,7 @@ class DeferredStage final : public Stage {
       const int64_t moved = s->records + 1;  // a slot that was given belongs to who takes it in
       if (!give(*s, worker)) break;
       done += moved;
+      if (worker.slice_over()) break;
     }
     giving_.store(false, std::memory_order_release);
     return done;

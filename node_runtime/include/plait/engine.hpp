@@ -221,9 +221,9 @@ class Engine {
   std::string scheduler_name_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<PythonScheduler> python_scheduler_;
+  std::vector<std::unique_ptr<Crew>> crews_;  // outlive the stages, to which others may still bring
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<SourceStage*> sources_;
-  std::vector<std::unique_ptr<Crew>> crews_;
   std::vector<std::pair<Crew*, std::unique_ptr<Worker>>> workers_;
   std::vector<std::thread> threads_;
   std::atomic<unsigned> running_{0};  // workers that have not left

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "plait/call_operator.hpp"
-#include "plait/worker.hpp"
+#include "plait/stage_impl.hpp"
 
 namespace plait {
 
@@ -40,33 +40,33 @@ class Returns {
   };
 
   // `batches`: at most so many serials in a row are outside; a power of two.
-  Returns(Shared& shared, uint32_t batches) : shared_(&shared), outside_(batches, 0) {}
+  Returns(Stage& stage, uint32_t batches) : stage_(&stage), outside_(batches, 0) {}
 
   // The outcome of a serial. False: nobody waits for it.
   bool complete(uint64_t serial, CallOutcome&& outcome) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (!shared_ || !gone(serial)) return false;
+    if (!stage_ || !gone(serial)) return false;
     add({serial, std::move(outcome), false});
-    shared_->wake();  // under the lock: after close the engine may be gone
+    stage_->came();  // under the lock: after close the engine may be gone
     return true;
   }
   // Nothing will come back any more: all that is outside, and all that would go, fails.
   void broke(const std::string& why) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (!shared_ || !why_.empty()) return;
+    if (!stage_ || !why_.empty()) return;
     why_ = why.empty() ? "it ended" : why;
     for (uint64_t& one : outside_) {
       if (one) add({std::exchange(one, 0) - 1, fatal_outcome(why_), false});
     }
     out_.store(0, std::memory_order_relaxed);
-    shared_->wake_all();
+    stage_->came();
   }
   // Those outside who refused a batch have room again. `complete` says so too.
   void retry() {
     std::lock_guard<std::mutex> hold(lock_);
-    if (!shared_) return;
+    if (!stage_) return;
     chances_.fetch_add(1, std::memory_order_seq_cst);  // pairs with chances
-    shared_->wake();
+    stage_->came();
   }
 
   // The stage's side. A serial goes outside; false: nothing goes there any more, see `why`.
@@ -103,11 +103,11 @@ class Returns {
   // The stage goes.
   void close() {
     std::lock_guard<std::mutex> hold(lock_);
-    shared_ = nullptr;
+    stage_ = nullptr;
   }
 
   // seq_cst pairs with add and retry: a worker that is about to sleep sees the item, or its waker
-  // sees the sleeper (Shared::wake).
+  // sees the sleeper (Bell).
   bool any() const { return here_.load(std::memory_order_seq_cst) != 0; }
   // How often those outside may have got room; it only rises.
   uint64_t chances() const { return chances_.load(std::memory_order_seq_cst); }
@@ -134,7 +134,7 @@ class Returns {
   }
 
   mutable std::mutex lock_;
-  Shared* shared_;                 // null: closed
+  Stage* stage_;                   // null: closed
   std::vector<uint64_t> outside_;  // by slot: serial + 1 of what is outside, or 0
   std::deque<Item> items_;
   std::string why_;  // not empty: broke
