@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from plait.records import Misfit, raw_values, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from plait.timed import OperatorSpec, OutputPort
 
@@ -35,13 +35,14 @@ DONE = Done()
 
 
 class PortContext:
-    """The ports of one operator. `arrive` lets the next record come, `add` takes what is emitted:
-    both are the driver's."""
+    """The ports of one operator. The driver's: `arrived` lets the next record come, if there is
+    one, `pause` waits until there may be, `add` takes what is emitted."""
 
     def __init__(
         self,
         spec: OperatorSpec,
-        arrive: Callable[[], Awaitable[None]],
+        arrived: Callable[[], bool],
+        pause: Callable[[], Awaitable[None]],
         add: Callable[[Any], None],
     ) -> None:
         self.inputs = tuple(port.name for port in spec.inputs)
@@ -49,35 +50,60 @@ class PortContext:
         self.bound = spec.bound
         self.waiting: dict[str, deque[Any]] = {name: deque() for name in self.inputs}
         self.closed: set[str] = set()
-        self.wanted = ""
-        """What the coroutine waits for, in words."""
+        self.wanted: tuple[str, dict[str, int]] = ("", {})
+        """What the coroutine waits for, or waited for last."""
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
         self.refusals = 0
-        self._arrive = arrive
+        self._arrived = arrived
+        self._pause = pause
         self._add = add
         self._rows = {port.name: row_maker(i, spec) for i, port in enumerate(spec.outputs)}
 
-    async def wait_all(self, /, **counts: int) -> bool:
+    def wait_all(self, /, **counts: int) -> Coroutine[Any, Any, bool]:
         """Until so many records are at each of these ports; False: that cannot be any more."""
-        self._checked(counts, "wait_all")
-        waiting, closed = self.waiting, self.closed
-        while any(len(waiting[port]) < n for port, n in counts.items()):
-            if closed and any(
-                port in closed and len(waiting[port]) < n for port, n in counts.items()
-            ):
-                return self._refused("wait_all")
-            await self._arrive()
-        return True
+        return self._wait("wait_all", counts, self._all_there)
 
-    async def wait_any(self, /, **counts: int) -> bool:
+    def wait_any(self, /, **counts: int) -> Coroutine[Any, Any, bool]:
         """Until so many records are at one of these ports; False: that cannot be any more."""
-        self._checked(counts, "wait_any")
-        waiting, closed = self.waiting, self.closed
-        while all(len(waiting[port]) < n for port, n in counts.items()):
-            if closed and closed.issuperset(counts):
-                return self._refused("wait_any")
-            await self._arrive()
-        return True
+        return self._wait("wait_any", counts, self._any_there)
+
+    async def _wait(
+        self, what: str, counts: dict[str, int], look: Callable[[dict[str, int]], bool | None]
+    ) -> bool:
+        self._own()
+        if (what, counts) != self.wanted:
+            self._check(what, counts)
+            self.wanted = what, counts
+        while (found := look(counts)) is None:
+            if not self._arrived():
+                await self._pause()
+        if not found:
+            self.refusals += 1
+            if self.refusals > REFUSED:
+                raise RuntimeError(
+                    f"{what} was False {REFUSED:,} times in a row; end the loop then"
+                )
+        return found
+
+    def _all_there(self, counts: dict[str, int]) -> bool | None:
+        """None: not yet."""
+        found: bool | None = True
+        for port, n in counts.items():
+            if len(self.waiting[port]) < n:
+                if port in self.closed:
+                    return False
+                found = None
+        return found
+
+    def _any_there(self, counts: dict[str, int]) -> bool | None:
+        found: bool | None = False
+        for port, n in counts.items():
+            if len(self.waiting[port]) >= n:
+                return True
+            if port not in self.closed:
+                found = None
+        return found
 
     def pop(self, port: str, n: int | None = None) -> Any:
         """The first record of a port, or a list of the first n."""
@@ -136,14 +162,13 @@ class PortContext:
             raise ValueError(f'there is no input "{port}"; there is {known}') from None
 
     def _own(self) -> None:
-        if asyncio.current_task() is not self.task:
+        if asyncio.current_task(self.loop) is not self.task:
             raise RuntimeError(
                 "only the operator's own coroutine may wait and emit; what it starts beside itself"
                 " (gather, create_task) must leave that to it"
             )
 
-    def _checked(self, counts: dict[str, int], what: str) -> None:
-        self._own()
+    def _check(self, what: str, counts: dict[str, int]) -> None:
         if not counts:
             raise ValueError(f"{what}() waits for nothing; name ports: {what}({self.inputs[0]}=1)")
         for port, n in counts.items():
@@ -152,13 +177,11 @@ class PortContext:
                 raise ValueError(f"{what}({port}={n!r}): a whole number above 0 is wanted")
             if self.bound is not None and n > self.bound:
                 raise ValueError(f"{what}({port}={n}): at most bound={self.bound} can wait there")
-        self.wanted = f"{what}({', '.join(f'{port}={n}' for port, n in counts.items())})"
 
-    def _refused(self, what: str) -> bool:
-        self.refusals += 1
-        if self.refusals > REFUSED:
-            raise RuntimeError(f"{what} was False {REFUSED:,} times in a row; end the loop then")
-        return False
+    def told(self) -> str:
+        """What the coroutine waits for, in words."""
+        what, counts = self.wanted
+        return f"{what}({', '.join(f'{port}={n}' for port, n in counts.items())})"
 
 
 def row_maker(number: int, spec: OperatorSpec) -> Callable[[Any], Any]:

@@ -65,7 +65,7 @@ class OperatorPython:
         self.side = in_schema.index(SIDE) if len(self.shapes) > 1 else -1
         self.open = [set(reaching) for reaching in sources]
         """Of each port: the sources that are not at their end."""
-        self.ports = PortContext(self.spec, self.arrive, self.add)
+        self.ports = PortContext(self.spec, self.arrived, self.pause, self.add)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
         self.idle: asyncio.Future[None] | None = None
@@ -111,7 +111,7 @@ class OperatorPython:
     def begin(self, count: int) -> None:
         """What it emits before it waits comes at the place of the first record."""
         self.came(0 if count else -1)
-        self.loop = asyncio.new_event_loop()
+        self.loop = self.ports.loop = asyncio.new_event_loop()
         coroutine = self.spec.function(self.ports, **dict(self.spec.parameters))
         self.task = self.ports.task = self.loop.create_task(coroutine)
         self.task.add_done_callback(lambda _: self.stop())
@@ -155,19 +155,18 @@ class OperatorPython:
         told = f"at the end of {', '.join(self.ending)}: {error_text(error)}"
         return UnitResult(rows, [], FailedTimer(told, error, self.time, self.place), ALL_TIME)
 
-    async def arrive(self) -> None:
-        """Lets the next record arrive, or tells of ports that are over; waits for a unit that has
-        one."""
-        while not self.arrived():
-            assert self.loop is not None
-            self.idle = self.loop.create_future()
-            self.stop()
-            try:
-                await self.idle
-            finally:
-                self.idle = None
+    async def pause(self) -> None:
+        """Waits for the next unit."""
+        assert self.loop is not None
+        self.idle = self.loop.create_future()
+        self.stop()
+        try:
+            await self.idle
+        finally:
+            self.idle = None
 
     def arrived(self) -> bool:
+        """Lets the next record of the unit arrive, or tells of ports that are over behind it."""
         if self.refused is not None or self.rows is None:
             return False
         found = next(self.arrivals, None)
@@ -186,7 +185,7 @@ class OperatorPython:
         elif self.spec.bound is not None and len(waiting) >= self.spec.bound:
             self.refused = Misfit(
                 f'port "{name}" is full: {len(waiting):,} records wait there while the operator'
-                f" waits with {self.ports.wanted}; let it pop them, or give bound= more or None"
+                f" waits with {self.ports.told()}; let it pop them, or give bound= more or None"
             )
         else:
             waiting.append(record)
