@@ -66,9 +66,16 @@ def row_by_row(graph: Graph) -> Graph:
 
 
 @slow
-@given(graph=loop_graphs(), chosen=run_settings())
-def test_any_job_with_loops(graph: Graph, chosen: dict[str, Any]) -> None:
-    assert_same(graph, chosen)
+@given(
+    graph=loop_graphs(),
+    chosen=run_settings(),
+    threading=st.sampled_from(["dynamic", "dynamic", "dedicated", "manual"]),
+    scheduler=st.sampled_from(["ct", "lru", "max_queue", "min_latency"]),
+)
+def test_any_job_with_loops(
+    graph: Graph, chosen: dict[str, Any], threading: str, scheduler: str
+) -> None:
+    assert_same(graph, {**chosen, "threading": threading, "scheduler": scheduler})
 
 
 @slow

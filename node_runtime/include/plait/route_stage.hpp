@@ -95,7 +95,11 @@ class RouteStage final : public Stage, public Outlet {
         each_receiver(*layout, [&](uint32_t to) { send(to, frame); });
       }
     } else {
-      for (auto& [to, frame] : outgoing_[place(slot)]) send(to, std::move(frame));
+      // When the run is given up a unit may have been dropped before this one: a receiver must not
+      // get units with one missing between them.
+      if (!worker.shared.aborting.load(std::memory_order_acquire)) {
+        for (auto& [to, frame] : outgoing_[place(slot)]) send(to, std::move(frame));
+      }
       outgoing_[place(slot)].clear();
     }
     if (!outputs_.empty()) {
