@@ -13,6 +13,7 @@
 #include "check.hpp"
 #include "explored_atomics.hpp"
 #include "explorer.hpp"
+#include "plait/free_list.hpp"
 #include "plait/hybrid_queue.hpp"
 #include "plait/locked_reorder_buffer.hpp"
 #include "plait/mpmc_ring.hpp"
@@ -201,6 +202,50 @@ void spsc(std::uint64_t seed) {
   Explorer::run(seed, {produce, consume});
 }
 
+// Work that comes to an item is always done, though nobody looks at items that are not listed.
+void free_list(std::uint64_t seed) {
+  constexpr std::uint64_t kEach = 4;
+  struct Work {
+    Policy::Atomic<bool> listed{false};
+    Policy::Atomic<std::uint64_t> pushed{0}, claimed{0};
+  };
+  Random random(seed ^ 0xf4ee);
+  const std::size_t workers = 1 + random.below(3);
+  std::vector<Work> items(1 + random.below(2));
+  FreeListOf<Work, Policy> list(items.size());
+  Policy::Atomic<std::uint64_t> left(kEach * items.size());
+  Bodies bodies;
+  for (Work& item : items) {
+    bodies.push_back([&] {
+      for (std::uint64_t i = 0; i < kEach; ++i) {
+        item.pushed.store(i + 1, std::memory_order_release);
+        list.add(item);
+      }
+    });
+  }
+  // If an item were forgotten, this would go on for ever, which the explorer reports.
+  const auto work = [&] {
+    while (left.load(std::memory_order_acquire) > 0) {
+      Work* item = list.take();
+      if (!item) {
+        Explorer::yield();
+        continue;
+      }
+      const std::uint64_t end = item->pushed.load(std::memory_order_acquire);
+      std::uint64_t at = item->claimed.load(std::memory_order_acquire);
+      // One at a time, as with a slice that ends.
+      const bool done =
+          at < end && item->claimed.compare_exchange_weak(at, at + 1, std::memory_order_acq_rel,
+                                                          std::memory_order_acquire);
+      if (done) left.fetch_sub(1, std::memory_order_acq_rel);
+      list.give_back(*item, at + done < end);
+    }
+  };
+  for (std::size_t w = 0; w < workers; ++w) bodies.push_back(work);
+  Explorer::run(seed, bodies);
+  for (Work& item : items) CHECK(item.claimed.load(std::memory_order_acquire) == kEach);
+}
+
 struct Scenario {
   const char* name;
   void (*run)(std::uint64_t);
@@ -215,6 +260,7 @@ constexpr Scenario kScenarios[] = {
     {"shared", shared},
     {"mpmc", mpmc},
     {"spsc", spsc},
+    {"free list", free_list},
 };
 
 }  // namespace

@@ -19,6 +19,12 @@ struct Seeded : Base {
 #ifdef PLAIT_BUG_NO_RECHECK
   static constexpr bool kRecheck = false;
 #endif
+#ifdef PLAIT_BUG_SILENT_MARK
+  static constexpr std::memory_order kMark = std::memory_order_relaxed;
+#endif
+#ifdef PLAIT_BUG_UNLIST_LATE
+  static constexpr bool kUnlistFirst = false;
+#endif
 #ifdef PLAIT_BUG_COUNT_BEFORE_OPERATE
   static constexpr bool kOperateThenRelease = false;
 #endif

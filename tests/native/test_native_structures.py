@@ -29,6 +29,8 @@ FAULTS = (
     ("explore_test", "plain", "PLAIT_BUG_SILENT_FLAG", "reorder, seed"),
     ("explore_test", "plain", "PLAIT_BUG_NO_RECHECK", "reorder, seed"),
     ("explore_test", "plain", "PLAIT_BUG_COUNT_BEFORE_OPERATE", "hybrid, seed"),
+    ("explore_test", "plain", "PLAIT_BUG_SILENT_MARK", "free list, seed"),
+    ("explore_test", "plain", "PLAIT_BUG_UNLIST_LATE", "free list, seed"),
 )
 
 
@@ -74,7 +76,7 @@ def test_stress(binaries: dict[str, str], name: str, variant: str) -> None:
 def test_explored_interleavings(binaries: dict[str, str], variant: str) -> None:
     done = run(binaries[spec("explore_test", variant)], SEEDS[variant])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{SEEDS[variant]} seeds") == 8
+    assert done.stdout.count(f"{SEEDS[variant]} seeds") == 9
 
 
 @pytest.mark.parametrize(("name", "variant", "flag", "symptom"), FAULTS)

@@ -8,6 +8,8 @@ import pickle
 import random
 import subprocess
 import threading
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,6 +95,34 @@ def test_a_slow_scheduler_does_not_stop_the_others() -> None:
 
     last["running"] = start(rows.job, workers=2, scheduler=Stuck(), timeout_s=30.0, **SMALL)
     assert last["running"].wait().account.delivered == len(ROWS)
+
+
+def test_a_stage_is_left_at_the_end_of_the_batch_in_which_its_slice_ends() -> None:
+    """Each batch takes longer than a slice: between two questions there is one batch, though the
+    stage was thought to be so fast that thousands would fit."""
+    done = 0
+
+    def slow(row: Any) -> Any:
+        nonlocal done
+        done += 1
+        time.sleep(0.002)
+        return row
+
+    class Watches(plait.Scheduler):
+        def __init__(self) -> None:
+            self.seen = [0]
+
+        def pick(self, stages: tuple[plait.StageView, ...]) -> int | None:
+            self.seen.append(done)
+            # The source fills the worklist first.
+            return next(stage.number for stage in stages if stage.ready)
+
+    watches = Watches()
+    rows = plait.stream(pa.table({"v": list(range(40))})).map(slow)
+    rows.sink(plait.Discard(), "gone")
+    rows.job.run(workers=1, scheduler=watches, epoch_records=1, slice_us=1000)
+    assert done == 40
+    assert max(b - a for a, b in pairwise(watches.seen)) == 1
 
 
 class Says(plait.Scheduler):

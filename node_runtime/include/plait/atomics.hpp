@@ -29,6 +29,12 @@ struct RealAtomics {
   // Look again after the reorder buffer's flag is cleared (Fig. 4, lines 39-42).
   static constexpr bool kRecheck = true;
 
+  // Order of the exchanges of a free list's mark, each of which must see what the one before did.
+  static constexpr std::memory_order kMark = std::memory_order_acq_rel;
+
+  // Clear the mark before looking at what there is to do.
+  static constexpr bool kUnlistFirst = true;
+
   // Operate on an item before its count is given back (Fig. 7, lines 13-14).
   static constexpr bool kOperateThenRelease = true;
 };

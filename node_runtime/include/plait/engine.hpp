@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -76,12 +77,20 @@ class Engine {
     make_crews();
     running_.store(unsigned(workers_.size()),
                    std::memory_order_relaxed);  // published by the threads' start
-    for (auto& [crew, worker] : workers_) {
-      threads_.emplace_back([this, crew = crew, w = worker.get()] {
-        work(*crew, *w);
-        // Release pairs with the acquire in left.
-        if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.wake_all();
-      });
+    try {
+      for (auto& [crew, worker] : workers_) {
+        threads_.emplace_back([this, crew = crew, w = worker.get()] {
+          work(*crew, *w);
+          // Release pairs with the acquire in left.
+          if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.wake_all();
+        });
+      }
+    } catch (const std::system_error&) {
+      abort();
+      throw std::runtime_error(
+          "the system gave " + std::to_string(threads_.size()) + " of the " +
+          std::to_string(workers_.size()) +
+          " threads that the job needs; the dynamic threading model needs one for each worker");
     }
   }
   // Waits at most so long until every worker has left; join then returns at once.

@@ -35,7 +35,7 @@ class FindListed final : public Finder {
       Stage* stage = list_.take();
       if (!stage) return 0;
       const int64_t n = serve(*stage, worker);
-      if (stage->pending()) list_.add(*stage);
+      list_.give_back(*stage, stage->pending());
       if (n) return n;
     }
     return 0;

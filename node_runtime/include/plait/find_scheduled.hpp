@@ -4,6 +4,7 @@
 // hundreds of stages FindListed is the better choice.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,7 +54,9 @@ class FindScheduled final : public Finder {
     return checked(scheduler_->pick(views, options_), worker);
   }
 
+  // Only if there is something to choose: an idle worker must not keep the interpreter busy.
   int ask(const std::vector<StageView>& views, Worker& worker) {
+    if (std::none_of(views.begin(), views.end(), [](auto& v) { return v.schedulable; })) return -1;
     PythonTurn turn(worker, true);
     if (!turn || worker.leaves()) return -1;
     Answer answer = python_->ask(views);

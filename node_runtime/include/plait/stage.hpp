@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/atomics.hpp"
 #include "plait/batch.hpp"
 #include "plait/cache_line.hpp"
 #include "plait/events.hpp"
@@ -29,8 +30,10 @@ namespace plait {
 
 struct Worker;
 class Bell;
-class FreeList;
 class Stage;
+template <class T, class Policy>
+class FreeListOf;
+using FreeList = FreeListOf<Stage, RealAtomics>;
 
 // Who runs a stage: any worker, a thread of its own, or the one thread of its region.
 enum class Threading : uint8_t { Dynamic, Dedicated, Manual };
