@@ -42,7 +42,7 @@ NAMES = {
 MODULES = {
     "nexmark": "benchmarks.nexmark.bench",
     "nexmark_migration": "benchmarks.nexmark.bench_migration",
-    "threading": "benchmarks.micro.threading_models",
+    "threading": "benchmarks.threading_models",
     "tpcxbb": "benchmarks.tpcxbb.bench",
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
     "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",

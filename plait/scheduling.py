@@ -68,8 +68,9 @@ class Scheduler:
 
     `pick` is called under the interpreter's lock by one worker at a time, when at least one stage
     is ready; while it runs, and while an operator in Python does, the other workers look for work
-    by themselves, so a slow one does not stop native work. What it raises, and an answer that is no stage, ends the run with a
-    SchedulerError. On a cluster each node has its own copy (it must pickle).
+    by themselves, so a slow one does not stop native work. What it raises, and an answer that is no
+    stage, ends the run with a SchedulerError. On a cluster each node has its own copy (it must
+    pickle).
     """
 
     def pick(self, stages: tuple[StageView, ...]) -> int | None:

@@ -408,3 +408,30 @@ def test_a_limit(entry_point: EntryPoint) -> None:
     read = job.source(plait.Table(given()), name="given")
     read.key_by("k").count().sink(plait.Collect(), name="out")
     assert entry_point(job, **SETTINGS, limit=33).account.read == 33
+
+
+class LastFirst(plait.Scheduler):
+    """A scheduler of the user's, which goes to every node."""
+
+    def pick(self, stages: tuple[plait.StageView, ...]) -> int | None:
+        return max((stage.number for stage in stages if stage.ready), default=None)
+
+
+WHO_RUNS: dict[str, dict[str, Any]] = {
+    "lru": {"scheduler": "lru", "fuse": False},
+    "python": {"scheduler": LastFirst()},
+    "dedicated": {"threading": "dedicated"},
+    "manual": {"threading": "manual", "fuse": False},
+}
+
+
+@pytest.mark.parametrize("way", WHO_RUNS)
+def test_who_runs_a_stage(entry_point: EntryPoint, way: str) -> None:
+    job = plait.Job("entry")
+    read = job.source(plait.Table(given()), name="given")
+    with plait.region("doubled", threading="dedicated"):
+        doubled = read.filter(col("n") % 2 == 0).with_columns(n=col("n") * 2)
+    with plait.region("tripled", threading="manual"):
+        tripled = read.filter(col("n") % 3 == 0).flat_map(twice, schema=read.schema)
+    plait.union(doubled, tripled).key_by("k").sum("n").sink(plait.Collect(), name="out")
+    assert_right(job, entry_point(job, **SETTINGS, **WHO_RUNS[way]))
