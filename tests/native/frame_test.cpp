@@ -111,6 +111,13 @@ void widths() {
   CHECK(bytes(0, uint64_t(1) << 32) == 8 && bytes(0, ~uint64_t(0)) == 8);
 }
 
+// x * inverse(x) = 1 in 64 bits, for odd x: each step doubles the bits that are right.
+uint64_t inverse(uint64_t x) {
+  uint64_t y = x;
+  for (int i = 0; i < 6; ++i) y *= 2 - x * y;
+  return y;
+}
+
 // Two nodes' rows apart by bits: the own ones stay, the others go, and together they are as before.
 void sides(Random& random, unsigned long rounds) {
   if (!have_lane_mask()) return;
@@ -124,10 +131,13 @@ void sides(Random& random, unsigned long rounds) {
     const Batch before = batch;
     std::vector<uint64_t> hashes(size_t(batch.length), 0);
     const int ones = int(below(random, 101));
-    for (uint64_t& h : hashes) h = uint64_t(chance(random, ones)) << 63;
-    const uint16_t places[] = {0, 1};
-    const RowSides split =
-        sides_of(batch.length, 63, places, [&](int64_t r) { return hashes[size_t(r)]; });
+    // 16 bins, the upper ones at place 1; keys with these hashes.
+    for (uint64_t& h : hashes) h = uint64_t(chance(random, ones)) << 63 | random() >> 1;
+    const uint16_t places[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0};
+    const uint64_t salt = random();
+    std::vector<uint64_t> keys;
+    for (uint64_t h : hashes) keys.push_back(h * inverse(kGolden) ^ salt);
+    const RowSides split = sides_of(keys.data(), batch.length, salt, 60, places);
     if (split.ones == 0 || split.ones == batch.length) continue;
     const bool mine = chance(random, 50), tags = chance(random, 80);
     const Wire wire(part_by_bits(Frame(), batch, split, mine, tags));

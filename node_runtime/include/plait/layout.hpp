@@ -116,7 +116,7 @@ class Layouts {
     const Layout* last = all_.empty() ? nullptr : all_.back().get();
     const bool alike =
         last && last->members == layout.members && last->owners.size() == layout.owners.size();
-    layout.places.resize(layout.owners.size());
+    layout.places.resize(layout.owners.size() + 1);  // key_sides reads two at once
     for (size_t i = 0; i < layout.owners.size(); ++i) {
       const bool same = alike && last->owners[i] == layout.owners[i];
       layout.places[i] = same ? last->places[i] : layout.place_of(layout.owners[i]);

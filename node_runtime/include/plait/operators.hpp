@@ -80,6 +80,7 @@ inline Column empty_column(Type type) {
 
 // Keeps the first `count` rows.
 inline void truncate(Batch& batch, int64_t count) {
+  if (count == 0) batch.bits = TagBits();  // of nothing they need not become a list
   batch.spread_tags();
   for (auto& c : batch.columns) c = c.slice(0, count);
   batch.length = count;

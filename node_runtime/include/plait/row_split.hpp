@@ -51,18 +51,11 @@ inline bool parts_by_bits(const KeyedPlan& plan, const Batch& batch, bool tags) 
   return true;
 }
 
-template <class Hash>
-RowSides sides_of(int64_t n, unsigned shift, const uint16_t* places, Hash hash) {
+inline RowSides sides_of(const uint64_t* keys, int64_t n, uint64_t salt, unsigned shift,
+                         const uint16_t* places) {
   RowSides out;
   out.memory = BufferRef::make(8 * TagBits::words_for(n));
-  auto* to = out.memory.as<uint64_t>();
-  for (int64_t from = 0; from < n; from += 64) {
-    const int64_t end = std::min<int64_t>(64, n - from);
-    uint64_t word = 0;
-    for (int64_t i = 0; i < end; ++i) word |= uint64_t(places[hash(from + i) >> shift]) << i;
-    *to++ = word;
-    out.ones += std::popcount(word);
-  }
+  out.ones = key_sides(keys, n, salt, shift, places, out.memory.as<uint64_t>());
   return out;
 }
 
