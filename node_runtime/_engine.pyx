@@ -24,8 +24,8 @@ from plait.node_runtime.native_calls cimport CallOutcome, Outside as NativeOutsi
 from plait.node_runtime.native_engine cimport (
     Answer, Bin, Builder, Control, ControlKind, Engine, Letter, Polled, PolledKind, ProcessOutcome,
     ProcessUnit, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, loads_of, plait_scheduler, plait_stage, stage_names_of,
-    stamps_of, state_bytes_of, take_letters,
+    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, plait_stage,
+    stage_load_of, stage_names_of, stamps_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
 
@@ -277,6 +277,7 @@ cdef class NativeEngine:
     cdef readonly list raised
     cdef unsigned workers
     cdef NativeCluster cluster
+    cdef object __weakref__
 
     def __cinit__(self, size_t nodes, size_t sources, unsigned workers, str scheduler,
                   double slice_ns, uint32_t batches, int64_t records, int64_t size_bytes,
@@ -523,6 +524,29 @@ cdef class NativeEngine:
     def abort(self):
         with nogil:
             self.engine.get().abort()
+
+    def set_level(self, unsigned level):
+        """So many workers take part from now on; the others are suspended between two batches."""
+        with nogil:
+            self.engine.get().set_level(level)
+
+    def set_stage_limit(self, size_t stage, uint32_t workers):
+        """At most so many workers are in the stage at a time from now on."""
+        with nogil:
+            self.engine.get().set_stage_limit(stage, workers)
+
+    def load(self):
+        """(records taken in by all stages, worker time in them in ns, workers not suspended)."""
+        return tuple(load_of(self.engine.get()[0]))
+
+    def stage_loads(self):
+        """Of every stage: (name, ns in which its worklist was full, its degree, the most workers it
+        can use, the stages behind it)."""
+        found = []
+        for i, name in enumerate(stage_names_of(self.engine.get()[0])):
+            full, degree, most, *after = stage_load_of(self.engine.get()[0], i, self.workers)
+            found.append((name.decode(), full, degree, most, after))
+        return found
 
     def interrupt_python(self):
         """Raises KeyboardInterrupt in the Python function that a worker runs now, if one does."""

@@ -42,6 +42,7 @@ from plait.node_messages import (
 )
 from plait.node_runtime._cluster import NativeCluster
 from plait.node_runtime.build import Built, Seat, build
+from plait.node_runtime.elastic_edge import ElasticWatch, watched
 from plait.outcomes import Cuts, NodeOutcome, counted, percentile_ns
 from plait.plan import make_plan
 
@@ -90,6 +91,7 @@ class NodeAgent:
         self.leaving = False
         self.begun = False
         self.began = 0.0
+        self.elastic: ElasticWatch | None = None
         self.rounds: dict[int, Answer] = {}
         """Answers to the promises of the last rounds."""
         self.committed = -1
@@ -184,6 +186,7 @@ class NodeAgent:
             self.began = time.perf_counter()
             records = layout.epoch_records or self.settings.epoch_records
             self.cluster.begin(replace(layout, epoch_records=records), layout.epoch > 0)
+            self.elastic = watched(self.built.engine, self.settings)
         return Done()
 
     def expect(self, command: Expect) -> Answer:
@@ -298,6 +301,8 @@ class NodeAgent:
         if self.done is not None or self.built is None:
             return
         engine = self.built.engine
+        if self.elastic is not None:
+            self.elastic.stop()
         seconds = time.perf_counter() - self.began if self.begun else 0.0
         natural = engine.wait(0.0)
         engine.abort()
@@ -356,6 +361,8 @@ class NodeAgent:
             error=error,
             failed_at=None if failure is None or failure[3] < 0 else place_of(failure),
             stops_early=self.ends.stops_early,
+            levels=tuple(self.elastic.levels) if self.elastic is not None else (),
+            degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
         )
 
     def outcome(self) -> NodeOutcome | None:

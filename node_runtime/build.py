@@ -152,7 +152,7 @@ class Built:
 
 
 def lane_bits_of(settings: Settings) -> int:
-    wanted = settings.lanes if settings.lanes is not None else settings.workers
+    wanted = settings.lanes if settings.lanes is not None else settings.threads
     return min((wanted - 1).bit_length(), settings.bin_bits)
 
 
@@ -169,7 +169,7 @@ def build(
     engine = NativeEngine(
         len(graph.nodes),
         len(source_numbers(graph)),
-        settings.workers,
+        settings.threads,
         settings.scheduler if isinstance(settings.scheduler, str) else "ct",
         settings.slice_us * 1e3,
         settings.queue_batches,

@@ -146,6 +146,8 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         void control_now(Control& control) except +
         void stop()
         void abort()
+        void set_level(unsigned level) except +
+        void set_stage_limit(size_t stage, uint32_t workers) except +
         cbool finished()
         cbool wait(int64_t timeout_ns)
         cbool schedule(shared_ptr[Control] control) except +
@@ -221,6 +223,8 @@ cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] cuts_of(const Engine&, size_t) except +
     vector[int64_t] stamps_of(const Engine&, size_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
+    vector[int64_t] load_of(const Engine& engine)
+    vector[int64_t] stage_load_of(const Engine& engine, size_t number, unsigned workers) except +
     int64_t delivered_of(const Engine&)
     vector[int64_t] latency_buckets_of(const Engine&) except +
     vector[int64_t] loads_of(const Engine&) except +

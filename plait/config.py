@@ -25,6 +25,8 @@ Threading = Literal["dynamic", "dedicated", "manual"]
 Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
 Order = Literal["total", "key", "none"]
+ElasticRule = Literal["trend", "utilisation"]
+StageParallelism = Literal["free", "elastic"]
 
 SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
 THREADINGS: tuple[Threading, ...] = get_args(Threading)
@@ -40,8 +42,20 @@ def usable_cores() -> int:
 class Settings:
     """How a job is run on this machine."""
 
-    workers: int = field(default_factory=usable_cores)
-    """Threads of the dynamic model."""
+    workers: int | Literal["elastic"] = field(default_factory=usable_cores)
+    """Threads of the dynamic model; "elastic": as many of min_workers to max_workers as give the best
+    throughput, found while the job runs."""
+    min_workers: int = 1
+    """With workers="elastic": never fewer."""
+    max_workers: int | None = None
+    """With workers="elastic": never more; None: the cores this process may run on."""
+    elastic_rule: ElasticRule = "trend"
+    """With workers="elastic": by the trend of the throughput, or by how busy the workers are."""
+    elastic_period_ms: int = 250
+    """How often what is elastic is measured and decided anew."""
+    stage_parallelism: StageParallelism = "free"
+    """free: any number of workers may be in a stage. elastic: one at first, and one more for the
+    stage that holds up the others, as long as that helps."""
     threading: Threading = "dynamic"
     """Who runs a stage. dynamic: any worker, sent by the scheduler. dedicated: a thread of its own
     for each stage. manual: one thread runs all stages in pipeline order, a batch at a time.
@@ -92,7 +106,8 @@ class Settings:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        check("workers", self.workers, 1, MAX_WORKERS)
+        check_workers(self)
+        check("elastic_period_ms", self.elastic_period_ms, 1, 3_600_000)
         check("epoch_records", self.epoch_records, 1, 1 << 20)
         check("bin_bits", self.bin_bits, 0, 20)
         check("slice_us", self.slice_us, 1, 1_000_000)
@@ -121,6 +136,8 @@ class Settings:
             ("queue", Queue),
             ("reorder", Reorder),
             ("order", Order),
+            ("elastic_rule", ElasticRule),
+            ("stage_parallelism", StageParallelism),
         )
         for name, allowed in choices:
             given = getattr(self, name)
@@ -129,6 +146,28 @@ class Settings:
             if given not in get_args(allowed):
                 words = ", ".join(f'"{word}"' for word in get_args(allowed))
                 raise JobError(f"{name} is {given!r}; it must be one of {words}")
+
+    @property
+    def threads(self) -> int:
+        """Workers that are started; if they are elastic, some of them may be suspended."""
+        if self.workers != "elastic":
+            return self.workers
+        return max(usable_cores(), self.min_workers) if self.max_workers is None else self.max_workers
+
+
+def check_workers(settings: Settings) -> None:
+    if settings.workers != "elastic":
+        if isinstance(settings.workers, str):
+            raise JobError(f'workers is {settings.workers!r}; it must be a number or "elastic"')
+        check("workers", settings.workers, 1, MAX_WORKERS)
+        if settings.min_workers != 1 or settings.max_workers is not None:
+            raise JobError('min_workers and max_workers go with workers="elastic"')
+        return
+    if settings.threading != "dynamic":
+        raise JobError('workers="elastic" goes with threading="dynamic"')
+    check("min_workers", settings.min_workers, 1, MAX_WORKERS)
+    if settings.max_workers is not None:
+        check("max_workers", settings.max_workers, settings.min_workers, MAX_WORKERS)
 
 
 def check(name: str, value: object, least: int, most: int) -> None:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import InternalError
 from plait.graph import Graph, SinkNode, SourceNode
-from plait.result import Account, DeadLetter, Latency, OperatorCounts, Result
+from plait.result import (
+    Account,
+    DeadLetter,
+    DegreeStep,
+    Latency,
+    LevelStep,
+    OperatorCounts,
+    Result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +79,8 @@ class NodeOutcome:
     """The place of the record that failed; None where the error is no record's."""
     stops_early: bool = False
     """Whether a sink may end the run before the sources do: records are then left over."""
+    levels: tuple[LevelStep, ...] = ()
+    degrees: tuple[DegreeStep, ...] = ()
 
 
 def counted(
@@ -125,6 +135,8 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         dead_letters=merged_letters(parts, min(failed) if failed else None),
         cuts=merged_cuts(parts),
         stamps=merged_stamps(parts),
+        levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
+        degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
     )
 
 

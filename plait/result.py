@@ -122,6 +122,35 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LevelStep:
+    """One period of a run with workers="elastic"."""
+
+    at_s: float
+    """The end of the period, since the start."""
+    level: int
+    """Workers in it."""
+    records_per_s: float
+    """Of all stages together."""
+    next_level: int
+    reason: str
+    node: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeStep:
+    """A stage got another degree of parallelism, with stage_parallelism="elastic"."""
+
+    at_s: float
+    stage: str
+    degree: int
+    """The most workers that may be in it from here on."""
+    records_per_s: float
+    """Of all stages together, before."""
+    reason: str
+    node: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The outcome of a run."""
 
@@ -140,6 +169,11 @@ class Result:
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """When each of these was cut (microseconds since 1970), in a job with timers by the wall
     clock."""
+    levels: tuple[LevelStep, ...] = ()
+    """With workers="elastic": every period (of the last 10,000), with its throughput and why the
+    next one had as many workers as it had."""
+    degrees: tuple[DegreeStep, ...] = ()
+    """With stage_parallelism="elastic": every change of a stage's degree (of the last 10,000)."""
 
     @property
     def records_per_s(self) -> float:

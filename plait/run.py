@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plait.config import Settings
 from plait.durations import microseconds
@@ -21,6 +21,7 @@ from plait.errors import InternalError, Interrupted, JobError, StateError, Timed
 from plait.graph import Graph, SourceNode
 from plait.letters import Letters, error_of
 from plait.node_runtime.build import build
+from plait.node_runtime.elastic_edge import ElasticWatch, watched
 from plait.outcomes import counted
 from plait.plan import has_loop, make_plan
 from plait.result import Latency, Result
@@ -41,7 +42,7 @@ LEFT_BEHIND = "; a function of the job does not return, its thread was left behi
 def run(
     job: Any,
     *,
-    workers: int | None = None,
+    workers: int | Literal["elastic"] | None = None,
     limit: int | None = None,
     timeout: float | str | timedelta | None = None,
     progress: bool | None = None,
@@ -50,7 +51,8 @@ def run(
     """Runs `job` until its sources end.
 
     Args:
-        workers: threads; by default one for each core this process may use.
+        workers: threads; by default one for each core this process may use. "elastic": as many of
+            these as give the best throughput, found while the job runs.
         limit: stop after so many records of each source.
         timeout: after this long ("10s", a timedelta, or seconds) the run is stopped: TimedOut.
         progress: show a progress line; by default when stderr is a terminal.
@@ -102,6 +104,7 @@ class Running:
         self.from_rows = positions
         self.aborted = False
         self.done: Result | None = None
+        self.elastic: ElasticWatch | None = None
         self.ends: Ends = open_ends(graph, positions)
         try:
             self.letters = Letters(graph)
@@ -111,6 +114,7 @@ class Running:
             if state:
                 self.refused("the snapshot", self.engine.put_now(state.bins))
             self.built.start()
+            self.elastic = watched(self.engine, settings)
         except BaseException:
             self.ends.abort()
             if hasattr(self, "built"):
@@ -187,6 +191,8 @@ class Running:
 
     def end_workers(self) -> str:
         """Waits until the workers have left; says so if a function holds one up for ever."""
+        if self.elastic is not None:
+            self.elastic.stop()
         patience = time.monotonic() + (0 if self.aborted else GRACE_S)
         while not self.engine.join(TICK_S):
             late_s = time.monotonic() - patience
@@ -250,6 +256,8 @@ class Running:
                 for i, node in enumerate(sources)
                 if (stamps := tuple(self.engine.stamps(i)))
             },
+            levels=tuple(self.elastic.levels) if self.elastic is not None else (),
+            degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
         )
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:

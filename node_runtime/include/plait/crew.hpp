@@ -34,7 +34,13 @@ class Crew {
     worker.bell = &bell;
     int idle = 0;
     int64_t polled = 0;
+    Levels* levels = threading_ == Threading::Dynamic ? &shared_.levels : nullptr;
     while (!worker.leaves()) {
+      if (levels && levels->suspended(worker.id)) {
+        bell.ring();  // what it was woken for is another's now
+        levels->rest(worker.id, [&] { return worker.leaves(); });
+        continue;
+      }
       if (network_ && (idle || now_ns() - polled > kPollNs)) {
         if (network_->poll(0)) idle = 0;
         polled = now_ns();

@@ -33,7 +33,7 @@ class Engine {
   // `workers`: of the dynamic stages. `scheduler`: theirs, by name; "lru" is the free list.
   Engine(size_t nodes, size_t sources, unsigned workers, const std::string& scheduler,
          double slice_ns)
-      : shared(nodes), epochs(sources), workers_wanted_(workers), scheduler_name_(scheduler) {
+      : shared(nodes, workers), epochs(sources), workers_wanted_(workers), scheduler_name_(scheduler) {
     options.slice_ns = slice_ns;
     if (scheduler != kFreeList) {
       scheduler_ = make_scheduler(scheduler);
@@ -124,6 +124,17 @@ class Engine {
     shared.watch.wait_for(hold, std::chrono::nanoseconds(timeout_ns),
                           [this] { return finished(); });
     return finished();
+  }
+
+  // From now on so many workers take part; at least one does, and at most as many as there are.
+  void set_level(unsigned level) {
+    shared.levels.set(level);
+    shared.wake_all();
+  }
+  // At most so many workers are in the stage at a time from now on.
+  void set_stage_limit(size_t stage, uint32_t workers) {
+    stages_.at(stage)->limit.store(std::max(workers, 1u), std::memory_order_relaxed);
+    shared.wake_all();
   }
 
   bool schedule(std::shared_ptr<Control> control) {

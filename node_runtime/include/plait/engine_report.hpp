@@ -69,6 +69,27 @@ inline int64_t state_bytes_of(const Engine& e) {
   }
   return n;
 }
+// Records that stages have taken in and sources given, worker time in stages in nanoseconds, workers
+// that are not suspended.
+inline std::vector<int64_t> load_of(const Engine& e) {
+  int64_t records = e.read(), busy = 0;
+  for (const auto& stage : e.stages()) {
+    records += stage->stats.records_in.load(std::memory_order_relaxed);
+    busy += stage->stats.running_ns.load(std::memory_order_relaxed);
+  }
+  return {records, busy, int64_t(e.shared.levels.active())};
+}
+// Of one stage: nanoseconds in which its worklist was full, its degree, the most workers it can use,
+// then the numbers of the stages behind it.
+inline std::vector<int64_t> stage_load_of(const Engine& e, size_t number, unsigned workers) {
+  const Stage& stage = *e.stages()[number];
+  const bool shared = stage.threading == Threading::Dynamic && !stage.python;
+  const int64_t most = shared ? std::min(stage.max_workers(), workers) : 1;
+  std::vector<int64_t> out = {blocked_ns(stage.stats, now_ns()),
+                              std::min<int64_t>(stage.degree(), most), most};
+  for (const uint32_t after : stage.after()) out.push_back(after);
+  return out;
+}
 inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
 inline std::vector<Letter> take_letters(Engine& e) {
   std::lock_guard<std::mutex> hold(e.shared.end_lock);

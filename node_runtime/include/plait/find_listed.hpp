@@ -45,7 +45,7 @@ class FindListed final : public Finder {
   static constexpr int64_t kPart = 4;  // RESCHED_LIMIT: a quarter of the queue
 
   int64_t serve(Stage& stage, Worker& worker) {
-    if (stage.max_workers() > 1 && stage.runnable()) list_.add(stage);
+    if (stage.degree() > 1 && stage.runnable()) list_.add(stage);
     int64_t n = takes_worker(stage) ? run_stage(stage, worker) : 0;
     if (held_up(stage)) n += make_way(stage, worker);
     if (stage.releasable() && stage.can_send()) n += stage.try_release(worker);
@@ -55,7 +55,7 @@ class FindListed final : public Finder {
   static bool held_up(const Stage& stage) { return stage.releasable() && !stage.can_send(); }
   static bool takes_worker(const Stage& stage) {
     const auto workers = uint32_t(stage.stats.workers.load(std::memory_order_relaxed));
-    return workers < stage.max_workers() && stage.runnable();
+    return workers < stage.degree() && stage.runnable();
   }
 
   // Goes down to the stage that holds all the others up, and back, making room on the way.

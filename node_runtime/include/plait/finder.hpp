@@ -40,7 +40,10 @@ class Finder {
   }
   int64_t run_stage(Stage& stage, Worker& worker, int64_t records) {
     StageStats& s = stage.stats;
-    s.workers.fetch_add(1, std::memory_order_relaxed);
+    if (uint32_t(s.workers.fetch_add(1, std::memory_order_relaxed)) >= stage.limited_to()) {
+      s.workers.fetch_sub(1, std::memory_order_relaxed);
+      return 0;
+    }
     const int64_t start = now_ns();
     s.last_run_ns.store(start, std::memory_order_relaxed);
     worker.slice_end_ns = start + int64_t(options_.slice_ns);

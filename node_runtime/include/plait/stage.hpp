@@ -54,6 +54,8 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> window_ns{0};                   // worker time in the current window (CT)
   std::atomic<int64_t> running_ns{0};                  // worker time since the start
   std::atomic<int64_t> last_run_ns{0};                 // when a worker last turned to it
+  std::atomic<int64_t> full_ns{0};     // how long its worklist was full, up to ...
+  std::atomic<int64_t> full_since{0};  // ... when it became full; 0: it is not
   std::atomic<int32_t> workers{0};
   std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
 
@@ -70,6 +72,20 @@ struct alignas(kCacheLine) StageStats {
     cost.store(c > 0 ? 0.875 * c + 0.125 * sample : sample, std::memory_order_relaxed);
   }
 };
+
+// Marks the time in which a worklist is full: the stages before it are blocked.
+inline void worklist_full(StageStats& s, int64_t now) {
+  int64_t none = 0;
+  s.full_since.compare_exchange_strong(none, now, std::memory_order_relaxed);
+}
+inline void worklist_has_room(StageStats& s, int64_t now) {
+  const int64_t since = s.full_since.exchange(0, std::memory_order_relaxed);
+  if (since) s.full_ns.fetch_add(now - since, std::memory_order_relaxed);
+}
+inline int64_t blocked_ns(const StageStats& s, int64_t now) {
+  const int64_t since = s.full_since.load(std::memory_order_relaxed);
+  return s.full_ns.load(std::memory_order_relaxed) + (since ? std::max<int64_t>(0, now - since) : 0);
+}
 
 struct Slot {
   Batch batch;       // the input, then the output
@@ -94,6 +110,9 @@ class Stage {
   // never stops inside a batch; returns how many it moved forward (0: nothing to do now).
   virtual int64_t run(Worker& worker, int64_t records) = 0;
   virtual uint32_t max_workers() const { return ~0u; }
+  // The most workers that are to be in it now.
+  uint32_t degree() const { return std::min(max_workers(), limited_to()); }
+  uint32_t limited_to() const { return limit.load(std::memory_order_relaxed); }
   // Whether a worker could find something to do here.
   virtual bool runnable() const { return claimed() < pushed(); }
   // Whether it holds anything at all, ready or not. A source: whether it may have more.
@@ -150,6 +169,11 @@ class Stage {
     for (const auto& o : outputs_) least = std::min(least, o.stage->free_records());
     return least;
   }
+  std::vector<uint32_t> after() const {
+    std::vector<uint32_t> stages;
+    for (const auto& o : outputs_) stages.push_back(o.stage->index);
+    return stages;
+  }
   // Whether tags may come as bits: nobody from here to the next exchange looks at single ones.
   bool takes_bits() const {
     return routes ||
@@ -163,6 +187,7 @@ class Stage {
   const std::string name;
   uint32_t index = 0;
   uint32_t last_node = 0;  // the operator whose fan-out counts as copied
+  std::atomic<uint32_t> limit{~0u};  // on the workers in it; may change while it runs
   bool python = false;     // needs the interpreter: at most one worker of the engine at a time
   Threading threading = Threading::Dynamic;
   uint32_t region = 0;  // stages of one manual region share a thread
@@ -192,6 +217,8 @@ class Stage {
   Slot* try_claim(uint64_t in_flight);
   // Publishes a finished slot and hands on what is ready.
   void finish(Slot& slot, Worker& worker);
+  // Ends the time in which the worklist was full, if there is room again.
+  void note_room();
   // There is room here again: the stages before hand on what was held up.
   void room_made(Worker& worker);
   // Gives a batch to every output; the caller has checked the room.

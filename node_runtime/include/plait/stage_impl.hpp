@@ -30,6 +30,7 @@ inline void Stage::push(Batch&& batch, uint32_t /*input*/) {
   stats.waiting_records.fetch_add(s.records, std::memory_order_relaxed);
   stats.waiting_bytes.fetch_add(s.bytes, std::memory_order_relaxed);
   pushed_.store(serial + 1, std::memory_order_release);  // pairs with pushed() in try_claim
+  if (!room(0)) worklist_full(stats, now_ns());
 }
 
 inline int64_t Stage::front_ns() const {
@@ -69,6 +70,12 @@ inline void Stage::finish(Slot& s, Worker& worker) {
   try_release(worker);
 }
 
+inline void Stage::note_room() {
+  if (stats.full_since.load(std::memory_order_relaxed) && room(0)) {
+    worklist_has_room(stats, now_ns());
+  }
+}
+
 inline bool Stage::try_release(Worker& worker) {
   const bool moved = release(worker);
   if (moved) room_made(worker);
@@ -77,6 +84,7 @@ inline bool Stage::try_release(Worker& worker) {
 
 // A loop, not a recursion: a job may have thousands of stages in a row.
 inline void Stage::room_made(Worker& worker) {
+  note_room();
   auto& freed = worker.freed;
   freed.assign(before_.begin(), before_.end());
   while (!freed.empty()) {

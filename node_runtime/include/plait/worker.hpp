@@ -18,6 +18,7 @@
 #include "plait/bell.hpp"
 #include "plait/events.hpp"
 #include "plait/histogram.hpp"
+#include "plait/levels.hpp"
 #include "plait/network.hpp"
 #include "plait/program.hpp"
 
@@ -34,9 +35,10 @@ inline void name_thread(const char* name) { pthread_setname_np(pthread_self(), n
 
 // The engine's common ground. Everything here may be touched by any worker.
 struct Shared {
-  explicit Shared(size_t nodes) : counts(nodes) {}
+  explicit Shared(size_t nodes, unsigned workers = 1) : counts(nodes), levels(workers) {}
 
   std::vector<Counts> counts;  // by operator
+  Levels levels;               // which workers of the dynamic stages take part
 
   // Held by the one worker that runs Python code, so that no second worker waits for the
   // interpreter's lock.
@@ -58,6 +60,7 @@ struct Shared {
       watch.notify_all();
     }
     for (Bell* bell : bells) bell->ring_all();
+    levels.wake();
   }
   // Ends everything now.
   void end() {

@@ -1,0 +1,141 @@
+"""How many workers may be in each stage at a time: one more for the stage that holds up the others.
+
+The bottleneck test of Sahin and Gedik (TOPC 2018, Algorithm 9): a stage's worklist is congested if
+it was full for a part of the period; a bottleneck has a congested worklist and none behind it. Its
+degree, the most workers that may be in it, rises by one in every measurement, as long as that makes
+the throughput rise or moves the congestion elsewhere (of two stages that are equally slow the first
+step shows nothing yet); where it did neither, the step is taken back and the stage is left alone
+until the load changes.
+
+Pure: what was measured comes in as a view, and nothing here knows a clock.
+
+    >>> stages = (
+    ...     StageView(stage=0, degree=1, most=1, after=(1,)),
+    ...     StageView(stage=1, degree=1, most=4, blocked_ratio=0.7, after=(2,)),
+    ...     StageView(stage=2, degree=1, most=1, blocked_ratio=0.0),
+    ... )
+    >>> decision, memory = decide(DegreesView(stages=stages, throughput=100.0), DegreePolicy(),
+    ...                           DegreeMemory())
+    >>> decision.changes, decision.reason
+    (((1, 2),), 'stage 1 was full for 70% of the time, none behind it was')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One stage in the last period."""
+
+    stage: int
+    degree: int
+    """The most workers that may be in it now."""
+    most: int
+    """The most it can use; 1: it is no candidate (a source, a sink, a state machine, Python)."""
+    blocked_ratio: float = 0.0
+    """The part of the period in which its worklist was full."""
+    after: tuple[int, ...] = ()
+    """The stages it hands on to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreesView:
+    stages: tuple[StageView, ...]
+    """In the order of their numbers."""
+    throughput: float
+    """Records a second over all stages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreePolicy:
+    congestion_ratio: float = 0.01
+    """A worklist that was full for this part of the time is congested (the paper's tau)."""
+    sensitivity_ratio: float = 0.05
+    """A step that leaves the stage congested must raise the throughput by more than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A step whose effect is not known yet."""
+
+    stage: int
+    degree: int
+    """Before the step."""
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeMemory:
+    trial: Trial | None = None
+    refused: Mapping[int, float] = field(default_factory=dict)
+    """Stages for which one worker more was no better, and the throughput without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeDecision:
+    changes: tuple[tuple[int, int], ...]
+    """(stage, degree) of the stages that get another degree."""
+    reason: str
+
+
+def decide(
+    view: DegreesView, policy: DegreePolicy, memory: DegreeMemory
+) -> tuple[DegreeDecision, DegreeMemory]:
+    """The degrees of the next period."""
+    trial = memory.trial
+    memory = replace(memory, trial=None)
+    if trial is not None and not helped(view, policy, trial):
+        refused = {**memory.refused, trial.stage: trial.throughput}
+        reason = f"one worker more in stage {trial.stage} was no better: back to {trial.degree}"
+        changes = ((trial.stage, trial.degree),)
+        return DegreeDecision(changes=changes, reason=reason), replace(memory, refused=refused)
+    memory = replace(memory, refused=still_refused(view.throughput, policy, memory))
+    found = bottleneck(view, policy, memory)
+    if found is None:
+        return DegreeDecision(changes=(), reason="no stage holds up the others"), memory
+    trial = Trial(stage=found.stage, degree=found.degree, throughput=view.throughput)
+    reason = (
+        f"stage {found.stage} was full for {found.blocked_ratio:.0%} of the time, "
+        "none behind it was"
+    )
+    return (
+        DegreeDecision(changes=((found.stage, found.degree + 1),), reason=reason),
+        replace(memory, trial=trial),
+    )
+
+
+def helped(view: DegreesView, policy: DegreePolicy, trial: Trial) -> bool:
+    """Whether a step made the throughput rise, or the stage is congested no more."""
+    faster = view.throughput > trial.throughput * (1 + policy.sensitivity_ratio)
+    return faster or view.stages[trial.stage].blocked_ratio < policy.congestion_ratio
+
+
+def still_refused(
+    throughput: float, policy: DegreePolicy, memory: DegreeMemory
+) -> Mapping[int, float]:
+    """A stage is left alone while the load is what it was when one worker more did not help."""
+    limit = 2 * policy.sensitivity_ratio
+    return {
+        stage: then
+        for stage, then in memory.refused.items()
+        if abs(throughput - then) <= limit * max(throughput, then)
+    }
+
+
+def bottleneck(view: DegreesView, policy: DegreePolicy, memory: DegreeMemory) -> StageView | None:
+    """DetectBottleneck: a congested worklist in front, none behind; the last of them in the flow,
+    since the others may be held up by it."""
+    found = None
+    for one in view.stages:
+        if one.degree >= one.most or one.stage in memory.refused:
+            continue
+        behind = max((view.stages[s].blocked_ratio for s in one.after), default=0.0)
+        if one.blocked_ratio >= policy.congestion_ratio > behind:
+            found = one
+    return found
