@@ -90,7 +90,12 @@ def parser() -> argparse.ArgumentParser:
         epilog=RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("--workers", type=int, metavar="N", help="threads (default: every core)")
+    run.add_argument(
+        "--workers",
+        type=cli_cluster.worker_count,
+        metavar="N",
+        help='threads, or "elastic" (default: every core)',
+    )
     run.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
     run.add_argument("--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or seconds")
     run.add_argument(

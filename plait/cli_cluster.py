@@ -64,6 +64,11 @@ def add(
     return made
 
 
+def worker_count(text: str) -> int | str:
+    """A number, or "elastic"."""
+    return text if text == "elastic" else int(text)
+
+
 def add_submit(commands: Adder) -> None:
     made = add(
         commands,
@@ -76,7 +81,9 @@ def add_submit(commands: Adder) -> None:
     made.add_argument("job", metavar="FILE[:JOB]", help="a Python file, and a job in it")
     made.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (1)")
     made.add_argument("--name", metavar="NAME", help="what to call it on the cluster")
-    made.add_argument("--workers", type=int, metavar="N", help="threads of each node")
+    made.add_argument(
+        "--workers", type=worker_count, metavar="N", help='threads of each node, or "elastic"'
+    )
     made.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
     made.add_argument(
         "--wait", action="store_true", help="wait for the end and show the result, as plait run"

@@ -43,8 +43,8 @@ class Settings:
     """How a job is run on this machine."""
 
     workers: int | Literal["elastic"] = field(default_factory=usable_cores)
-    """Threads of the dynamic model; "elastic": as many of min_workers to max_workers as give the best
-    throughput, found while the job runs."""
+    """Threads of the dynamic model; "elastic": as many of min_workers to max_workers as give the
+    best throughput, found while the job runs."""
     min_workers: int = 1
     """With workers="elastic": never fewer."""
     max_workers: int | None = None
@@ -152,7 +152,9 @@ class Settings:
         """Workers that are started; if they are elastic, some of them may be suspended."""
         if self.workers != "elastic":
             return self.workers
-        return max(usable_cores(), self.min_workers) if self.max_workers is None else self.max_workers
+        return (
+            max(usable_cores(), self.min_workers) if self.max_workers is None else self.max_workers
+        )
 
 
 def check_workers(settings: Settings) -> None:

@@ -84,7 +84,17 @@ def threads_text(settings: Settings) -> str:
         case "dedicated":
             return "a thread for each stage"
         case _:
-            return f"{settings.workers} workers, scheduler {name_of_scheduler(settings.scheduler)}"
+            return f"{workers_text(settings)}, scheduler {name_of_scheduler(settings.scheduler)}"
+
+
+def workers_text(settings: Settings) -> str:
+    count = f"{settings.workers} workers"
+    if settings.workers == "elastic":
+        by = "throughput" if settings.elastic_rule == "trend" else "utilisation"
+        count = f"{settings.min_workers} to {settings.threads} workers by {by}"
+    if settings.stage_parallelism == "elastic":
+        count += ", those of each stage by its worklist"
+    return count
 
 
 def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -> Iterator[str]:

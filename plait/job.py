@@ -13,7 +13,7 @@ such jobs meet in a union, the jobs become one.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from plait import functions, projections
 from plait.checks import (
@@ -150,7 +150,7 @@ class Job:
     def run(
         self,
         *,
-        workers: int | None = None,
+        workers: int | Literal["elastic"] | None = None,
         limit: int | None = None,
         timeout: Any = None,
         progress: Any = None,

@@ -1,8 +1,8 @@
 // The engine without Python: a table through a filter and a count by key into a sink, in order.
 //
 // Every queue, both reorder buffers, small rings and many workers, with snapshots and bins that are
-// taken out and put back while records flow. The answer is that of a plain loop, row for row; a
-// snapshot holds exactly the counts of the rows before it.
+// taken out and put back while records flow, and workers that come and go. The answer is that of a
+// plain loop, row for row; a snapshot holds exactly the counts of the rows before it.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -38,6 +38,7 @@ struct Setting {
   uint32_t batches;
   const char* scheduler;
   const char* threading = "dynamic";
+  bool changing = false;  // workers come and go, and so do the limits of stages
 };
 
 // The model of the stage that is added next: all the same, or each another one.
@@ -143,6 +144,31 @@ void restore(Engine& engine, const std::vector<Control::Bin>& bins) {
   CHECK(put->errors.empty());
 }
 
+// Suspends and resumes workers, and limits stages, as long as it lives.
+class Changer {
+ public:
+  Changer(Engine& engine, bool wanted) {
+    if (!wanted) return;
+    thread_ = std::thread([this, &engine] {
+      for (unsigned i = 0; !over_.load(std::memory_order_acquire); ++i) {
+        engine.set_level(i * 7 % 5);
+        engine.set_stage_limit(i % engine.stages().size(), i % 3);
+        const unsigned active = engine.shared.levels.active();
+        CHECK(active >= 1 && active <= 4);
+        std::this_thread::yield();
+      }
+    });
+  }
+  ~Changer() {
+    over_.store(true, std::memory_order_release);
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
 std::vector<std::pair<int64_t, int64_t>> output_of(const Job& job) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (const Batch& batch : kept_of(*job.engine, job.sink)) {
@@ -190,6 +216,7 @@ void run_job(const Setting& s, int64_t rows) {
   Engine& engine = *job.engine;
   std::vector<std::shared_ptr<Control>> snapshots, refused;
   engine.start();
+  Changer changer(engine, s.changing);
   for (int i = 0; i < 40; ++i) {
     auto snapshot = item(Control::Kind::Snapshot);
     if (!engine.schedule(snapshot)) break;
@@ -278,11 +305,51 @@ void run_union(const Setting& s, int64_t rows) {
   CHECK(passed == tables[1].length);
 }
 
+// Workers inside the function, and the most there were at a time.
+struct Crowd {
+  std::atomic<int> inside{0}, most{0};
+};
+void crowded(void* context, const Batch& in, CallOutcome& outcome) {
+  auto& crowd = *static_cast<Crowd*>(context);
+  const int now = crowd.inside.fetch_add(1) + 1;
+  int most = crowd.most.load();
+  while (most < now && !crowd.most.compare_exchange_weak(most, now)) {
+  }
+  std::this_thread::yield();
+  not_of_three(nullptr, in, outcome);
+  crowd.inside.fetch_sub(1);
+}
+
+// No more workers are in a stage than its limit says, whatever the scheduler.
+void limit_stage(const char* scheduler, uint32_t limit, int64_t rows) {
+  const Batch table = table_of(rows);
+  Crowd crowd;
+  Engine engine(3, 1, 4, scheduler, 50'000.0);
+  Builder builder(engine);
+  builder.epoch_records = kEpochRows;
+  const std::vector<Type> types = {Type::Int64, Type::Int64};
+  const uint32_t source = builder.table_source("table", 0, 0, {table}, types, 0);
+  builder.call(1, int(OnError::Fail), crowded, &crowd, types);
+  const uint32_t filter = builder.parallel_stage("filter", false);
+  const uint32_t sink = builder.sink_stage("sink", 2, nullptr, nullptr, true, -1);
+  builder.connect(source, filter, 0);
+  builder.connect(filter, sink, 0);
+  for (uint32_t i = 0; i < 3; ++i) builder.last_node(i, i);
+  engine.set_stage_limit(filter, limit);
+  engine.start();
+  finish(engine);
+  int64_t passed = 0;
+  for (const Batch& batch : kept_of(engine, sink)) passed += batch.length;
+  CHECK(passed == int64_t(plain_loop(table, rows).size()));
+  CHECK(crowd.most.load() >= 1 && crowd.most.load() <= int(limit));
+}
+
 // The engine ends in the middle of its work, from another thread, and every thread comes home.
 void abort_job(const Setting& s, int64_t rows) {
   const Batch table = table_of(rows);
   Job job = job_of(s, table);
   job.engine->start();
+  Changer changer(*job.engine, s.changing);
   std::thread other([&] { job.engine->abort(); });
   while (!job.engine->left(1'000'000'000)) {
   }
@@ -300,6 +367,10 @@ void run_all(const Setting& s, int64_t rows) {
   if (!s.locked) run_job(unordered, rows / 4);
   if (s.queue == 0) run_union(s, rows / 2);
   abort_job(s, rows);
+  Setting changing = s;
+  changing.changing = true;
+  run_job(changing, rows / 4);
+  abort_job(changing, rows);
 }
 
 }  // namespace
@@ -326,6 +397,9 @@ int main(int argc, char** argv) {
                 rows / 2);
       }
     }
+  }
+  for (const char* scheduler : {"ct", "lru", "random"}) {
+    for (uint32_t limit = 1; limit <= 3; ++limit) limit_stage(scheduler, limit, rows / 2);
   }
   std::printf("%d settings\n", run);
   return 0;

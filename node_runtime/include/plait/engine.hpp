@@ -33,7 +33,10 @@ class Engine {
   // `workers`: of the dynamic stages. `scheduler`: theirs, by name; "lru" is the free list.
   Engine(size_t nodes, size_t sources, unsigned workers, const std::string& scheduler,
          double slice_ns)
-      : shared(nodes, workers), epochs(sources), workers_wanted_(workers), scheduler_name_(scheduler) {
+      : shared(nodes, workers),
+        epochs(sources),
+        workers_wanted_(workers),
+        scheduler_name_(scheduler) {
     options.slice_ns = slice_ns;
     if (scheduler != kFreeList) {
       scheduler_ = make_scheduler(scheduler);

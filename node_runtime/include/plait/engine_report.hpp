@@ -69,8 +69,8 @@ inline int64_t state_bytes_of(const Engine& e) {
   }
   return n;
 }
-// Records that stages have taken in and sources given, worker time in stages in nanoseconds, workers
-// that are not suspended.
+// Records that stages have taken in and sources given, worker time in stages in nanoseconds,
+// workers that are not suspended.
 inline std::vector<int64_t> load_of(const Engine& e) {
   int64_t records = e.read(), busy = 0;
   for (const auto& stage : e.stages()) {
@@ -79,8 +79,8 @@ inline std::vector<int64_t> load_of(const Engine& e) {
   }
   return {records, busy, int64_t(e.shared.levels.active())};
 }
-// Of one stage: nanoseconds in which its worklist was full, its degree, the most workers it can use,
-// then the numbers of the stages behind it.
+// Of one stage: nanoseconds in which its worklist was full, its degree, the most workers it can
+// use, then the numbers of the stages behind it.
 inline std::vector<int64_t> stage_load_of(const Engine& e, size_t number, unsigned workers) {
   const Stage& stage = *e.stages()[number];
   const bool shared = stage.threading == Threading::Dynamic && !stage.python;

@@ -54,8 +54,8 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> window_ns{0};                   // worker time in the current window (CT)
   std::atomic<int64_t> running_ns{0};                  // worker time since the start
   std::atomic<int64_t> last_run_ns{0};                 // when a worker last turned to it
-  std::atomic<int64_t> full_ns{0};     // how long its worklist was full, up to ...
-  std::atomic<int64_t> full_since{0};  // ... when it became full; 0: it is not
+  std::atomic<int64_t> full_ns{0};                     // how long its worklist was full, up to ...
+  std::atomic<int64_t> full_since{0};                  // ... when it became full; 0: it is not
   std::atomic<int32_t> workers{0};
   std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
 
@@ -84,7 +84,8 @@ inline void worklist_has_room(StageStats& s, int64_t now) {
 }
 inline int64_t blocked_ns(const StageStats& s, int64_t now) {
   const int64_t since = s.full_since.load(std::memory_order_relaxed);
-  return s.full_ns.load(std::memory_order_relaxed) + (since ? std::max<int64_t>(0, now - since) : 0);
+  return s.full_ns.load(std::memory_order_relaxed) +
+         (since ? std::max<int64_t>(0, now - since) : 0);
 }
 
 struct Slot {
@@ -186,9 +187,9 @@ class Stage {
 
   const std::string name;
   uint32_t index = 0;
-  uint32_t last_node = 0;  // the operator whose fan-out counts as copied
+  uint32_t last_node = 0;            // the operator whose fan-out counts as copied
   std::atomic<uint32_t> limit{~0u};  // on the workers in it; may change while it runs
-  bool python = false;     // needs the interpreter: at most one worker of the engine at a time
+  bool python = false;  // needs the interpreter: at most one worker of the engine at a time
   Threading threading = Threading::Dynamic;
   uint32_t region = 0;  // stages of one manual region share a thread
   // Set at the start: where its crew sleeps, and the list it is to be in, if its crew has one.
