@@ -24,6 +24,8 @@ NAMES = {
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
     "threading": "1,000 operators under each threading model, at three costs",
     "topologies": "all schedulers on a chain, a fan, a tree and a reverse tree: rate and latency",
+    "elastic": "elastic workers beside every fixed number of them; level over time",
+    "bottleneck": "elastic degrees of stages in a chain with expensive ones",
     "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",

@@ -82,3 +82,38 @@ def timelines(file: str, panels: Mapping[str, Mapping[str, Sequence[Mapping[str,
     figure.tight_layout()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def over_time(
+    file: str,
+    panels: Mapping[
+        str, tuple[Sequence[Mapping[str, float]], Mapping[str, str], Mapping[str, str]]
+    ],
+) -> None:
+    """One panel for each title: lines by the axis on the left, steps by the axis on the right; what
+    a field means is its label."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 4.2), squeeze=False)
+    for axis, (title, (points, lines, steps)) in zip(axes[0], panels.items(), strict=True):
+        times = [point["at_s"] for point in points]
+        for field, label in lines.items():
+            axis.plot(times, [point[field] for point in points], label=label, linewidth=1.2)
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel(", ".join(lines.values()))
+        axis.set_xlabel("seconds")
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+        other = axis.twinx()
+        for field, label in steps.items():
+            heights = [point[field] for point in points]
+            other.step(times, heights, where="pre", color="tab:red", linewidth=1.4, label=label)
+            other.set_ylim(0, max([1, *heights]) + 1)
+        other.set_ylabel(", ".join(steps.values()), color="tab:red")
+        other.yaxis.get_major_locator().set_params(integer=True)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 KEPT = 10_000
 """Periods that the log keeps: the last ones."""
+CPU_WINDOW_S = 1.0
 
 
 def policy_of(settings: Settings) -> LevelPolicy:
@@ -46,33 +47,45 @@ def policy_of(settings: Settings) -> LevelPolicy:
 
 def watched(engine: NativeEngine, settings: Settings) -> ElasticWatch | None:
     """A watch over a running engine, if the settings ask for one. Stop it before the engine is
-    let go."""
+    let go. Degrees that do not change are set here too."""
+    if isinstance(settings.stage_parallelism, int):
+        for number in range(len(engine.stage_loads())):
+            engine.set_stage_limit(number, settings.stage_parallelism)
     if settings.workers != "elastic" and settings.stage_parallelism != "elastic":
         return None
     return ElasticWatch(engine, settings)
 
 
 class Processors:
-    """Processor time of the machine and of this process, since the last look."""
+    """Processor time of the machine and of this process. The kernel counts it in ticks of 10 ms, so
+    it is taken over a second, whatever the period."""
 
     def __init__(self) -> None:
         self.process = psutil.Process()
-        self.cores = os.cpu_count() or 1
-        self.last = self.now()
+        self.looks: deque[tuple[float, float, float]] = deque([self.now()])
 
     def now(self) -> tuple[float, float, float]:
+        """Seconds of all cores in use, without use, and in use by this process."""
         all_times, own = psutil.cpu_times(), self.process.cpu_times()
         idle = all_times.idle + getattr(all_times, "iowait", 0.0)
         return sum(all_times[:8]) - idle, idle, own.user + own.system
 
     def ratios(self) -> tuple[float, float]:
-        """The part of all cores that was used, and the part of it that was not ours."""
-        last, self.last = self.last, self.now()
-        busy, idle, own = (after - before for after, before in zip(self.last, last, strict=True))
+        """The part of all cores that is in use, and what of it is not ours; 0 at first."""
+        self.looks.append(self.now())
+        while sum(self.looks[-1][:2]) - sum(self.looks[1][:2]) >= CPU_WINDOW_S * self.cores:
+            self.looks.popleft()
+        busy, idle, own = (
+            after - before for after, before in zip(self.looks[-1], self.looks[0], strict=True)
+        )
         total = busy + idle
-        if total <= 0:
+        if total < CPU_WINDOW_S * self.cores / 4:
             return 0.0, 0.0
         return min(1.0, busy / total), min(1.0, max(0.0, busy - own) / total)
+
+    @property
+    def cores(self) -> int:
+        return os.cpu_count() or 1
 
 
 class ElasticWatch:

@@ -26,7 +26,6 @@ Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
 Order = Literal["total", "key", "none"]
 ElasticRule = Literal["trend", "utilisation"]
-StageParallelism = Literal["free", "elastic"]
 
 SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
 THREADINGS: tuple[Threading, ...] = get_args(Threading)
@@ -53,9 +52,9 @@ class Settings:
     """With workers="elastic": by the trend of the throughput, or by how busy the workers are."""
     elastic_period_ms: int = 250
     """How often what is elastic is measured and decided anew."""
-    stage_parallelism: StageParallelism = "free"
-    """free: any number of workers may be in a stage. elastic: one at first, and one more for the
-    stage that holds up the others, as long as that helps."""
+    stage_parallelism: int | Literal["free", "elastic"] = "free"
+    """How many workers may be in a stage at a time. free: any number. elastic: one at first, and
+    one more for the stage that holds up the others, as long as that helps. Or a number."""
     threading: Threading = "dynamic"
     """Who runs a stage. dynamic: any worker, sent by the scheduler. dedicated: a thread of its own
     for each stage. manual: one thread runs all stages in pipeline order, a batch at a time.
@@ -107,6 +106,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_workers(self)
+        if self.stage_parallelism not in ("free", "elastic"):
+            check(
+                'stage_parallelism (or "free", "elastic")', self.stage_parallelism, 1, MAX_WORKERS
+            )
         check("elastic_period_ms", self.elastic_period_ms, 1, 3_600_000)
         check("epoch_records", self.epoch_records, 1, 1 << 20)
         check("bin_bits", self.bin_bits, 0, 20)
@@ -137,7 +140,6 @@ class Settings:
             ("reorder", Reorder),
             ("order", Order),
             ("elastic_rule", ElasticRule),
-            ("stage_parallelism", StageParallelism),
         )
         for name, allowed in choices:
             given = getattr(self, name)

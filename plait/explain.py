@@ -94,6 +94,8 @@ def workers_text(settings: Settings) -> str:
         count = f"{settings.min_workers} to {settings.threads} workers by {by}"
     if settings.stage_parallelism == "elastic":
         count += ", those of each stage by its worklist"
+    elif settings.stage_parallelism != "free":
+        count += f", at most {settings.stage_parallelism} in a stage"
     return count
 
 

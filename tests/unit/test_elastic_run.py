@@ -150,6 +150,13 @@ def test_stages_begin_with_one_worker() -> None:
     assert running.wait().degrees == ()
 
 
+def test_stages_with_a_fixed_degree() -> None:
+    running = start(endless(), workers=4, stage_parallelism=3)
+    assert [degree for _, _, degree, _, _ in running.engine.stage_loads()] == [1, 3, 1]
+    running.stop()
+    assert running.wait().account.difference == 0
+
+
 def test_a_full_worklist_counts_as_blocked() -> None:
     """A slow sink: the stages before it wait, and it is the one whose worklist is full."""
     gate = threading.Semaphore(0)
@@ -182,7 +189,8 @@ def test_a_full_worklist_counts_as_blocked() -> None:
         ({"workers": "elastic", "elastic_rule": "luck"}, "elastic_rule is 'luck'"),
         ({"workers": "elastic", "elastic_period_ms": 0}, "elastic_period_ms is 0"),
         ({"workers": "elastic", "threading": "dedicated"}, 'goes with threading="dynamic"'),
-        ({"stage_parallelism": "some"}, "stage_parallelism is 'some'"),
+        ({"stage_parallelism": "some"}, 'stage_parallelism \\(or "free", "elastic"\\) is \'some\''),
+        ({"stage_parallelism": 0}, "it must be a whole number from 1"),
     ],
 )
 def test_settings_are_checked(given: dict[str, Any], message: str) -> None:
