@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 from typing import TYPE_CHECKING
 
 from plait.node_runtime import elastic_stages
@@ -10,6 +11,7 @@ from plait.node_runtime.elastic_stages import (
     DegreeMemory,
     DegreePolicy,
     DegreesView,
+    Refusal,
     StageView,
     bottleneck,
     decide,
@@ -18,7 +20,7 @@ from plait.node_runtime.elastic_stages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-POLICY = DegreePolicy()
+POLICY = DegreePolicy(samples=1)
 
 
 def test_the_example() -> None:
@@ -53,7 +55,9 @@ def test_a_bottleneck_is_congested_in_front_and_not_behind() -> None:
 def test_a_stage_that_cannot_use_more_is_no_candidate() -> None:
     view = DegreesView(stages=chain([0.5], [8]), throughput=1.0)
     assert bottleneck(view, POLICY, DegreeMemory()) is None
-    assert found([0.0, 0.5, 0.0], DegreeMemory(refused={2: 1.0})) is None
+    assert (
+        found([0.0, 0.5, 0.0], DegreeMemory(refused={2: Refusal(throughput=1.0, until=0)})) is None
+    )
 
 
 def simulate(costs: Sequence[float], threads: int, periods: int) -> tuple[list[list[int]], float]:
@@ -100,5 +104,33 @@ def test_a_step_that_does_not_help_is_taken_back_and_not_repeated() -> None:
         view = DegreesView(stages=stages, throughput=throughput)
         decision, memory = decide(view, POLICY, memory)
         assert decision.changes == ()
-    decision, memory = decide(DegreesView(stages=stages, throughput=20.0), POLICY, memory)
-    assert decision.changes == ((1, 2),)  # another load
+    other = DegreesView(stages=stages, throughput=20.0)  # another load
+    decision, memory = decide(other, POLICY, memory)
+    assert decision.changes == ((1, 2),)
+    assert memory.refused[1].times == 1
+
+
+def test_a_stage_that_is_refused_again_and_again_is_left_alone_for_longer() -> None:
+    memory, degree, tries = DegreeMemory(), 1, []
+    for number in range(200):
+        # The load is always another, and one worker more is never better.
+        throughput = 100.0 if number // 2 % 2 else 50.0
+        stages = chain([0.5], [degree])
+        view = DegreesView(stages=stages, throughput=throughput if degree == 1 else 1.0)
+        decision, memory = decide(view, POLICY, memory)
+        for _, wanted in decision.changes:
+            degree = wanted
+            tries += [number] if wanted == 2 else []
+    gaps = [after - before for before, after in itertools.pairwise(tries)]
+    assert gaps == sorted(gaps)
+    assert len(tries) <= 8
+
+
+def test_several_periods_make_one_measurement() -> None:
+    policy = DegreePolicy(samples=3)
+    memory = DegreeMemory()
+    for ratio in (0.0, 0.0, 0.03):
+        view = DegreesView(stages=chain([ratio], [1]), throughput=1.0)
+        decision, memory = decide(view, policy, memory)
+    assert decision.changes == ((1, 2),)
+    assert memory.samples == ()
