@@ -63,6 +63,7 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
         cpu_ratio=report.cpu_ratio,
         process_cpu_s=report.process_cpu_s,
         rss_bytes=report.rss_bytes,
+        workers=report.workers,
         p50_ms=report.p50_ms,
         p99_ms=report.p99_ms,
         max_ms=report.max_ms,

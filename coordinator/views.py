@@ -57,6 +57,8 @@ class NodeView:
     cpu_ratio: float = 0.0
     process_cpu_s: float = 0.0
     rss_bytes: int = 0
+    workers: int = 0
+    """Threads that run its stages now; fewer than it has if they are elastic."""
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
@@ -133,7 +135,19 @@ class JobView:
         return "\n".join(lines)
 
 
-TITLES = ("node", "host", "phase", "bins", "epoch", "read/s", "out/s", "p99 ms", "cpu", "memory")
+TITLES = (
+    "node",
+    "host",
+    "phase",
+    "bins",
+    "epoch",
+    "read/s",
+    "out/s",
+    "p99 ms",
+    "workers",
+    "cpu",
+    "memory",
+)
 
 
 def migration_line(migration: MigrationView) -> str:
@@ -156,6 +170,7 @@ def row(node: NodeView) -> tuple[str, ...]:
         f"{node.read_per_s:,.0f}",
         f"{node.delivered_per_s:,.0f}",
         f"{node.p99_ms:.2f}",
+        str(node.workers),
         f"{100 * node.cpu_ratio:.0f} %",
         size(node.rss_bytes),
     )

@@ -254,6 +254,7 @@ class NodeAgent:
             read=engine.read(),
             delivered=engine.delivered(),
             state_bytes=engine.state_bytes(),
+            workers=engine.load()[2],
             moved_bins=bins,
             moved_bytes=size_bytes,
             ready=self.cluster.ready(),

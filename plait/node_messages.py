@@ -281,6 +281,8 @@ class NodeReport:
     """CPU use of the whole machine, all processes, 0..1."""
     process_cpu_s: float = 0.0
     rss_bytes: int = 0
+    workers: int = 0
+    """Workers that are not suspended now."""
     p50_ms: float = 0.0
     """Latencies of the records delivered since the report before; on nodes with sinks."""
     p99_ms: float = 0.0

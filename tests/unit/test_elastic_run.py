@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from plait.testing.nodes import run_on_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from plait.node_runtime._engine import NativeEngine
 
 ROWS = [{"k": n % 7, "v": n} for n in range(3000)]
 ELASTIC: dict[str, Any] = {
@@ -77,14 +80,22 @@ def test_the_level_falls_where_more_workers_gain_nothing() -> None:
     assert result.account.difference == 0
 
 
+def active_are(engine: NativeEngine, level: int) -> bool:
+    return engine.load()[2] == level
+
+
+def reads_past(engine: NativeEngine, records: int) -> bool:
+    read: int = engine.read()
+    return read > records
+
+
 def test_suspended_workers_sleep_and_come_back() -> None:
     running = start(endless(), workers=4)
     engine = running.engine
     for level in (1, 4, 2, 3, 1):
         engine.set_level(level)
-        until(lambda level=level: engine.load()[2] == level)
-        before = engine.read()
-        until(lambda before=before: engine.read() > before)  # the others go on
+        until(partial(active_are, engine, level))
+        until(partial(reads_past, engine, engine.read()))  # the others go on
     engine.set_level(0)
     until(lambda: engine.load()[2] == 1)
     engine.set_level(99)
@@ -102,7 +113,7 @@ def test_a_suspended_worker_uses_no_processor_time() -> None:
         task: ticks for task, ticks in worker_ticks().items() if not task.startswith("plait-w0")
     }
     read = running.engine.read()
-    until(lambda: running.engine.read() > read + 300_000)
+    until(partial(reads_past, running.engine, read + 300_000))
     after = worker_ticks()
     assert all(after[task] - ticks <= 1 for task, ticks in used.items())  # a tick of the kernel
     running.abort()
