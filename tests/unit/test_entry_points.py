@@ -435,3 +435,15 @@ def test_who_runs_a_stage(entry_point: EntryPoint, way: str) -> None:
         tripled = read.filter(col("n") % 3 == 0).flat_map(twice, schema=read.schema)
     plait.union(doubled, tripled).key_by("k").sum("n").sink(plait.Collect(), name="out")
     assert_right(job, entry_point(job, **SETTINGS, **WHO_RUNS[way]))
+
+
+def test_elastic_degrees_of_stages(entry_point: EntryPoint) -> None:
+    def made() -> plait.Job:
+        job = plait.Job("entry")
+        read = job.source(plait.Table(given()), name="given")
+        read.with_columns(q=col("n") * 2).key_by("k").sum("q").sink(plait.Collect(), name="out")
+        return job
+
+    elastic = {"stage_parallelism": "elastic", "elastic_period_ms": 1}
+    found = entry_point(made(), **SETTINGS, **elastic)
+    assert found.outputs["out"].equals(entry_point(made(), **SETTINGS).outputs["out"])
