@@ -44,17 +44,6 @@ class Settings:
     workers: int | Literal["elastic"] = field(default_factory=usable_cores)
     """Threads of the dynamic model; "elastic": as many of min_workers to max_workers as give the
     best throughput, found while the job runs."""
-    min_workers: int = 1
-    """With workers="elastic": never fewer."""
-    max_workers: int | None = None
-    """With workers="elastic": never more; None: the cores this process may run on."""
-    elastic_rule: ElasticRule = "trend"
-    """With workers="elastic": by the trend of the throughput, or by how busy the workers are."""
-    elastic_period_ms: int = 250
-    """How often what is elastic is measured and decided anew."""
-    stage_parallelism: int | Literal["free", "elastic"] = "free"
-    """How many workers may be in a stage at a time. free: any number. elastic: one at first, and
-    one more for the stage that holds up the others, as long as that helps. Or a number."""
     threading: Threading = "dynamic"
     """Who runs a stage. dynamic: any worker, sent by the scheduler. dedicated: a thread of its own
     for each stage. manual: one thread runs all stages in pipeline order, a batch at a time.
@@ -74,6 +63,17 @@ class Settings:
     fuse: bool = True
     """Whether operators that follow each other share a stage, as far as they can. Without it each
     is a stage of its own, with a worklist in front: to measure, and for very costly operators."""
+    min_workers: int = 1
+    """With workers="elastic": never fewer."""
+    max_workers: int | None = None
+    """With workers="elastic": never more; None: the cores this process may run on."""
+    elastic_rule: ElasticRule = "trend"
+    """With workers="elastic": by the trend of the throughput, or by how busy the workers are."""
+    elastic_period_ms: int = 250
+    """How often what is elastic is measured and decided anew."""
+    stage_parallelism: int | Literal["free", "elastic"] = "free"
+    """How many workers may be in a stage at a time. free: any number. elastic: one at first, and
+    one more for the stage that holds up the others, as long as that helps. Or a number."""
     queue: Queue = "lanes"
     """How a keyed stage shares its work out: "lanes" is plait's own, the others are the
     published structures it was measured against."""
