@@ -313,13 +313,18 @@ class LastModel : public Model {
  public:
   using Model::Model;
 
-  Expected unit(const Rows& rows, int64_t, int64_t) override {
+  Expected unit(const Rows& rows, int64_t before, int64_t) override {
     Expected out;
-    const bool each = spec_.kind == TimedSpec::Kind::Last;
-    const auto n = size_t(each ? spec_.k : spec_.size), every = size_t(each ? 1 : spec_.every);
+    const bool running = spec_.kind == TimedSpec::Kind::Running;
+    const bool each = spec_.kind == TimedSpec::Kind::Last || running;
+    const auto n = running ? SIZE_MAX : size_t(each ? spec_.k : spec_.size);
+    const auto every = size_t(each ? 1 : spec_.every);
     for (const Row& row : rows) {
-      Rows& all = rows_[key_of(row)];
-      all.push_back(row);
+      Of& of = keys_[key_of(row)];
+      if (spec_.ttl && of.last + spec_.ttl < std::max(before, row.time())) of.rows.clear();
+      of.last = of.rows.empty() ? row.time() : std::max(of.last, row.time());
+      of.rows.push_back(row);
+      const Rows& all = of.rows;
       if (!each && (all.size() < n || all.size() % every != 0)) continue;
       const Rows last(all.end() - ptrdiff_t(std::min(n, all.size())), all.end());
       out.rows.push_back(show_key(key_of(row)) + show_results(last, 0));
@@ -328,7 +333,11 @@ class LastModel : public Model {
   }
 
  private:
-  std::map<Key, Rows> rows_;
+  struct Of {
+    Rows rows;
+    int64_t last = 0;
+  };
+  std::map<Key, Of> keys_;
 };
 
 class LateModel : public Model {
@@ -353,7 +362,9 @@ class LateModel : public Model {
 inline std::unique_ptr<Model> make_model(const TimedSpec& spec) {
   using W = TimedSpec::Within;
   if (spec.kind == TimedSpec::Kind::Late) return std::make_unique<LateModel>(spec);
-  if (spec.kind == TimedSpec::Kind::Last || spec.within == W::Rows) {
+  const bool running = spec.kind == TimedSpec::Kind::Running;
+  if (running || spec.kind == TimedSpec::Kind::Last ||
+      (spec.kind == TimedSpec::Kind::Window && spec.within == W::Rows)) {
     return std::make_unique<LastModel>(spec);
   }
   if (spec.within == W::Session) return std::make_unique<SessionModel>(spec);

@@ -149,8 +149,9 @@ inline TimedSpec random_spec(Random& random) {
   s.lane_bits = unsigned(one_of(2));
   const std::vector<int> keys[] = {{}, {kNumber}, {kName}, {kNumber, kName}, {kNumber}};
   s.key_columns = keys[one_of(5)];
-  const Kind kinds[] = {Kind::Window, Kind::Window, Kind::Top, Kind::Late, Kind::Last};
-  s.kind = kinds[one_of(5)];
+  const Kind kinds[] = {Kind::Window, Kind::Window, Kind::Top,
+                        Kind::Late,   Kind::Last,   Kind::Running};
+  s.kind = kinds[one_of(6)];
   const W within[] = {W::Grid, W::Session, W::Given, W::Rows};
   s.within = within[one_of(s.kind == Kind::Late ? 2 : s.kind == Kind::Top ? 3 : 4)];
   s.every = 1 + one_of(6);
@@ -163,6 +164,8 @@ inline TimedSpec random_spec(Random& random) {
     s.size = 1 + one_of(5);
     s.every = 1 + one_of(5);
   }
+  const bool last = s.kind == Kind::Last || (s.kind == Kind::Window && s.within == W::Rows);
+  if (s.kind == Kind::Running || (last && one_of(2))) s.ttl = 1 + one_of(20);
   if (one_of(3) == 0) s.lateness = 1 + one_of(12);
   if (s.kind == Kind::Window && one_of(3) == 0) s.early = 1 + one_of(5);
   s.k = 1 + one_of(4);
@@ -179,7 +182,8 @@ inline TimedSpec random_spec(Random& random) {
   if (windows || (s.kind == Kind::Top && s.within != W::Given)) {
     s.out_types.insert(s.out_types.end(), 2, Type::Timestamp);
   }
-  if (s.kind == Kind::Window || s.kind == Kind::Last) random_aggregates(s, random);
+  if (!s.out_types.empty() && (s.kind == Kind::Late || s.kind == Kind::Top)) return s;
+  random_aggregates(s, random);
   return s;
 }
 
@@ -187,7 +191,8 @@ inline std::string describe(const TimedSpec& s) {
   std::string text = "kind " + std::to_string(int(s.kind)) + " within " +
                      std::to_string(int(s.within)) + " keys " +
                      std::to_string(s.key_columns.size());
-  for (int64_t n : {s.size, s.every, s.offset, s.gap, s.lateness, s.early, s.k, int64_t(s.by)}) {
+  for (int64_t n :
+       {s.size, s.every, s.offset, s.gap, s.lateness, s.early, s.ttl, s.k, int64_t(s.by)}) {
     text += " " + std::to_string(n);
   }
   for (const AggregateSpec& a : s.aggregates) {

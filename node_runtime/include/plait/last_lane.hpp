@@ -176,7 +176,10 @@ class LastLane : public LaneOperator {
     slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());
     slot[1] = 1;
     ++bin_keys_[plan_.bin_in_lane(bin)];
-    if (time_word_ >= 0) slot[time_word_] = in.word();
+    if (time_word_ >= 0) {
+      slot[time_word_] = in.word();
+      if (int64_t(slot[time_word_]) != clamp_time(int64_t(slot[time_word_]))) return in.fail();
+    }
     of(slot)->read(last_, in);
   }
 

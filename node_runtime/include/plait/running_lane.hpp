@@ -139,7 +139,7 @@ class RunningLane : public LaneOperator {
     if (key_word_ >= 0) key.bytes = in.text();
     if (!in.ok() || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) return in.fail();
     const uint64_t seen = in.word(), time = in.word();
-    if (!in.ok() || seen == 0) return in.fail();
+    if (!in.ok() || seen == 0 || int64_t(time) != clamp_time(int64_t(time))) return in.fail();
     uint64_t* slot = table_.obtain(key, place);
     if (slot[1]) return in.fail();
     slot[1] = seen;
