@@ -194,6 +194,21 @@ class Quiet(plait.Process):
             yield key, state.seen, time
 
 
+class Patient(plait.Process):
+    """Waits for a moment by the wall clock, which has passed a few epochs later."""
+
+    state: ClassVar[Any] = {"seen": int}
+    out: ClassVar[Any] = {"k": int, "seen": int, "at": datetime.datetime}
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Any:
+        state.seen += 1
+        timers.after("100us")
+        yield key, state.seen, timers.now
+
+    def on_timeout(self, key: Any, at: Any, state: Any, timers: Any) -> Any:
+        yield key, -state.seen, at
+
+
 def timed() -> pa.Table:
     """A record a second, some out of order, some late; others in its own time."""
     start = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
@@ -252,7 +267,12 @@ TIMED_JOBS: dict[str, Any] = {
             c=plait.count(), most=plait.max("v")
         )
     ),
+    "late for a join": paired(lambda a, b: b.join(a, on="k", between=("-3s", "4s"), how="late")),
     "process": lambda s: s.key_by("k").process(Quiet()),
+    "timeouts": lambda s: s.key_by("k").process(Patient()),
+    "forgotten": lambda s: s.key_by("k", ttl="25s").aggregate(n=plait.count(), last=plait.max("s")),
+    "forgotten fold": lambda s: s.key_by("k", ttl="25s").fold(0, added, type=int),
+    "forgotten process": lambda s: s.key_by("k", ttl="7s").process(Quiet()),
     "a loop behind windows": lambda s: in_threes(s.key_by("s").tumbling("10s").count()).out,
     "windows behind a loop": lambda s: (
         in_threes(s).out.with_event_time("ts").key_by("s").tumbling("10s").count()
@@ -266,7 +286,8 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 def assert_right(job: plait.Job, result: plait.Result) -> None:
     graph = job.graph()
-    wanted = sequential(graph, epoch_records=SETTINGS["epoch_records"])
+    epoch_records = SETTINGS["epoch_records"]
+    wanted = sequential(graph, epoch_records=epoch_records, stamps=result.stamps)
     for label, right in wanted.outputs.items():
         rows = rows_of_arrow(result.outputs[label], wanted.schemas[label])
         told = story(label, wanted.schemas[label], rows, right, "sequential")
