@@ -82,11 +82,10 @@ inline std::vector<int64_t> load_of(const Engine& e) {
 // Of one stage: nanoseconds in which its worklist was full, its degree, the most workers it can
 // use, then the numbers of the stages behind it.
 inline std::vector<int64_t> stage_load_of(const Engine& e, size_t number, unsigned workers) {
-  const Stage& stage = *e.stages()[number];
+  Stage& stage = *e.stages()[number];
   const bool shared = stage.threading == Threading::Dynamic && !stage.python;
   const int64_t most = shared ? std::min(stage.max_workers(), workers) : 1;
-  std::vector<int64_t> out = {blocked_ns(stage.stats, now_ns()),
-                              std::min<int64_t>(stage.degree(), most), most};
+  std::vector<int64_t> out = {stage.full_ns(), std::min<int64_t>(stage.degree(), most), most};
   for (const uint32_t after : stage.after()) out.push_back(after);
   return out;
 }

@@ -82,12 +82,6 @@ inline void worklist_has_room(StageStats& s, int64_t now) {
   const int64_t since = s.full_since.exchange(0, std::memory_order_relaxed);
   if (since) s.full_ns.fetch_add(now - since, std::memory_order_relaxed);
 }
-inline int64_t blocked_ns(const StageStats& s, int64_t now) {
-  const int64_t since = s.full_since.load(std::memory_order_relaxed);
-  return s.full_ns.load(std::memory_order_relaxed) +
-         (since ? std::max<int64_t>(0, now - since) : 0);
-}
-
 struct Slot {
   Batch batch;       // the input, then the output
   SplitBatch split;  // keyed stages
@@ -127,6 +121,11 @@ class Stage {
            stats.waiting_bytes.load(std::memory_order_relaxed) < limits_.bytes;
   }
   virtual void push(Batch&& batch, uint32_t input);
+  // Ends the time in which the worklist was full, if there is room again.
+  void note_room();
+  // For how long it was full so far. Any thread.
+  int64_t full_ns();
+
   // Runs a control item on the stage's state at once. Only before the engine is started.
   virtual void control_now(Control& /*control*/) {}
 
@@ -218,8 +217,6 @@ class Stage {
   Slot* try_claim(uint64_t in_flight);
   // Publishes a finished slot and hands on what is ready.
   void finish(Slot& slot, Worker& worker);
-  // Ends the time in which the worklist was full, if there is room again.
-  void note_room();
   // There is room here again: the stages before hand on what was held up.
   void room_made(Worker& worker);
   // Gives a batch to every output; the caller has checked the room.

@@ -30,7 +30,18 @@ inline void Stage::push(Batch&& batch, uint32_t /*input*/) {
   stats.waiting_records.fetch_add(s.records, std::memory_order_relaxed);
   stats.waiting_bytes.fetch_add(s.bytes, std::memory_order_relaxed);
   pushed_.store(serial + 1, std::memory_order_release);  // pairs with pushed() in try_claim
-  if (!room(0)) worklist_full(stats, now_ns());
+  if (!room(0)) {
+    worklist_full(stats, now_ns());
+    note_room();  // it may have been emptied meanwhile
+  }
+}
+
+inline int64_t Stage::full_ns() {
+  const int64_t since = stats.full_since.load(std::memory_order_relaxed);
+  // Full, and yet there is room: whoever made it did not see the mark.
+  if (since && room(0)) stats.full_since.store(0, std::memory_order_relaxed);
+  const int64_t until_now = since && !room(0) ? std::max<int64_t>(0, now_ns() - since) : 0;
+  return stats.full_ns.load(std::memory_order_relaxed) + until_now;
 }
 
 inline int64_t Stage::front_ns() const {
