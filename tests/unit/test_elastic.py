@@ -17,7 +17,7 @@ from plait.node_runtime.elastic import (
     decide,
 )
 from plait.node_runtime.level_records import ThreadRecord
-from tests.unit.level_curves import CURVES, Period, play, quality
+from tests.unit.level_curves import CURVES, Period, play, quality, recorded
 
 SIZES = (1, 2, 3, 4, 8, 17, 64)
 SETTLED = 90
@@ -71,6 +71,20 @@ def test_finds_the_best_level_again_after_a_change_of_load(
     assert quality(CURVES[before], found[SETTLED:120], most) >= 0.95
     # A change that leaves this level as it was is noticed when the level above is looked at.
     assert quality(heavier, found[480:], most) >= 0.95
+
+
+@pytest.mark.parametrize("name", recorded())
+def test_comes_to_the_best_level_of_a_recorded_run(name: str) -> None:
+    rates = recorded()[name]
+
+    def curve(level: int) -> float:
+        return rates[level - 1]
+
+    for start in (1, None):
+        policy = TrendPolicy(max_level=len(rates), start_level=start)
+        found = play(curve, policy, SETTLED + 100)[SETTLED:]
+        assert len({one.level for one in found}) == 1
+        assert quality(curve, found, len(rates)) >= 0.95
 
 
 def test_the_way_up_is_geometric() -> None:
