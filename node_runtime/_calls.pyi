@@ -10,6 +10,7 @@ Failures: TypeAlias = list[tuple[int, BaseException]]
 
 ADVICE: str
 
+def beat_at(address: int) -> None: ...
 def misfit_of(error: Exception) -> ValueError: ...
 def map_rows(
     function: Callable[[Any], Any],

@@ -10,7 +10,7 @@ cimport cython
 from cpython.array cimport array
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
@@ -29,10 +29,20 @@ cdef extern from "Python.h":
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
 
+# Rises with every record: where a worker process shows the engine that it gets on.
+cdef uint64_t nobody_looks = 0
+cdef volatile uint64_t* beat = &nobody_looks
+
 ADVICE = (
     "the function's result must fit the output schema: annotate its return type or give schema= "
     "if it has other columns"
 )
+
+
+def beat_at(size_t address):
+    """Shows the count of records done at this address, for the life of the process."""
+    global beat
+    beat = <volatile uint64_t*>address
 
 
 def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
@@ -46,6 +56,7 @@ def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_f
     record = None
     for i in range(rows):
         adding = False
+        beat[0] = beat[0] + 1
         try:
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
@@ -75,6 +86,7 @@ def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop
     for i in range(rows):
         before = writer.count
         adding = False
+        beat[0] = beat[0] + 1
         try:
             record = given.next(record, batch, i)
             for result in function(record):
@@ -101,6 +113,7 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
     cdef list failures = []
     record = None
     for i in range(rows):
+        beat[0] = beat[0] + 1
         try:
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
@@ -204,6 +217,7 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
                 raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
     for i in range(rows):
         adding = False
+        beat[0] = beat[0] + 1
         try:
             for k in range(width):
                 results[k] = (<ColumnCall>calls[k]).call(batch, i, arguments.data())

@@ -16,6 +16,7 @@ from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
 from plait.node_runtime._outside cimport NativeTray, fill, fill_fatal, text_of
+from plait.node_runtime._pool cimport NativeWay
 from plait.node_runtime._process cimport MadeRows
 from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
@@ -397,6 +398,10 @@ cdef class NativeEngine:
         tray.stops = on_error == 0
         return self.builder.get().deferred_stage(name.encode(), node, on_error, types_of(schema),
                                                  outside, in_flight)
+
+    def pool_stage(self, str name, NativeWay way not None):
+        """The functions added so far, in worker processes (or here, until the pool is used)."""
+        return self.builder.get().pool_stage(name.encode(), way.outside)
 
     def keyed_stage(self, str name, uint32_t lanes, int queue):
         return self.builder.get().keyed_stage(name.encode(), lanes, queue, self.workers)

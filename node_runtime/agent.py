@@ -162,6 +162,8 @@ class NodeAgent:
                 self.cluster.hold(self.built.engine)
                 self.built.start()
             except BaseException:
+                if self.built is not None:
+                    self.built.stop_helpers()
                 self.ends.abort()
                 raise
         return self.connect(command.peers)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from plait.node_runtime._cluster import NativeCluster
     from plait.node_runtime.async_loop import AsyncLoop
     from plait.node_runtime.operator_state import OperatorPython
+    from plait.node_runtime.pool_stages import Pools
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 BEAT_US = 20_000
@@ -133,6 +134,8 @@ class Built:
     """Those with a loop of their own."""
     loop: AsyncLoop | None = None
     """Where functions are awaited, if there are any."""
+    pools: Pools | None = None
+    """The worker processes of its plain Python functions, if it has such functions."""
     helpers: list[Helper] = field(default_factory=list)
 
     def start(self) -> None:
@@ -221,7 +224,7 @@ def add_stage(
     engine, node = built.engine, plan.graph.nodes[stage.nodes[0]]
     name = stage_name(plan, stage)
     exchanged: Exchanged | None = None
-    tail = -1
+    head = tail = -1
     if isinstance(node, SourceNode):
         tail = add_source(engine, plan, stage, node, sources[stage.nodes[0]], settings)
     elif isinstance(node, SinkNode):
@@ -243,6 +246,13 @@ def add_stage(
         exchanged, tail = add_timed_stage(built, plan, number, settings)
     elif stage.kind == "async":
         tail = add_async_stage(built, plan, stage)
+    elif stage.kind == "python":
+        from plait.node_runtime.pool_stages import Pools
+
+        if built.pools is None:
+            built.pools = Pools(engine, settings)
+            built.helpers.append(built.pools)
+        head, tail = built.pools.add(plan, stage)
     else:
         for operator in stage.nodes:
             add_operator(engine, plan, operator, settings)
@@ -254,9 +264,9 @@ def add_stage(
             lanes = 1 << (lane_bits_of(settings) if keyed.keys else 0)
             tail = engine.keyed_stage(name, lanes, QUEUES[settings.queue])
         else:
-            tail = engine.parallel_stage(name, stage.kind == "python")
+            tail = engine.parallel_stage(name, False)
     if exchanged is None:
-        built.heads.append(tail)
+        built.heads.append(tail if head < 0 else head)
     else:
         built.heads.append(exchanged.route)
         if exchanged.gather >= 0 and stage.kind not in ("timed", "process"):
@@ -539,11 +549,6 @@ def add_operator(engine: NativeEngine, plan: Plan, number: int, settings: Settin
         case ProjectNode():
             items = [project_item(expr, given) for _, expr in node.columns]
             engine.project(number, on_error, items)
-        case CallNode():
-            from plait.node_runtime.python_ops import compile_call
-
-            call = compile_call(node, given)
-            engine.call(number, on_error, call, node.schema, node.mode == "batches")
         case AggregateNode():
             add_aggregate(engine, plan, number, node, settings)
         case _:

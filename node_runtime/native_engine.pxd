@@ -10,6 +10,7 @@ from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_calls cimport CallOutcome, Outside, RowFailure
 from plait.node_runtime.native_cluster cimport Cluster
 from plait.node_runtime.native_keyed cimport KeyedPlan
+from plait.node_runtime.native_pool cimport PoolOutside
 from plait.node_runtime.native_timed cimport TimedPlan
 
 
@@ -177,6 +178,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         uint32_t deferred_stage(const string& name, uint32_t node, int on_error,
                                 vector[Type] types, shared_ptr[Outside] outside,
                                 uint32_t in_flight) except +
+        uint32_t pool_stage(const string& name, shared_ptr[PoolOutside] outside) except +
         uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
                              unsigned workers) except +
         uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,

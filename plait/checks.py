@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from plait.by_value import why_not
 from plait.durations import microseconds
 from plait.errors import JobError
 from plait.expr import Expr
 from plait.expr_text import text
-from plait.graph import Awaiting, OnError
+from plait.graph import Awaiting, OnError, Route
 from plait.model import Field, Schema, Type
 from plait.sinks.base import Sink
 from plait.typing_rules import known
@@ -75,6 +76,22 @@ def awaiting_of(concurrency: Any, timeout: Any, retries: Any, backoff: Any) -> A
         retries=retries,
         backoff_us=microseconds(backoff),
     )
+
+
+def checked_route(route: Any, functions: tuple[Any, ...]) -> Route:
+    """The route, if these functions can take it; none: there are only expressions."""
+    if route not in get_args(Route):
+        words = ", ".join(f'"{word}"' for word in get_args(Route))
+        raise JobError(f"route is {route!r}; it must be one of {words}")
+    if route != "auto" and not functions:
+        raise JobError("route= is for Python functions; expressions run on all cores as they are")
+    if route == "pool" and (said := why_not(functions)) is not None:
+        raise JobError(
+            f'route="pool": the function cannot be sent to a worker process: {said}\n'
+            '  make such things inside the function, or use route="inline"'
+        )
+    chosen: Route = route
+    return chosen
 
 
 def key_name(column: Any) -> str:

@@ -100,6 +100,12 @@ class Settings:
     """... or this many bytes: it pushes back to the source."""
     queue_batches: int = 32
     """Batches a stage holds at most, waiting or in work; a power of two."""
+    pool: int | None = None
+    """Worker processes for plain Python functions. None: as many as workers, used for functions
+    that have proved to cost enough; 0: never; n: so many, used from the first record on."""
+    pool_hang_s: float = 300.0
+    """A worker process that has not finished a record (of map_batches: a batch) for so long is
+    killed, and its batch is tried again."""
     limit: int | None = None
     """Stop after so many records were read from each source."""
     timeout_s: float | None = None
@@ -123,6 +129,10 @@ class Settings:
             check("lanes", self.lanes, 1, 256)
             if self.lanes & (self.lanes - 1):
                 raise JobError(f"lanes is {self.lanes}; it must be a power of two")
+        if self.pool is not None:
+            check("pool", self.pool, 0, MAX_WORKERS)
+        if not self.pool_hang_s > 0:
+            raise JobError(f"pool_hang_s is {self.pool_hang_s}; it must be above 0 seconds")
         if self.limit is not None:
             check("limit", self.limit, 0, 1 << 62)
         if self.timeout_s is not None and not self.timeout_s > 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plait.by_value import why_not
 from plait.config import Settings
 from plait.errors import JobError
 from plait.expr_text import text
@@ -28,6 +29,7 @@ from plait.graph import (
     UnionNode,
 )
 from plait.plan import Plan, StagePlan, kind_of, make_plan
+from plait.routes import processes_of, route_of_call
 from plait.scheduling import name_of as name_of_scheduler
 from plait.timed import OperatorSpec
 from plait.timed_text import length, results_text, spec_text
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 KINDS = {
     "source": "one worker at a time",
     "native": "any number of workers, output put back in order",
-    "python": "one worker at a time holds the interpreter",
+    "python": "one worker at a time holds the interpreter, or worker processes, output in order",
     "async": "an event loop beside the workers, output put back in order",
     "keyed": "workers share the lanes of the key space, output put back in order",
     "timed": "workers share the lanes of the key space and of time, output put back in order",
@@ -107,7 +109,7 @@ def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -
         yield f"  region {stage.region.name}: {stage.region.threading}"
     for i in stage.nodes:
         node = plan.graph.nodes[i]
-        route, why = route_of(node, settings)
+        route, why = route_of(node, plan.graph, settings)
         yield f"  {node}: {what_of(node)}"
         yield f"    {route}: {why}"
         if node.on_error != "fail":
@@ -157,7 +159,7 @@ def name_of(function: object) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
+def route_of(node: AnyNode, graph: Graph, settings: Settings) -> tuple[str, str]:
     """The route of an operator, and why it got it."""
     match node:
         case SourceNode():
@@ -167,16 +169,10 @@ def route_of(node: AnyNode, settings: Settings) -> tuple[str, str]:
             return "python", "the reader is asked in the interpreter, a batch at a time"
         case FilterNode() | ProjectNode():
             return expression_route(expressions(node))
-        case CallNode(mode="batches"):
-            return "batch", "a function of Arrow batches, called in the interpreter once a batch"
         case CallNode(awaiting=Awaiting() as awaiting):
             return "async", f"awaited in the engine's event loop, {awaiting_text(awaiting)}"
         case CallNode():
-            return (
-                "inline",
-                "plain Python: called for each record in the interpreter, one core; "
-                "an expression or @plait.compiled would use all",
-            )
+            return call_route(node, graph, settings)
         case AggregateNode():
             bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
             return "native", f"typed state in flat tables, {bins}, queue {settings.queue}"
@@ -205,6 +201,26 @@ def awaiting_text(awaiting: Awaiting) -> str:
     limit = "no limit" if awaiting.timeout_us is None else f"at most {length(awaiting.timeout_us)}"
     tries = f", {awaiting.retries + 1} tries" if awaiting.retries else ""
     return f"up to {awaiting.concurrency:,} records at a time, {limit} each{tries}"
+
+
+def call_route(node: CallNode, graph: Graph, settings: Settings) -> tuple[str, str]:
+    """Of a function, before a run: what is decided, and by what rule the rest will be."""
+    whole = node.mode == "batches"
+    called = (
+        "a function of Arrow batches, called" if whole else "plain Python: called for each record"
+    )
+    name = "batch" if whole else "inline"
+    here = f"{called} in the interpreter, one core"
+    routed = route_of_call(node, graph, settings)
+    there = f"{processes_of(settings)} worker processes, in order"
+    if routed.route == "pool":
+        return "pool", f"{called} in {there} ({routed.why})"
+    if routed.route == "auto" and (said := why_not(node.functions)) is not None:
+        return name, f"{here} (it cannot be sent to worker processes: {said})"
+    if routed.route == "auto":
+        return name, f"{here}; when it has cost 50 ms, and 20 us a batch, in {there}"
+    better = "" if whole else "; an expression or @plait.compiled would use all"
+    return name, f"{here} ({routed.why}){better}"
 
 
 def expressions(node: FilterNode | ProjectNode) -> list[Expr]:

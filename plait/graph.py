@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OnError = Literal["fail", "skip", "dead_letter"]
 CallMode = Literal["map", "filter", "flat_map", "columns", "batches", "async"]
+Route = Literal["auto", "pool", "inline"]
+"""Where a plain Python function runs: in worker processes, in the engine's, or what pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,6 +108,11 @@ class CallNode(Node):
     function: Callable[..., Any]
     columns: tuple[tuple[str, Callable[..., Any]], ...] = ()
     awaiting: Awaiting | None = None
+    route: Route = "auto"
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return tuple(function for _, function in self.columns) or (self.function,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,6 +21,7 @@ from plait.checks import (
     checked_keys,
     checked_policy,
     checked_records,
+    checked_route,
     checked_sink,
     key_name,
     own_label,
@@ -47,6 +48,7 @@ from plait.graph import (
     Graph,
     OnError,
     ProjectNode,
+    Route,
     SinkNode,
     SourceNode,
     UnionNode,
@@ -250,10 +252,12 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
                 )
             return Stream(self.job, self._number, col(column))
 
-    def filter(self, predicate: Any, *, on_error: OnError = "fail") -> Stream:
+    def filter(
+        self, predicate: Any, *, on_error: OnError = "fail", route: Route = "auto"
+    ) -> Stream:
         """The records for which an expression, or a function of the record, is true."""
         with Place("filter") as place:
-            return self._filter(place, predicate, on_error)
+            return self._filter(place, predicate, on_error, route)
 
     def branch(self, predicate: Any) -> tuple[Stream, Stream]:
         """Two streams: the records for which the predicate is true, and all others."""
@@ -264,23 +268,39 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             matched = self._filter(place, predicate, "fail")
             return matched, self._filter(place, ~predicate.fill_null(False), "fail")
 
-    def map(self, function: Any, *, schema: Any = None, on_error: OnError = "fail") -> Stream:
+    def map(
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        on_error: OnError = "fail",
+        route: Route = "auto",
+    ) -> Stream:
         """Each record replaced by what a function returns.
 
         The output's schema is `schema=`, or the return annotation (a dataclass, or a type such as
-        `int` for the one column "value"), or the input's.
+        `int` for the one column "value"), or the input's. `route` is "pool" (worker processes, all
+        cores), "inline" (this process, one core), or "auto": what pays, if copies of the function
+        in other processes cannot differ from the one here; `explain` says which, and why.
         """
         with Place("map") as place:
             functions.check_call(function, ("record",))
             out = functions.map_schema(function, self.schema, schema)
-            return self._call(place, "map", function, out, on_error)
+            return self._call(place, "map", function, out, on_error, route=route)
 
-    def flat_map(self, function: Any, *, schema: Any = None, on_error: OnError = "fail") -> Stream:
+    def flat_map(
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        on_error: OnError = "fail",
+        route: Route = "auto",
+    ) -> Stream:
         """Each record replaced by all that a function returns or yields; none is fine."""
         with Place("flat_map") as place:
             functions.check_call(function, ("record",))
             out = functions.flat_map_schema(function, self.schema, schema)
-            return self._call(place, "flat_map", function, out, on_error)
+            return self._call(place, "flat_map", function, out, on_error, route=route)
 
     def map_async(
         self,
@@ -316,16 +336,26 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             return self._made(node)
 
     def map_batches(
-        self, function: Any, *, schema: Any = None, on_error: OnError = "fail"
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        on_error: OnError = "fail",
+        route: Route = "auto",
     ) -> Stream:
         """Arrow in, Arrow out: a function of a `pyarrow.Table` of many records at once."""
         with Place("map_batches") as place:
             functions.check_call(function, ("table",))
             out = self.schema if schema is None else Schema.of(schema)
-            return self._call(place, "batches", function, out, on_error)
+            return self._call(place, "batches", function, out, on_error, route=route)
 
     def with_columns(
-        self, *, schema: Any = None, on_error: OnError = "fail", **columns: Any
+        self,
+        *,
+        schema: Any = None,
+        on_error: OnError = "fail",
+        route: Route = "auto",
+        **columns: Any,
     ) -> Stream:
         """Columns added or replaced by expressions, or by functions whose parameters are columns.
 
@@ -335,7 +365,7 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         with Place("with_columns") as place:
             types = None if schema is None else Schema.of(schema)
             made = projections.with_columns(self.schema, columns, types)
-            return self._with_columns(place, made, on_error)
+            return self._with_columns(place, made, on_error, route)
 
     def select(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> Stream:
         """Only these columns, by name or as expressions: `select("id", total=col("a") * 2)`.
@@ -449,8 +479,11 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         job._nodes[-1] = replace(job._nodes[-1], name=place.name, at=place.at)
         return job
 
-    def _filter(self, place: Place, predicate: Any, on_error: OnError) -> Stream:
+    def _filter(
+        self, place: Place, predicate: Any, on_error: OnError, route: Route = "auto"
+    ) -> Stream:
         if isinstance(predicate, Expr):
+            checked_route(route, ())
             bound = bind(predicate, self.schema)
             if bound.type is not Type.BOOL:
                 raise JobError(
@@ -469,7 +502,7 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
             raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
         functions.check_call(predicate, ("record",))
-        return self._call(place, "filter", predicate, self.schema, on_error)
+        return self._call(place, "filter", predicate, self.schema, on_error, route=route)
 
     def _call(
         self,
@@ -479,6 +512,7 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         schema: Schema,
         on_error: OnError,
         columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
+        route: Route = "auto",
     ) -> Stream:
         node = CallNode(
             name=place.name,
@@ -489,7 +523,9 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             mode=mode,
             function=function,
             columns=columns,
+            route=route,
         )
+        checked_route(route, node.functions)
         return self._made(node)
 
     def _project(self, place: Place, made: projections.Projection, on_error: OnError) -> Stream:
@@ -508,12 +544,15 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         place: Place,
         made: tuple[projections.Calls | None, projections.Projection | None],
         on_error: OnError,
+        route: Route = "auto",
     ) -> Stream:
         calls, projection = made
         stream = self
-        if calls is not None:
-            first = calls.functions[0][1]
-            stream = stream._call(place, "columns", first, calls.schema, on_error, calls.functions)
+        if calls is None:
+            checked_route(route, ())
+        else:
+            first, given = calls.functions[0][1], calls.functions
+            stream = stream._call(place, "columns", first, calls.schema, on_error, given, route)
         return stream if projection is None else stream._project(place, projection, on_error)
 
 

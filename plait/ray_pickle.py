@@ -11,14 +11,12 @@ import functools
 import inspect
 import io
 import sys
-import sysconfig
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ray import cloudpickle
 from ray.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
+from plait.by_value import is_installed, is_the_users
 from plait.config import Settings
 from plait.errors import JobError
 from plait.letters import named
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from plait.graph import AnyNode, Graph
-
-INSTALLED = ("purelib", "platlib", "stdlib", "platstdlib")
-INSTALLED_PARTS = frozenset(("site-packages", "dist-packages"))
 
 
 class JobPickler(cloudpickle.CloudPickler):
@@ -73,31 +68,6 @@ def dumped(value: Any) -> bytes:
     finally:
         for module in ours:
             unregister_pickle_by_value(module)
-
-
-def is_the_users(name: str, module: Any) -> bool:
-    """Whether the nodes cannot be expected to have it: it comes from a file that no installation
-    put there. What pickles by value anyway (__main__), or is no module, is left to itself."""
-    if not isinstance(module, ModuleType) or name == "__main__" or module.__name__ != name:
-        return False
-    return isinstance(vars(module).get("__file__"), str) and not is_installed(module)
-
-
-def is_installed(module: ModuleType | None) -> bool:
-    if module is None:
-        return False
-    if module.__name__.partition(".")[0] == "plait":
-        return True
-    file = vars(module).get("__file__")
-    return in_an_installation(file) if isinstance(file, str) else module.__name__ != "__main__"
-
-
-@functools.cache
-def in_an_installation(file: str) -> bool:
-    path = Path(file).resolve()
-    if INSTALLED_PARTS & set(path.parts):
-        return True
-    return any(path.is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in INSTALLED)
 
 
 def why_not(graph: Graph, error: BaseException) -> str:

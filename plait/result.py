@@ -174,6 +174,9 @@ class Result:
     next one had as many workers as it had."""
     degrees: tuple[DegreeStep, ...] = ()
     """With stage_parallelism="elastic": every change of a stage's degree (of the last 10,000)."""
+    routes: Mapping[str, str] = field(default_factory=dict)
+    """Of each plain Python function that could use worker processes, by operator and line: whether
+    it did, and what it had cost before. Of a run in one process."""
 
     @property
     def records_per_s(self) -> float:

@@ -216,12 +216,15 @@ class Running:
             self.give_up()
             raise
         failure = None if self.aborted else self.engine.error()
+        broken = self.built.pools.broken if self.built.pools is not None else None
         good = failure is None and stopped is None
         try:
             outputs = self.ends.close(good, self.built)
         finally:
             self.letters.close(good)
         result = self.done = self.result(seconds, outputs)
+        if failure is not None and failure[3] < 0 and broken is not None:
+            raise broken
         if failure is not None:
             raise error_of(failure, self.graph, self.engine.raised)
         if stopped is not None:
@@ -258,7 +261,12 @@ class Running:
             },
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
+            routes=self.routes(),
         )
+
+    def routes(self) -> dict[str, str]:
+        told = self.built.pools.told() if self.built.pools is not None else {}
+        return {str(self.graph.nodes[node]): words for node, words in told.items()}
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary."""

@@ -7,6 +7,7 @@ test started may be alive: not a Python one, and not a native one, which is foun
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import sys
@@ -94,9 +95,29 @@ def changing_nodes(job: Any, **settings: Any) -> Any:
     return run_on_nodes(job, 2, changes=changes, workers=2, **settings)
 
 
+def pool(job: Any, **settings: Any) -> Any:
+    """Plain Python functions in worker processes, wherever they can be sent there."""
+    return plait.run(pooled(job), workers=2, pool=2, **settings)
+
+
+def pooled(job: Any) -> Any:
+    from plait.by_value import why_not
+    from plait.graph import CallNode, Graph
+
+    graph: Graph = job if isinstance(job, Graph) else job.graph()
+    nodes = tuple(
+        dataclasses.replace(node, route="pool")
+        if isinstance(node, CallNode) and why_not(node.functions) is None
+        else node
+        for node in graph.nodes
+    )
+    return dataclasses.replace(graph, nodes=nodes)
+
+
 ENTRY_POINTS = {
     "one thread": one_thread,
     "all cores": all_cores,
+    "pool": pool,
     "two nodes": two_nodes,
     "changing nodes": changing_nodes,
 }

@@ -13,6 +13,7 @@
 #include "plait/cluster.hpp"
 #include "plait/deferred_stage.hpp"
 #include "plait/engine.hpp"
+#include "plait/pool.hpp"
 #include "plait/process_stage.hpp"
 #include "plait/rate_origin.hpp"
 #include "plait/timed_joins.hpp"
@@ -127,6 +128,16 @@ class Builder {
     own.batches = std::max(own.batches, std::bit_ceil(in_flight));
     return done(engine_.add(std::make_unique<DeferredStage>(name, own, std::move(call),
                                                             std::move(outside), in_flight)));
+  }
+  // The functions that were added so far, in one trip to the pool of worker processes.
+  uint32_t pool_stage(const std::string& name, std::shared_ptr<PoolOutside> outside) {
+    std::vector<std::unique_ptr<CallOperator>> calls;
+    for (auto& one : operators_) {
+      calls.emplace_back(&dynamic_cast<CallOperator&>(*one));
+      (void)one.release();
+    }
+    return done(engine_.add(std::make_unique<DeferredStage>(name, limits, Trip(std::move(calls)),
+                                                            std::move(outside), limits.batches)));
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),

@@ -27,6 +27,7 @@ struct CallOutcome {
   std::vector<RowFailure> failures;  // ascending; with the policy fail only the first counts
   bool batch_failed = false;         // a batch function failed: every row shares failures[0]
   bool fatal = false;                // failures[0] ends the run, whatever the policy
+  std::vector<CallOutcome> rest;     // of the operators behind this one on the same trip
 };
 
 class CallOperator final : public Operator {
@@ -120,13 +121,14 @@ class CallOperator final : public Operator {
         note(batch, input, o.failures.front(), worker);
       } else {
         for (int64_t i = 0; i < input.length; ++i) {
-          RowFailure one = o.failures.front();
+          RowFailure one = size_t(i) < o.failures.size() ? o.failures[size_t(i)] : o.failures[0];
           one.row = uint32_t(i);
           note(batch, input, one, worker);
         }
       }
       batch.tags = nullptr;
       batch.subs = nullptr;
+      clear(batch);
       return;
     }
     if (batch.length != input.length) {

@@ -24,7 +24,7 @@ class Crew {
       : threading_(threading), stages_(std::move(stages)), shared_(shared) {
     for (Stage* stage : stages_) {
       stage->bell = &bell;
-      python_ |= stage->python;
+      python_ |= stage->needs_python();
       if (auto* source = dynamic_cast<SourceStage*>(stage)) sources_.push_back(source);
     }
     if (threading == Threading::Dynamic) bell.network = network_ = shared.network;

@@ -1,11 +1,13 @@
-// DeferredStage: a stateless operator whose batches are worked on outside the engine's workers (by
+// DeferredStage: stateless operators whose batches are worked on outside the engine's workers (by
 // processes, by a loop of coroutines) and come back later, in any order.
 //
 // A worker claims a slot and gives its batch to an Outside, which keeps it or refuses it when it
 // is full; the outcome comes back to Returns from any thread, and the next worker that passes puts
 // it in place of the rows and publishes the slot. Control items, ends, batches without rows and
 // broken ones do not go outside. Behind a failure nothing is needed: what is outside there comes
-// back at once, and the rest does not go.
+// back at once, and the rest does not go. An Outside may also say that the workers are to run the
+// operators themselves, in Python's turn, and later that batches go outside from now on: that is as
+// good an order as any, because each has its serial.
 //
 // Threads: batches are given by one worker at a time, in serial order; outcomes are taken by any.
 // No worker waits for what is outside. Full: the refused batch is kept and tried again when an
@@ -25,6 +27,7 @@
 
 #include "plait/returns.hpp"
 #include "plait/stages.hpp"
+#include "plait/trip.hpp"
 
 namespace plait {
 
@@ -41,14 +44,16 @@ class Outside {
   virtual void forget_after(uint64_t /*serial*/) {}
   // The stage is gone: nothing will be submitted or taken any more.
   virtual void gone() {}
+  // Whether the workers run the operators themselves. Once it was false, it stays so.
+  virtual bool here() const { return false; }
 };
 
 class DeferredStage final : public Stage {
  public:
-  DeferredStage(std::string name, const StageLimits& limits, std::unique_ptr<CallOperator> call,
+  DeferredStage(std::string name, const StageLimits& limits, Trip trip,
                 std::shared_ptr<Outside> outside, uint32_t in_flight)
       : Stage(std::move(name), limits),
-        call_(std::move(call)),
+        trip_(std::move(trip)),
         outside_(std::move(outside)),
         returns_(std::make_shared<Returns>(*this, limits.batches)),
         in_flight_(std::clamp(in_flight, 1u, limits.batches)) {
@@ -62,12 +67,16 @@ class DeferredStage final : public Stage {
   // A record counts when it goes and when it comes back.
   int64_t run(Worker& worker, int64_t records) override {
     const int64_t done = take_in(worker, records);
+    if (done >= records) return done;
+    const int64_t more = records - done;
     // What is outside is worked on meanwhile, so more is given whether the slice is over or not.
-    return done < records ? done + give_out(worker, records - done) : done;
+    return done + (outside_->here() ? run_here(worker, more) : give_out(worker, more));
   }
 
+  bool needs_python() const override { return python || outside_->here(); }
   bool runnable() const override {
     if (returns_->any()) return true;
+    if (outside_->here()) return claimed() < pushed();
     if (pending_.load(std::memory_order_relaxed)) return returns_->outside() == 0 || chance();
     return claimed() < pushed() && claimed() - released() < in_flight_;
   }
@@ -81,7 +90,7 @@ class DeferredStage final : public Stage {
       Slot& s = slot(item.serial);
       done += s.records + 1;
       if (item.dropped) {
-        call_->drop(s.batch);
+        trip_.drop(s.batch);
         finish(s, worker);
       } else {
         settle(s, item.outcome, worker);
@@ -91,9 +100,28 @@ class DeferredStage final : public Stage {
     return done;
   }
   void settle(Slot& s, CallOutcome& outcome, Worker& worker) {
-    guarded(s.batch, call_->node(), [&] { call_->finish(s.batch, outcome, worker); });
+    guarded(s.batch, trip_.node(), [&] { trip_.finish(s.batch, outcome, worker); });
     if (s.batch.failure) forget_after(s.serial);
     finish(s, worker);
+  }
+
+  int64_t run_here(Worker& worker, int64_t records) {
+    PythonTurn turn(worker, true);
+    if (!turn) return 0;
+    int64_t done = 0;
+    while (done < records && outside_->here()) {
+      Slot* s = try_claim(limits_.batches);
+      if (!s) break;
+      done += s->records + 1;
+      stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
+      Batch& batch = s->batch;
+      const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
+      if (!batch.control && !batch.end && !broken(batch) && !dropped) {
+        guarded(batch, trip_.node(), [&] { trip_.run(batch, worker); });
+      }
+      finish(*s, worker);
+    }
+    return done;
   }
 
   int64_t give_out(Worker& worker, int64_t records) {
@@ -128,7 +156,7 @@ class DeferredStage final : public Stage {
     if (batch.control || batch.end || broken(batch)) return false;
     if (worker.leaves()) return false;
     bool asked = false;
-    guarded(batch, call_->node(), [&] { asked = call_->begin(batch, worker); });
+    guarded(batch, trip_.node(), [&] { asked = trip_.begin(batch, worker); });
     return asked;
   }
 
@@ -136,7 +164,7 @@ class DeferredStage final : public Stage {
   bool give(Slot& s, Worker& worker) {
     const uint64_t serial = s.serial, chances = returns_->chances();
     if (serial > last_needed_.load(std::memory_order_relaxed)) {
-      call_->drop(s.batch);
+      trip_.drop(s.batch);
       finish(s, worker);
     } else if (!returns_->send(serial)) {
       CallOutcome outcome = fatal_outcome(returns_->why());
@@ -176,7 +204,7 @@ class DeferredStage final : public Stage {
 
   bool chance() const { return returns_->chances() != refused_at_.load(std::memory_order_relaxed); }
 
-  const std::unique_ptr<CallOperator> call_;
+  const Trip trip_;
   const std::shared_ptr<Outside> outside_;
   const std::shared_ptr<Returns> returns_;
   const uint32_t in_flight_;

@@ -48,6 +48,7 @@ struct RowFailure {
   std::string message;
   int64_t handle = -1;
   int32_t code = 0;
+  std::shared_ptr<const Batch> record = nullptr;  // it alone, if the input's columns are not here
 };
 
 // Counts of one operator, added to once per batch by whoever ran it; read at any time.

@@ -84,9 +84,9 @@ class FindScheduled final : public Finder {
       StageView& v = views[i];
       v.workers = s.workers.load(std::memory_order_relaxed);
       v.source = stage.before().empty();
-      v.python = stage.python;
+      v.python = stage.needs_python();
       v.schedulable = mine_[i] && uint32_t(v.workers) < stage.degree() &&
-                      !(stage.python && python_busy) && stage.runnable();
+                      !(v.python && python_busy) && stage.runnable();
       v.waiting = double(s.waiting_records.load(std::memory_order_relaxed));
       if (v.source) v.waiting = 1024;  // there is always more at a source
       const double in = double(s.records_in.load(std::memory_order_relaxed));

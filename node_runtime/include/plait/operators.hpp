@@ -52,6 +52,10 @@ inline Letter make_letter(uint32_t node, const Batch& input, RowFailure& failure
   letter.handle = failure.handle;
   letter.code = failure.code;
   letter.record.length = 1;
+  if (failure.record) {
+    letter.record.columns = failure.record->columns;
+    return letter;
+  }
   for (const auto& c : input.columns) letter.record.columns.push_back(take(c, &failure.row, 1));
   return letter;
 }

@@ -189,6 +189,7 @@ class Stage {
   uint32_t last_node = 0;            // the operator whose fan-out counts as copied
   std::atomic<uint32_t> limit{~0u};  // on the workers in it; may change while it runs
   bool python = false;  // needs the interpreter: at most one worker of the engine at a time
+  virtual bool needs_python() const { return python; }  // now; once it does not, it stays so
   Threading threading = Threading::Dynamic;
   uint32_t region = 0;  // stages of one manual region share a thread
   // Set at the start: where its crew sleeps, and the list it is to be in, if its crew has one.

@@ -1,0 +1,346 @@
+// PoolRing: a ring of slots in memory that the engine's process shares with its worker processes.
+//
+// The owner (the engine's process) writes a batch into the slot of the next serial and marks it
+// filled; a worker process claims a filled slot by compare-and-swap, reads the batch in place, and
+// writes the outcome behind it; the owner takes the outcome out and frees the slot. The state of a
+// slot is one word (serial, worker, kind), so whoever dies leaves it in a known state: what a dead
+// worker had claimed goes back to filled. The memory is a memfd: nothing is left when the last
+// process is gone.
+//
+// Threads: any thread of the owner may reserve, publish and collect; each worker process has one
+// thread. Nobody spins: who finds nothing sleeps on a futex, and is woken only if it said that it
+// sleeps. Full: try_reserve gives -1, because the slot of the next serial is not free. A batch or
+// an outcome that is larger than its slot goes to an extent of its own behind the ring: a range of
+// the same file that is used once, and given back to the system when the slot is freed.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "plait/cache_line.hpp"
+#include "plait/futex.hpp"
+
+namespace plait {
+
+inline constexpr uint64_t kRingMagic = 0x31474e4952544c50;  // PLTRING1
+inline constexpr int64_t kRingPage = 4096;
+
+enum class SlotKind : uint8_t { Free, Filled, Claimed, Done };
+
+// A slot's state as one word.
+struct SlotState {
+  uint64_t serial = 0;
+  uint32_t worker = 0;
+  SlotKind kind = SlotKind::Free;
+
+  static constexpr int kKindBits = 2, kWorkerBits = 10;
+  static SlotState of(uint64_t word) {
+    return {word >> (kKindBits + kWorkerBits),
+            uint32_t(word >> kKindBits) & ((1u << kWorkerBits) - 1), SlotKind(word & 3)};
+  }
+  uint64_t word() const {
+    return serial << (kKindBits + kWorkerBits) | uint64_t(worker) << kKindBits | uint64_t(kind);
+  }
+};
+
+// Where a block is in the file. Offset 0 (the ring's head): nowhere.
+struct Extent {
+  int64_t offset = 0, size = 0;
+};
+
+struct alignas(kCacheLine) RingSlot {
+  std::atomic<uint64_t> state{0};
+  uint32_t program = 0;               // what to do with the batch
+  uint32_t attempts = 0;              // workers that died on it
+  std::atomic<uint32_t> reserved{0};  // the owner's: not free to be reserved
+  Extent in, out;                     // the batch and its outcome
+  Extent beyond[2];                   // extents of their own, if they have them
+};
+
+struct alignas(kCacheLine) RingWorker {
+  std::atomic<uint32_t> asleep{0};
+  std::atomic<uint64_t> beat{0};  // rises with every record it has done
+};
+
+struct alignas(kCacheLine) RingHead {
+  uint64_t magic = kRingMagic;
+  uint32_t slots = 0, workers = 0;
+  int64_t slot_bytes = 0, data = 0;
+  std::atomic<int64_t> end{0};  // of the file: the next extent begins here
+  std::atomic<uint32_t> closing{0};
+  alignas(kCacheLine) std::atomic<uint64_t> tail{0};    // serials reserved so far
+  alignas(kCacheLine) std::atomic<uint32_t> filled{0};  // futex of the workers
+  alignas(kCacheLine) std::atomic<uint32_t> done{0};    // futex of the owner ...
+  std::atomic<uint32_t> waiting{0};                     // ... which sleeps on it
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(alignof(RingSlot) == kCacheLine && sizeof(RingSlot) % kCacheLine == 0);
+
+// A part of the file in this process's memory.
+class RingView {
+ public:
+  RingView() = default;
+  RingView(int fd, int64_t offset, int64_t size) : size_(size) {
+    void* at = mmap(nullptr, size_t(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+    if (at == MAP_FAILED) {
+      throw std::runtime_error(std::string("shared memory: ") + std::strerror(errno));
+    }
+    data_ = static_cast<uint8_t*>(at);
+  }
+  RingView(RingView&& o) noexcept
+      : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+  RingView& operator=(RingView&& o) noexcept {
+    std::swap(data_, o.data_);
+    std::swap(size_, o.size_);
+    return *this;
+  }
+  ~RingView() {
+    if (data_) munmap(data_, size_t(size_));
+  }
+  uint8_t* data() const { return data_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+class PoolRing {
+ public:
+  // A ring of its own; the file goes when the last process that has it is gone.
+  static PoolRing make(uint32_t slots, int64_t slot_bytes, uint32_t workers) {
+    const int fd = memfd_create("plait-pool", MFD_CLOEXEC);
+    if (fd < 0) throw std::runtime_error(std::string("shared memory: ") + std::strerror(errno));
+    const int64_t data = pages(int64_t(sizeof(RingHead)) + slots * int64_t(sizeof(RingSlot)) +
+                               workers * int64_t(sizeof(RingWorker)));
+    const int64_t each = pages(slot_bytes);
+    if (ftruncate(fd, data + slots * each) != 0) {
+      ::close(fd);
+      throw std::runtime_error(std::string("shared memory: ") + std::strerror(errno));
+    }
+    RingView view(fd, 0, data + slots * each);
+    auto* head = new (view.data()) RingHead();
+    head->slots = slots;
+    head->workers = workers;
+    head->slot_bytes = each;
+    head->data = data;
+    head->end.store(data + slots * each, std::memory_order_relaxed);
+    PoolRing ring(fd, std::move(view));
+    for (uint32_t i = 0; i < slots; ++i) new (&ring.slot(i)) RingSlot();
+    for (uint32_t i = 0; i < workers; ++i) new (&ring.worker(i)) RingWorker();
+    return ring;
+  }
+  // The ring behind a descriptor that came from its owner; takes the descriptor over.
+  static PoolRing open(int fd) {
+    RingView first(fd, 0, kRingPage);
+    const auto* head = reinterpret_cast<const RingHead*>(first.data());
+    if (head->magic != kRingMagic) throw std::runtime_error("this is no ring of plait's");
+    return PoolRing(fd, RingView(fd, 0, head->data + head->slots * head->slot_bytes));
+  }
+  PoolRing(PoolRing&& o) noexcept : fd_(std::exchange(o.fd_, -1)), view_(std::move(o.view_)) {}
+  ~PoolRing() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  RingHead& head() const { return *reinterpret_cast<RingHead*>(view_.data()); }
+  RingSlot& slot(uint32_t i) const {
+    return reinterpret_cast<RingSlot*>(view_.data() + sizeof(RingHead))[i];
+  }
+  RingWorker& worker(uint32_t i) const {
+    return reinterpret_cast<RingWorker*>(&slot(head().slots))[i];
+  }
+  int fd() const { return fd_; }
+
+  // The owner's side. The slot of the next serial, or -1: it is not free yet.
+  [[nodiscard]] int try_reserve() {
+    std::lock_guard<std::mutex> hold(reserving_);
+    const uint64_t serial = head().tail.load(std::memory_order_relaxed);  // written under the lock
+    const uint32_t i = uint32_t(serial % head().slots);
+    // Acquire pairs with free: whoever emptied the slot is done with it.
+    if (slot(i).reserved.load(std::memory_order_acquire)) return -1;
+    slot(i).reserved.store(1, std::memory_order_relaxed);      // under the lock
+    head().tail.store(serial + 1, std::memory_order_release);  // pairs with try_claim
+    slot(i).attempts = 0;
+    return int(i);
+  }
+  // Memory for the batch of a reserved slot.
+  uint8_t* input(uint32_t i, int64_t size, RingView& view) {
+    return place(i, slot(i).in, slot(i).beyond[0], 0, size, view);
+  }
+  void publish(uint32_t i, uint32_t program) {
+    RingSlot& s = slot(i);
+    s.program = program;
+    const SlotState state{serial_of(i), 0, SlotKind::Filled};
+    s.state.store(state.word(), std::memory_order_release);  // pairs with try_claim
+    rouse(1);
+  }
+  // A reserved slot that is not used after all, or one whose outcome was taken out.
+  void free(uint32_t i) {
+    RingSlot& s = slot(i);
+    for (Extent& e : s.beyond) {
+      if (e.offset) {
+        fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, e.offset, pages(e.size));
+      }
+      e = Extent();
+    }
+    const SlotState state{serial_of(i), 0, SlotKind::Free};
+    s.state.store(state.word(), std::memory_order_relaxed);
+    s.reserved.store(0, std::memory_order_release);  // pairs with try_reserve
+  }
+  SlotState state(uint32_t i) const {
+    return SlotState::of(slot(i).state.load(std::memory_order_acquire));  // pairs with finish
+  }
+  bool any_done() const {
+    for (uint32_t i = 0; i < head().slots; ++i) {
+      if (state(i).kind == SlotKind::Done) return true;
+    }
+    return false;
+  }
+  // Sleeps until a worker says that something is done, somebody calls `ring`, or the time is over.
+  void wait_done(int64_t timeout_ns) {
+    RingHead& h = head();
+    // seq_cst pairs with `ring`: either it sees that we sleep, or we see what it has done.
+    h.waiting.store(1, std::memory_order_seq_cst);
+    const uint32_t seen = h.done.load(std::memory_order_seq_cst);
+    if (!any_done()) futex_wait(h.done, seen, timeout_ns);
+    h.waiting.store(0, std::memory_order_relaxed);
+  }
+  void ring() {
+    head().done.fetch_add(1, std::memory_order_seq_cst);
+    if (head().waiting.load(std::memory_order_seq_cst)) futex_wake(head().done, INT_MAX);
+  }
+  // A worker is dead: calls `again(slot)` for what it had claimed, and puts it back to filled if
+  // that says so.
+  template <class Again>
+  void reclaim(uint32_t dead, Again&& again) {
+    worker(dead).asleep.store(0, std::memory_order_relaxed);
+    for (uint32_t i = 0; i < head().slots; ++i) {
+      SlotState was = state(i);
+      if (was.kind != SlotKind::Claimed || was.worker != dead) continue;
+      ++slot(i).attempts;
+      if (!again(i)) continue;
+      was.kind = SlotKind::Filled;
+      slot(i).state.store(was.word(), std::memory_order_release);  // pairs with try_claim
+    }
+    rouse(INT_MAX);
+  }
+  void close() {
+    head().closing.store(1, std::memory_order_seq_cst);
+    rouse(INT_MAX);
+  }
+
+  // A worker's side. The slot it has claimed, or -1.
+  [[nodiscard]] int try_claim(uint32_t worker_) {
+    const uint32_t n = head().slots;
+    const uint64_t tail = head().tail.load(std::memory_order_acquire);  // pairs with try_reserve
+    for (uint64_t serial = tail > n ? tail - n : 0; serial < tail; ++serial) {
+      const uint32_t i = uint32_t(serial % n);
+      uint64_t word = slot(i).state.load(std::memory_order_acquire);  // pairs with publish
+      SlotState state = SlotState::of(word);
+      if (state.kind != SlotKind::Filled || state.serial != serial) continue;
+      state.kind = SlotKind::Claimed;
+      state.worker = worker_;
+      // acq_rel: the batch came by publish; the owner sees who has it.
+      if (slot(i).state.compare_exchange_strong(word, state.word(), std::memory_order_acq_rel)) {
+        return int(i);
+      }
+    }
+    return -1;
+  }
+  bool closing() const { return head().closing.load(std::memory_order_seq_cst) != 0; }
+  // Sleeps until something may be there to claim, the ring closes, or the time is over.
+  void wait_filled(uint32_t worker_, int64_t timeout_ns) {
+    // seq_cst pairs with rouse: either it sees that we sleep, or we see what it has filled.
+    worker(worker_).asleep.store(1, std::memory_order_seq_cst);
+    const uint32_t seen = head().filled.load(std::memory_order_seq_cst);
+    if (!any_filled() && !closing()) futex_wait(head().filled, seen, timeout_ns);
+    worker(worker_).asleep.store(0, std::memory_order_relaxed);
+  }
+  // The batch of a claimed slot.
+  const uint8_t* given(uint32_t i, RingView& view) { return seen(slot(i).in, view); }
+  // Memory for the outcome of a claimed slot.
+  uint8_t* output(uint32_t i, int64_t size, RingView& view) {
+    const Extent& in = slot(i).in;
+    const int64_t used = slot(i).beyond[0].offset ? 0 : in.size + kCacheLine;
+    return place(i, slot(i).out, slot(i).beyond[1], used, size, view);
+  }
+  void finish(uint32_t i, uint32_t worker_) {
+    const SlotState state{serial_of(i), worker_, SlotKind::Done};
+    slot(i).state.store(state.word(), std::memory_order_release);  // pairs with state
+    ring();
+  }
+  // The outcome of a slot that is done.
+  const uint8_t* outcome(uint32_t i, RingView& view) { return seen(slot(i).out, view); }
+
+ private:
+  PoolRing(int fd, RingView view) : fd_(fd), view_(std::move(view)) {}
+
+  static int64_t pages(int64_t size) { return (size + kRingPage - 1) / kRingPage * kRingPage; }
+
+  // Of a slot that is reserved or claimed: the one of its serials that is below the tail.
+  uint64_t serial_of(uint32_t i) const {
+    const uint64_t tail = head().tail.load(std::memory_order_relaxed), n = head().slots;
+    const uint64_t last = (tail - 1) / n * n + i;
+    return last < tail ? last : last - n;
+  }
+  bool any_filled() const {
+    for (uint32_t i = 0; i < head().slots; ++i) {
+      if (state(i).kind == SlotKind::Filled) return true;
+    }
+    return false;
+  }
+  void rouse(int workers) {
+    head().filled.fetch_add(1, std::memory_order_seq_cst);  // pairs with wait_filled
+    for (uint32_t i = 0; i < head().workers; ++i) {
+      if (worker(i).asleep.load(std::memory_order_seq_cst)) {
+        return futex_wake(head().filled, workers);
+      }
+    }
+  }
+  // Room for `size` bytes and a line of slack: in the slot from `used` on, or in an extent.
+  uint8_t* place(uint32_t i, Extent& at, Extent& beyond, int64_t used, int64_t size,
+                 RingView& view) {
+    used = (used + int64_t(kCacheLine) - 1) / int64_t(kCacheLine) * int64_t(kCacheLine);
+    at.size = size;
+    if (used + size + int64_t(kCacheLine) <= head().slot_bytes) {
+      at.offset = head().data + i * head().slot_bytes + used;
+      return view_.data() + at.offset;
+    }
+    const int64_t whole = pages(size + int64_t(kCacheLine));
+    at.offset = head().end.fetch_add(whole, std::memory_order_relaxed);
+    beyond = {at.offset, whole};  // before it is there: if this process dies, it is given back
+    if (fallocate(fd_, 0, at.offset, whole) != 0) {
+      throw std::runtime_error(std::string("shared memory: ") + std::strerror(errno));
+    }
+    view = RingView(fd_, at.offset, whole);
+    return view.data();
+  }
+  // A block of the file in memory. Its slack is readable too.
+  const uint8_t* seen(const Extent& at, RingView& view) {
+    const int64_t ring = head().data + head().slots * head().slot_bytes;
+    if (at.offset >= head().data && at.size >= 0 && at.offset + at.size <= ring) {
+      return view_.data() + at.offset;
+    }
+    if (at.offset < ring || at.offset % kRingPage || at.size < 0) {
+      throw std::runtime_error("a slot of shared memory is damaged");
+    }
+    view = RingView(fd_, at.offset, pages(at.size + int64_t(kCacheLine)));
+    return view.data();
+  }
+
+  int fd_;
+  RingView view_;
+  std::mutex reserving_;  // the owner's
+};
+
+}  // namespace plait

@@ -1,0 +1,150 @@
+"""Stages of plain Python functions, on the route that each takes.
+
+A stage that starts in the engine's process measures what its functions cost there; when `choose`
+says that the pool is worth it, the pool is started in the background, and the stage goes over to it
+as soon as the worker processes are ready. What happened is told in words, for the result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+from plait.graph import CallNode
+from plait.node_runtime.pool import Pool
+from plait.node_runtime.pool_choice import Spent, choose
+from plait.node_runtime.python_ops import compile_call
+from plait.routes import processes_of, route_of_call, trips
+
+if TYPE_CHECKING:
+    from plait.config import Settings
+    from plait.node_runtime._batch import NativeBatch
+    from plait.node_runtime._engine import NativeEngine
+    from plait.node_runtime._pool import NativeWay
+    from plait.node_runtime.python_ops import CallResult, Operator
+    from plait.plan import Plan, StagePlan
+    from plait.routes import Routed
+
+ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
+
+
+class Pools:
+    """The pool of an engine, if any of its stages may use one, and what became of each stage."""
+
+    def __init__(self, engine: NativeEngine, settings: Settings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.pool: Pool | None = None
+        self.forced = False
+        self.ways: list[Way] = []
+
+    def add(self, plan: Plan, stage: StagePlan) -> tuple[int, int]:
+        """Adds the stages of these functions: the first, which takes their input, and the last."""
+        graph = plan.graph
+        calls = [node for i in stage.nodes if isinstance(node := graph.nodes[i], CallNode)]
+        routes = [route_of_call(node, graph, self.settings) for node in calls]
+        made: list[int] = []
+        for routed, nodes in trips(stage.nodes, routes):
+            name = " + ".join(graph.nodes[i].name for i in nodes)
+            made.append(self.trip(plan, nodes, routed, name))
+        for before, after in itertools.pairwise(made):
+            self.engine.connect(before, after, 0)
+        return made[0], made[-1]
+
+    def trip(self, plan: Plan, nodes: tuple[int, ...], routed: Routed, name: str) -> int:
+        graph = plan.graph
+        calls: list[tuple[CallNode, Any]] = []
+        for i in nodes:
+            node = graph.nodes[i]
+            assert isinstance(node, CallNode)
+            calls.append((node, graph.nodes[node.inputs[0]].schema))
+        if routed.route == "inline":
+            for i, (node, given) in zip(nodes, calls, strict=True):
+                self.call(i, node, compile_call(node, given))
+            return int(self.engine.parallel_stage(name, True))
+        if self.pool is None:
+            processes, hang_s = processes_of(self.settings), self.settings.pool_hang_s
+            self.pool = Pool(processes, hang_s, self.engine.raised)
+        way = Way(self.pool, nodes, self.pool.add(calls, here=routed.route == "auto"))
+        self.forced = self.forced or routed.route == "pool"
+        self.ways.append(way)
+        for position, (i, (node, given)) in enumerate(zip(nodes, calls, strict=True)):
+            self.call(i, node, Measured(compile_call(node, given), way, position == 0))
+        return int(self.engine.pool_stage(name, way.outside))
+
+    def call(self, number: int, node: CallNode, operator: Operator) -> None:
+        self.engine.call(
+            number, ON_ERROR[node.on_error], operator, node.schema, node.mode == "batches"
+        )
+
+    def start(self) -> None:
+        """Starts the worker processes of those who want them from the first record on."""
+        if self.pool is not None and self.forced:
+            self.pool.start()
+
+    def stop(self) -> bool:
+        """Ends all of them."""
+        if self.pool is not None:
+            self.pool.close()
+        return True
+
+    @property
+    def broken(self) -> BaseException | None:
+        """Why functions that had to go to the pool could not."""
+        if self.pool is None or all(way.outside.here for way in self.ways):
+            return None
+        return self.pool.broken
+
+    def told(self) -> dict[int, str]:
+        """What became of each function that could take the pool."""
+        return {node: way.told() for way in self.ways for node in way.nodes}
+
+
+class Way:
+    """The way of one stage: what it has cost here, and whether it has gone over to the pool."""
+
+    def __init__(self, pool: Pool, nodes: tuple[int, ...], outside: NativeWay) -> None:
+        self.pool = pool
+        self.nodes = nodes
+        self.outside = outside
+        self.spent = Spent()
+        self.chosen: str | None = None
+
+    def note(self, records: int, ns: int, first: bool) -> None:
+        """Records cost so much; `first`: in the first function of the stage."""
+        if self.chosen is not None:
+            return
+        self.spent = self.spent.more(records if first else 0, ns, batches=int(first))
+        self.chosen = choose(self.spent, self.pool.processes)
+        if self.chosen is not None:
+            self.pool.when_ready(self.go)
+
+    def go(self) -> None:
+        if self.pool.broken is None:
+            self.outside.go()
+
+    def told(self) -> str:
+        where = f"pool of {self.pool.processes} worker processes"
+        if self.outside.here:
+            if self.pool.broken is not None and self.chosen is not None:
+                return f"inline: {self.pool.broken}"
+            return f"inline: {self.spent.records:,} records in {self.spent.ns / 1e6:.1f} ms"
+        if self.chosen is None:
+            return where
+        return f"{where} after {self.spent.records:,} records inline: {self.chosen}"
+
+
+class Measured:
+    """A function's operator in the engine's process, with what it costs."""
+
+    def __init__(self, operator: Operator, way: Way, first: bool) -> None:
+        self.operator = operator
+        self.way = way
+        self.first = first
+
+    def __call__(self, batch: NativeBatch) -> CallResult:
+        began = time.perf_counter_ns()
+        result = self.operator(batch)
+        self.way.note(len(batch), time.perf_counter_ns() - began, self.first)
+        return result

@@ -1,0 +1,135 @@
+"""A worker process of the pool: claims batches, runs the functions of a trip on them, answers.
+
+It is forked by the zygote, loads the functions once, and lives until the pool closes or somebody
+kills it. What it writes is complete before the slot is marked done, so its death at any moment
+costs nothing but the work on one batch.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import mmap
+import os
+import pickle
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait.node_runtime._calls import beat_at, taken
+from plait.node_runtime._pool import NativeWorker, die_with_parent
+from plait.node_runtime.pool_errors import pack, text_of
+from plait.node_runtime.python_ops import Operator, compile_call
+
+if TYPE_CHECKING:
+    import socket
+
+    from plait.graph import CallNode
+    from plait.model import Schema
+    from plait.node_runtime._batch import NativeBatch
+    from plait.node_runtime._pool import Step
+
+MOST_TOLD = 8_000
+"""Characters of an error that go through the control socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One operator of a trip."""
+
+    run: Operator
+    whole: bool
+    """A function of batches: its rows have no single origin."""
+    stops: bool
+    """A failed record ends the run, and what was raised is raised again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is done with a batch in one trip."""
+
+    functions: tuple[Function, ...]
+
+    @property
+    def keeps_tables(self) -> bool:
+        """A function may keep the batch it got, so that it must own its memory."""
+        return any(function.whole for function in self.functions)
+
+
+def program_of(calls: tuple[tuple[CallNode, Schema], ...]) -> Program:
+    """The operators (node, schema of its input) ready to run."""
+    return Program(
+        tuple(
+            Function(
+                compile_call(node, given), node.mode == "batches", stops=node.on_error == "fail"
+            )
+            for node, given in calls
+        )
+    )
+
+
+def trip(program: Program, batch: NativeBatch) -> list[Step]:
+    """The outcome of every function, as far as there were rows."""
+    steps: list[Step] = []
+    for number, function in enumerate(program.functions):
+        try:
+            out, origin, failures = function.run(batch)
+        except BaseException as error:  # not a matter of one record
+            told = (0, text_of(error).encode("utf-8", "replace"), pack(error))
+            steps.append((None, None, False, True, [told], None))
+            break
+        failed = [
+            (row, text_of(error).encode("utf-8", "replace"), pack(error) if function.stops else b"")
+            for row, error in failures
+        ]
+        records = None
+        if failed and number > 0:
+            records = taken(batch, array.array("I", [row for row, _ in failures]))
+        steps.append((out, origin, function.whole, False, failed, records))
+        if not len(out):
+            break
+        batch = out
+    return steps
+
+
+def load(functions_fd: int) -> list[Program]:
+    size = os.fstat(functions_fd).st_size
+    with mmap.mmap(functions_fd, size, prot=mmap.PROT_READ) as data:
+        return [program_of(calls) for calls in pickle.loads(data)]
+
+
+def tell(control: socket.socket, **message: Any) -> None:
+    control.send(json.dumps(message).encode())
+
+
+def work(index: int, ring_fd: int, functions_fd: int, control: socket.socket, zygote: int) -> None:
+    """The life of a worker process, the child of `zygote`. Never returns."""
+    status = 1
+    try:
+        die_with_parent()
+        if os.getppid() != zygote:  # it died before we could say that we go with it
+            return
+        try:
+            programs = load(functions_fd)
+        except BaseException as error:
+            tell(control, kind="broken", worker=index, text=text_of(error)[:MOST_TOLD])
+            return
+        worker = NativeWorker(os.dup(ring_fd), index)
+        beat_at(worker.beat)
+        for stream in (sys.stdout, sys.stderr):
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(line_buffering=True)
+        gc.freeze()
+        tell(control, kind="ready", worker=index)
+        while (number := worker.claim()) >= 0:
+            program = programs[number]
+            worker.finish(trip(program, worker.batch(program.keeps_tables)))
+        status = 0
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)

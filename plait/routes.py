@@ -1,0 +1,77 @@
+"""Which way a plain Python function goes: in the engine's process, or in worker processes; pure.
+
+`pool`: in worker processes from the first record on, because the user said so. `auto`: it starts in
+the engine's process and moves on when it has proved to cost enough. `inline`: it stays, and the
+reason says why. Functions that follow each other on the same route make one trip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from plait.by_value import why_not
+from plait.captures import shared_thing
+from plait.model import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.config import Settings
+    from plait.graph import CallNode, Graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """A route, and why."""
+
+    route: Literal["pool", "auto", "inline"]
+    why: str
+
+
+def processes_of(settings: Settings) -> int:
+    """How many worker processes a pool has."""
+    return settings.threads if settings.pool is None else settings.pool
+
+
+def route_of_call(node: CallNode, graph: Graph, settings: Settings) -> Routed:
+    """The route of one function."""
+    if settings.pool == 0:
+        return Routed(route="inline", why="pool=0: no worker processes")
+    if node.route == "inline":
+        return Routed(route="inline", why='route="inline"')
+    if node.route == "pool":
+        return Routed(route="pool", why='route="pool"')
+    kept = kept_inline(node, graph, settings)
+    if kept is not None:
+        return Routed(route="inline", why=f"kept inline: {kept}")
+    if settings.pool is not None:
+        return Routed(route="pool", why=f"pool={settings.pool}")
+    return Routed(route="auto", why="inline until it has proved to cost enough for the pool")
+
+
+def kept_inline(node: CallNode, graph: Graph, settings: Settings) -> str | None:
+    """Why a function does not go to the pool by itself; None: it may."""
+    if settings.pool is None and settings.threads < 2:
+        return "one worker, and a pool of one process is no gain"
+    for function in node.functions:
+        found = shared_thing(function)
+        if found is not None:
+            return f'{found}, and worker processes would have copies; route="pool" if that is fine'
+    given = graph.nodes[node.inputs[0]].schema
+    for field in (*given.fields, *node.schema.fields):
+        if field.type is Type.OBJECT:
+            return f'column "{field.name}" holds Python objects, which would be pickled'
+    # Without `pool=` this is found out when the pool is started, if it ever is.
+    return why_not(node.functions) if settings.pool is not None else None
+
+
+def trips(nodes: Sequence[int], routes: Sequence[Routed]) -> list[tuple[Routed, tuple[int, ...]]]:
+    """Operators that follow each other, in groups of one route."""
+    found: list[tuple[Routed, tuple[int, ...]]] = []
+    for node, routed in zip(nodes, routes, strict=True):
+        if found and found[-1][0].route == routed.route:
+            found[-1] = (found[-1][0], (*found[-1][1], node))
+        else:
+            found.append((routed, (node,)))
+    return found

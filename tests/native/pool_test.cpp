@@ -1,0 +1,282 @@
+// The ring that worker processes share: random batches there and back, while workers die.
+//
+// The first part writes random columns of every type, sliced at odd places, as a flat block and
+// reads them again. The second runs workers as threads (which is what the sanitizers can see), the
+// third as real processes that are killed at random: every batch must come back once and right,
+// whatever died, and batches larger than their slot too.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+// The kernels use 128-bit integers, which the standard does not have.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#include "plait/pool.hpp"
+#include "plait/pool_worker.hpp"
+#pragma GCC diagnostic pop
+
+namespace {
+
+using namespace plait;
+using Random = std::mt19937_64;
+
+Column random_column(Random& random, Type type, int64_t length, bool nulls) {
+  const int64_t whole = length + 20;
+  Column c;
+  c.type = type;
+  c.length = whole;
+  if (nulls) {
+    c.validity_owner = BufferRef::zeroed(bit_bytes(whole));
+    for (int64_t i = 0; i < whole; ++i) {
+      if (random() % 3) set_bit(c.validity_owner.data(), i);
+    }
+    c.validity = c.validity_owner.data();
+  }
+  if (is_varlen(type)) {
+    c.offsets_owner = BufferRef::make(4 * (whole + 1));
+    auto* offsets = c.offsets_owner.as<int32_t>();
+    offsets[0] = 0;
+    for (int64_t i = 0; i < whole; ++i) offsets[i + 1] = offsets[i] + int32_t(random() % 9);
+    c.data_owner = BufferRef::make(offsets[whole]);
+    for (int32_t i = 0; i < offsets[whole]; ++i) c.data_owner.data()[i] = uint8_t(random());
+    c.offsets = offsets;
+  } else {
+    const int64_t size = type == Type::Bool ? bit_bytes(whole) : 8 * whole;
+    c.data_owner = BufferRef::make(size);
+    for (int64_t i = 0; i < size; ++i) c.data_owner.data()[i] = uint8_t(random());
+  }
+  c.data = c.data_owner.data();
+  return c.slice(int64_t(random() % 20), length);
+}
+
+bool same_value(const Column& a, const Column& b, int64_t i) {
+  if (a.valid(i) != b.valid(i)) return false;
+  if (!a.valid(i)) return true;
+  if (a.type == Type::Bool) return a.boolean(i) == b.boolean(i);
+  if (is_varlen(a.type)) {
+    return a.size(i) == b.size(i) &&
+           std::string(a.bytes(i), size_t(a.size(i))) == std::string(b.bytes(i), size_t(b.size(i)));
+  }
+  return a.i64()[i] == b.i64()[i];
+}
+
+bool same(const std::vector<Column>& a, const std::vector<Column>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t k = 0; k < a.size(); ++k) {
+    if (a[k].type != b[k].type || a[k].length != b[k].length) return false;
+    for (int64_t i = 0; i < a[k].length; ++i) {
+      if (!same_value(a[k], b[k], i)) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Column> random_columns(Random& random, int64_t length) {
+  std::vector<Column> columns;
+  for (int n = int(random() % 6); n >= 0; --n) {
+    columns.push_back(random_column(random, Type(random() % 7), length, random() % 2));
+  }
+  return columns;
+}
+
+void flat_blocks(Random& random, unsigned long rounds) {
+  for (unsigned long n = 0; n < rounds; ++n) {
+    const auto columns = random_columns(random, int64_t(random() % 100));
+    const auto given = random_columns(random, columns[0].length);
+    auto out = columns;
+    if (random() % 2) out.push_back(given[random() % given.size()]);
+    FlatWriter size;
+    flat_columns(size, out, &given);
+    BufferRef block = BufferRef::make(size.used());
+    FlatWriter writer(block.data());
+    flat_columns(writer, out, &given);
+    CHECK(writer.used() == size.used());
+    FlatReader reader(block.data(), size.used());
+    CHECK(same(read_columns(reader, block, &given), out));
+    // A block that is cut off is refused, not read beyond its end.
+    if (size.used() > 8) {
+      bool refused = false;
+      try {
+        FlatReader cut(block.data(), int64_t(random() % uint64_t(size.used() - 8)));
+        (void)read_columns(cut, block, &given);
+      } catch (const std::runtime_error&) {
+        refused = true;
+      }
+      CHECK(refused || out.back().length == 0);
+    }
+  }
+}
+
+Batch numbers(int64_t first, int64_t length) {
+  Batch batch;
+  batch.length = length;
+  Column c;
+  c.length = length;
+  c.data_owner = BufferRef::make(8 * length);
+  for (int64_t i = 0; i < length; ++i) c.data_owner.as<int64_t>()[i] = first + i;
+  c.data = c.data_owner.data();
+  batch.columns.push_back(c);
+  return batch;
+}
+
+// What a worker does: twice the number, the last row fails.
+void answer(PoolWorker& worker) {
+  const Batch in = worker.batch(false);
+  CHECK(in.length > 0);
+  std::vector<PoolStep> steps(1);
+  CallOutcome& o = steps[0].outcome;
+  o.out = numbers(0, in.length - 1);
+  for (int64_t i = 0; i + 1 < in.length; ++i) {
+    o.out.columns[0].data_owner.as<int64_t>()[i] = 2 * in.columns[0].i64()[i];
+    o.origin.push_back(uint32_t(i));
+  }
+  o.failures.push_back({uint32_t(in.length - 1), "last"});
+  steps[0].raised.push_back(std::to_string(in.columns[0].i64()[in.length - 1]));
+  worker.finish(steps);
+}
+
+int64_t kept(void* context, const std::string& raised) {
+  static_cast<std::atomic<int64_t>*>(context)->fetch_add(1);
+  return std::stoll(raised);
+}
+
+// Sends batches, some larger than a slot, and checks that each comes back once.
+struct Sender {
+  static constexpr uint32_t kWorkers = 3;
+  std::atomic<int64_t> raised{0};
+  ParallelStage stage{"stage", StageLimits(), Operators()};
+  std::shared_ptr<Pool> pool = std::make_shared<Pool>(8, 1 << 14, kWorkers, kept, &raised);
+  std::shared_ptr<PoolOutside> outside = std::make_shared<PoolOutside>(pool, 7, false);
+  std::shared_ptr<Returns> returns = std::make_shared<Returns>(stage, 64);
+  std::map<uint64_t, std::pair<int64_t, int64_t>> away;  // serial -> first, length
+  uint64_t next = 0, back = 0, failed = 0;
+
+  Sender() {
+    outside->attach(returns);
+    pool->add(outside);
+    pool->start();
+  }
+  void take() {
+    Returns::Item item;
+    while (returns->take(item)) {
+      const auto found = away.find(item.serial);
+      CHECK(found != away.end());
+      const auto [first, length] = found->second;
+      const CallOutcome& o = item.outcome;
+      CHECK(!o.fatal);
+      if (o.whole) {
+        ++failed;
+      } else {
+        CHECK(o.out.length == length - 1 && int64_t(o.origin.size()) == length - 1);
+        for (int64_t i = 0; i + 1 < length; ++i) {
+          CHECK(o.out.columns[0].i64()[i] == 2 * (first + i));
+        }
+        CHECK(o.failures.size() == 1 && o.failures[0].handle == first + length - 1);
+      }
+      away.erase(found);
+      ++back;
+    }
+  }
+  template <class Meanwhile>
+  void send(Random& random, uint64_t batches, Meanwhile&& meanwhile) {
+    while (back < batches) {
+      take();
+      meanwhile();
+      if (next == batches || away.size() >= 32) {
+        std::this_thread::yield();
+        continue;
+      }
+      const int64_t first = int64_t(random() % 1000), large = random() % 10 == 0 ? 4000 : 50;
+      const int64_t length = 1 + int64_t(random() % uint64_t(large));
+      Batch batch = numbers(first, length);
+      CHECK(returns->send(next));
+      away[next] = {first, length};
+      if (outside->try_submit(next, batch)) {
+        ++next;
+      } else {
+        CHECK(returns->take_back(next));
+        away.erase(next);
+        std::this_thread::yield();
+      }
+    }
+    CHECK(away.empty());
+  }
+};
+
+void with_threads(Random& random, uint64_t batches) {
+  Sender sender;
+  std::vector<std::thread> workers;
+  for (uint32_t w = 0; w < Sender::kWorkers; ++w) {
+    workers.emplace_back([&sender, w] {
+      PoolWorker worker(dup(sender.pool->fd()), w);
+      while (!worker.closing()) {
+        if (!worker.claim(10'000'000)) continue;
+        CHECK(worker.program() == 7);
+        worker.beat()->fetch_add(1, std::memory_order_relaxed);
+        answer(worker);
+      }
+    });
+  }
+  sender.send(random, batches, [] {});
+  CHECK(sender.failed == 0 && sender.raised.load() == int64_t(batches));
+  sender.pool->close();
+  for (auto& worker : workers) worker.join();
+}
+
+pid_t worker_process(int fd, uint32_t w) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  PoolWorker worker(dup(fd), w);
+  while (!worker.closing()) {
+    if (worker.claim(10'000'000)) answer(worker);
+  }
+  _exit(0);
+}
+
+// Only without sanitizers: a process with their threads may not be forked.
+void with_processes(Random& random, uint64_t batches) {
+  std::vector<pid_t> children(Sender::kWorkers);
+  Sender sender;
+  for (uint32_t w = 0; w < Sender::kWorkers; ++w) {
+    children[w] = worker_process(sender.pool->fd(), w);
+  }
+  uint64_t kills = 0;
+  sender.send(random, batches, [&] {
+    if (random() % 400) return;
+    const auto w = uint32_t(random() % Sender::kWorkers);
+    kill(children[w], SIGKILL);
+    waitpid(children[w], nullptr, 0);
+    sender.pool->died(w, "killed");
+    ++kills;
+    children[w] = worker_process(sender.pool->fd(), w);
+  });
+  sender.pool->close();
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  std::printf("%llu kills, %llu batches failed\n", (unsigned long long)kills,
+              (unsigned long long)sender.failed);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const unsigned long rounds = plait::testing::argument(argc, argv, 1000);
+  const unsigned long processes = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0;
+  const unsigned long seed = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : std::random_device()();
+  std::printf("seed %lu\n", seed);
+  plait::testing::story() = "seed " + std::to_string(seed) + ": ";
+  Random random(seed);
+  flat_blocks(random, rounds);
+  with_threads(random, rounds);
+  if (processes) with_processes(random, processes);
+  return 0;
+}

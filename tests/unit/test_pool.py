@@ -1,0 +1,299 @@
+"""Plain Python functions in worker processes: the same answer, the same errors, whatever dies."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+import plait
+from plait.run import start
+from plait.testing import sequential
+from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
+from tests.unit.pool_jobs import (
+    CHAINS,
+    ENDINGS,
+    deadly,
+    endless,
+    job_of,
+    leaves,
+    odd,
+    same,
+    very_picky,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS: dict[str, Any] = {"epoch_records": 32, "workers": 2, "pool": 2, "timeout": 60}
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What the condition gives, once it gives something."""
+    until = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < until, "it does not come"
+        time.sleep(0.002)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Any:
+    yield
+    wait_for(lambda: not psutil.Process().children(recursive=True))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_the_pool_gives_what_the_plain_loop_gives(chain: str) -> None:
+    job = job_of(CHAINS[chain], "pool")
+    result = plait.run(job, **SETTINGS)
+    wanted = sequential(job.graph(), epoch_records=SETTINGS["epoch_records"])
+    assert rows_of_arrow(result.outputs["out"], wanted.schemas["out"]) == wanted.outputs["out"]
+    compare_accounts(chain, result, wanted)
+    compare_letters(chain, result.dead_letters, wanted.dead_letters)
+    assert all(words.startswith("pool of 2") for words in result.routes.values())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_error_reads_as_it_does_inline(ending: str) -> None:
+    told: dict[str, BaseException] = {}
+    for route in ("inline", "pool"):
+        with pytest.raises(plait.RecordError) as raised:
+            plait.run(job_of(ENDINGS[ending], route), **SETTINGS)
+        told[route] = raised.value
+    inline, pool = told["inline"], told["pool"]
+    assert str(pool) == str(inline)
+    fields = ("operator", "at", "source", "row", "record")
+    for name in fields:
+        assert getattr(pool, name) == getattr(inline, name)
+    assert type(pool.__cause__).__name__ in (type(inline.__cause__).__name__, "WorkerError")
+    assert "raised in a worker process" in pool.__cause__.__notes__[-1]  # type: ignore[union-attr]
+
+
+def test_what_leaves_the_interpreter_ends_the_run() -> None:
+    for route in ("inline", "pool"):
+        with pytest.raises(SystemExit):
+            plait.run(job_of(lambda s, r: s.map(leaves, route=r), route), **SETTINGS)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "dead_letter"])
+def test_a_batch_that_kills_its_process(policy: Any) -> None:
+    job = job_of(lambda s, r: s.map(deadly, on_error=policy, schema=s.schema, route=r), "pool")
+    words = "the worker process was killed by SIGKILL on its batch, 3 times"
+    if policy == "fail":
+        with pytest.raises(plait.RecordError, match=words) as raised:
+            plait.run(job, **SETTINGS)
+        assert raised.value.row == 288
+        return
+    result = plait.run(job, **SETTINGS)
+    assert result.outputs["out"]["n"].to_pylist() == [*range(288), *range(320, 500)]
+    assert result.account.skipped + result.account.dead_lettered == 32
+    if policy == "dead_letter":
+        assert [letter.row for letter in result.dead_letters] == list(range(288, 320))
+        assert {letter.error for letter in result.dead_letters} == {words}
+
+
+def test_a_function_that_hangs() -> None:
+    job = job_of(lambda s, r: s.map(endless, on_error="skip", schema=s.schema, route=r), "pool")
+    result = plait.run(job, **SETTINGS, pool_hang_s=0.2)
+    assert result.outputs["out"].num_rows == 500 - 32
+
+
+class Gate(plait.Source):
+    """Numbers, until the test says that it is enough; a reader looks at a file, as tests do."""
+
+    schema = plait.Schema.of({"n": int})
+
+    def __init__(self, enough: threading.Event) -> None:
+        self.enough = enough
+
+    def open(self, position: Any = None) -> GateReader:
+        return GateReader(self.enough)
+
+
+class GateReader(plait.Reader):
+    def __init__(self, enough: threading.Event) -> None:
+        self.enough = enough
+        self.next = 0
+
+    def poll(self, max_rows: int) -> Any:
+        if self.enough.is_set():
+            return None
+        self.next += max_rows
+        return [{"n": n} for n in range(self.next - max_rows, self.next)]
+
+    def position(self) -> int:
+        return self.next
+
+
+def running(function: Any, route: Any, **settings: Any) -> tuple[Any, threading.Event]:
+    enough = threading.Event()
+    job = plait.Job("pooled")
+    job.source(Gate(enough)).map(function, route=route).sink(plait.Collect(), name="out")
+    return start(job, **{"epoch_records": 64, "workers": 2, **settings}), enough
+
+
+def more_batches(pool: Any) -> None:
+    """Waits until the pool has done some more."""
+    before = pool.native.batches
+    wait_for(lambda: pool.native.batches > before + 20)
+
+
+@pytest.mark.parametrize("victim", ["worker", "zygote"])
+def test_processes_that_are_killed_are_replaced(victim: str) -> None:
+    run, enough = running(same, "pool", pool=2)
+    pool = run.built.pools.pool
+    for _ in range(3):
+        pids = wait_for(lambda: len(pool.pids()) == 2 and pool.pids())
+        more_batches(pool)
+        parent = psutil.Process(pids[0]).parent()
+        os.kill(pids[0] if victim == "worker" else parent.pid, signal.SIGKILL)
+        gone = set(pids)
+        wait_for(functools.partial(lambda old: not old <= set(pool.pids()), gone))
+        if victim == "zygote":
+            break
+    wait_for(lambda: len(pool.pids()) == 2)
+    more_batches(pool)
+    enough.set()
+    result = run.wait()
+    assert result.outputs["out"]["n"].to_pylist() == list(range(result.account.read))
+
+
+def test_a_function_that_costs_enough_moves_to_the_pool_in_the_middle() -> None:
+    run, enough = running(slow, "auto")
+    (way,) = run.built.pools.ways
+    assert way.outside.here
+    wait_for(lambda: not way.outside.here)
+    wait_for(lambda: run.built.pools.pool.native.batches > 5)
+    enough.set()
+    result = run.wait()
+    assert result.outputs["out"]["n"].to_pylist() == list(range(result.account.read))
+    (words,) = result.routes.values()
+    assert words.startswith("pool of 2 worker processes after ")
+    assert " us a record" in words
+
+
+def slow(record: Any) -> Any:
+    for _ in range(200):
+        pass
+    return record
+
+
+def test_a_function_that_costs_little_stays() -> None:
+    result = plait.run(job_of(lambda s, r: s.map(same, route=r), "auto"), workers=2)
+    (words,) = result.routes.values()
+    assert words.startswith("inline: 500 records in ")
+
+
+def test_an_abort_does_not_wait_for_a_function() -> None:
+    run, enough = running(endless, "pool", pool=2)
+    wait_for(lambda: run.engine.read() > 300)
+    run.abort()
+    enough.set()
+    with pytest.raises(plait.Interrupted):
+        run.wait()
+
+
+def test_what_cannot_be_sent_is_told_when_the_job_is_built() -> None:
+    lock = threading.Lock()
+
+    def held(record: Any) -> Any:
+        with lock:
+            return record
+
+    stream = plait.stream([{"n": 1}])
+    with pytest.raises(plait.JobError) as raised:
+        stream.map(held, route="pool")
+    words = str(raised.value)
+    assert words.startswith("map at test_pool.py:")
+    assert 'it holds "lock"' in words
+    assert 'use route="inline"' in words
+    with pytest.raises(plait.JobError, match="route is 'fast'"):
+        stream.map(same, route="fast")  # type: ignore[arg-type]
+    with pytest.raises(plait.JobError, match="route= is for Python functions"):
+        stream.filter(plait.col("n") > 1, route="pool")
+    with pytest.raises(plait.JobError, match="route= is for Python functions"):
+        stream.with_columns(m=plait.col("n"), route="pool")
+
+
+def test_a_function_that_does_not_load_there() -> None:
+    class Fragile:
+        """Pickles here, and refuses to load."""
+
+        def __reduce__(self) -> Any:
+            return refuse, ()
+
+    fragile = Fragile()
+    job = job_of(lambda s, r: s.map(lambda record: (fragile, record)[1], route=r), "pool")
+    with pytest.raises(plait.JobError, match="cannot be loaded there: OSError: not here"):
+        plait.run(job, **SETTINGS)
+
+
+def refuse() -> Any:
+    raise OSError("not here")
+
+
+def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    here = Path(__file__).parent.parent.parent
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import sys, time
+            sys.path.insert(0, {str(here)!r})
+            from tests.unit import test_pool
+            run, _ = test_pool.running(test_pool.slow, "pool", pool=2)
+            pool = run.built.pools.pool
+            while len(pool.pids()) < 2:
+                time.sleep(0.01)
+            print("ready", flush=True)
+            run.wait()
+            """
+        )
+    )
+    before = set(os.listdir("/dev/shm"))
+    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) == 3
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    wait_for(lambda: not any(is_alive(one) for one in family))
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_functions_on_both_routes_in_one_stage() -> None:
+    def job(s: Any, route: str) -> Any:
+        return (
+            s.map(same, schema=s.schema, route=route)
+            .filter(odd, route="inline")
+            .map(very_picky, schema=s.schema, on_error="skip", route=route)
+        )
+
+    made = job_of(job, "pool")
+    result = plait.run(made, **SETTINGS)
+    wanted = sequential(made.graph(), epoch_records=SETTINGS["epoch_records"])
+    assert rows_of_arrow(result.outputs["out"], wanted.schemas["out"]) == wanted.outputs["out"]
+    assert len(result.routes) == 2
