@@ -27,6 +27,7 @@ NAMES = {
     "elastic": "elastic workers beside every fixed number of them; level over time",
     "bottleneck": "elastic degrees of stages in a chain with expensive ones",
     "functions": "one map as expression, compiled, batch function and plain Python, beside C++",
+    "python_functions": "a plain Python function in worker processes, beside this process",
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
     "migration": "state that moves between nodes: worst latency and duration by strategy",
