@@ -43,8 +43,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_run_prints_the_account_and_the_output(path: Path, capsys: Captured) -> None:
-    assert main(["run", str(path), "--workers", "2"]) == 0
+@pytest.mark.parametrize("workers", ["2", "elastic"])
+def test_run_prints_the_account_and_the_output(path: Path, capsys: Captured, workers: str) -> None:
+    assert main(["run", str(path), "--workers", workers]) == 0
     out, err = capsys.readouterr()
     assert 'job "evens": 100 read, 50 delivered, 50 filtered' in out
     assert "filter" in out
