@@ -14,7 +14,7 @@ import pytest
 
 import plait
 from plait.run import start
-from plait.testing import Feed, assert_same
+from plait.testing import Capture, Feed, assert_same
 from plait.testing.nodes import run_on_nodes
 
 if TYPE_CHECKING:
@@ -413,6 +413,32 @@ def test_a_stopped_run_tells_its_ports() -> None:
     running.stop()
     result = running.wait()
     assert result.outputs["out"].to_pylist() == [{"n": result.account.read}]
+
+
+def test_a_failure_elsewhere_is_no_end_of_its_ports() -> None:
+    """The run stops reading, but the source is not at its end: nothing that comes then is told."""
+    feed, sink = Feed({"n": int}), Capture()
+    job = plait.Job("elsewhere")
+    read = job.source(feed)
+
+    def picky(record: Any) -> Any:
+        if record.n == 3:
+            raise ValueError("3 is refused")
+        return record
+
+    @plait.operator(outputs={"out": {"n": int}})
+    async def counted(ctx: plait.Context) -> None:
+        while await ctx.wait_all(records=ctx.size("records") + 1):
+            pass
+        ctx.emit((ctx.size("records"),))
+
+    read.map(picky).sink(plait.Discard())
+    counted(read).out.sink(sink)
+    running = start(job, workers=2)
+    feed.push([{"n": n} for n in range(5)])
+    with pytest.raises(plait.RecordError, match="3 is refused"):
+        running.wait()
+    assert sum(batch.num_rows for batch in sink.batches) == 0
 
 
 def test_there_is_no_snapshot_of_it() -> None:

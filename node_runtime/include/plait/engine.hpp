@@ -66,6 +66,7 @@ class Engine {
     if constexpr (std::is_same_v<S, SourceStage>) {
       sources_.push_back(&ref);
       ref.stopping = &shared.stopping;
+      ref.failing = &shared.failing;
     }
     if constexpr (std::is_same_v<S, SinkStage>) shared.sinks_open.fetch_add(1);
     stages_.push_back(std::move(stage));

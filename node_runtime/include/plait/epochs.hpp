@@ -44,11 +44,13 @@ class Epochs {
 
   // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or
   // failed; others as they say. `stop`: the run is to end; all sources end at the same epoch, so
-  // that what was delivered is what comes first in the order.
-  Turn turn(size_t s, int64_t position, bool stop) {
+  // that what was delivered is what comes first in the order. `cut`: it ends by a failure, so what
+  // comes at the end of a source (windows that close) is not due: it is not at its end.
+  Turn turn(size_t s, int64_t position, bool stop, bool cut = false) {
     std::lock_guard<std::mutex> hold(lock_);
     Of& of = sources_[s];
     if (stop && stop_at_ == kNever) {
+      cut_ = cut && !all_done();
       stop_at_ = next_boundary();
       note_owed();
     }
@@ -69,7 +71,7 @@ class Epochs {
       empty(of, t);
     } else if (fence_ == kNever && gate_ == kNever && all_done() && (leaving_ || others_done())) {
       ended_ = true;
-      if (closes && !leaving_ && closing_at_ == kNever) closing_at_ = of.next;
+      if (closes && !leaving_ && !cut_ && closing_at_ == kNever) closing_at_ = of.next;
       if (of.next == closing_at_) {
         empty(of, t);
         note_owed();
@@ -216,7 +218,7 @@ class Epochs {
 
   void empty(Of& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
-    t.over = of.done;
+    t.over = of.done && !cut_;
     of.asked = true;
   }
   bool all_done() const {
@@ -263,6 +265,7 @@ class Epochs {
   uint64_t closing_at_ = kNever;
   uint64_t remote_ = 0;   // the furthest of the other nodes
   bool leaving_ = false;  // this node goes at stop_at_, the others stay
+  bool cut_ = false;      // the sources end before their end
   bool ended_ = false;
   std::vector<uint32_t> peers_;
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something

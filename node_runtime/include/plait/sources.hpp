@@ -108,8 +108,8 @@ class SourceStage final : public Stage {
   static constexpr size_t kCuts = 1 << 20;  // an endless source must not fill the memory
   std::vector<int64_t>
       cuts;  // rows of each epoch (the first kCuts) before its end, as emitted; read after the run
-  std::vector<int64_t> stamps;                  // the wall clock of each, if `beat_ns`
-  const std::atomic<bool>* stopping = nullptr;  // the engine's
+  std::vector<int64_t> stamps;  // the wall clock of each, if `beat_ns`
+  const std::atomic<bool>*stopping = nullptr, *failing = nullptr;  // the engine's
   std::vector<Bell*> peers;  // of other crews that run sources: they go on when this one has
   // On several nodes: who reads what. Null: this is the only node.
   const Layouts* layouts = nullptr;
@@ -129,7 +129,9 @@ class SourceStage final : public Stage {
   // Emits one batch, or says with -1 that there is nothing to emit now.
   int64_t step(Worker& worker) {
     using Kind = Epochs::Turn::Kind;
-    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stopped());
+    const bool stop = stopped();
+    const bool cut = stop && failing->load(std::memory_order_acquire);
+    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stop, cut);
     switch (turn.kind) {
       case Kind::Wait:
         // Word from another node wakes it (owed); looking again now and then is enough.

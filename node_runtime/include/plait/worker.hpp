@@ -45,6 +45,7 @@ struct Shared {
   std::atomic<bool> python_busy{false};
   // Leave at once; what is in flight is dropped. Workers read their own copy (Worker::leave).
   std::atomic<bool> aborting{false};
+  std::atomic<bool> failing{false};   // it is a failure that stops them
   std::atomic<bool> stopping{false};  // sources end at the next epoch; what was read is delivered
   Network* network = nullptr;         // set before the start; null: this is the only node
   std::atomic<uint32_t> sinks_open{0};
@@ -89,7 +90,9 @@ struct Shared {
       error = std::make_unique<Letter>(l);
     }
     // On several nodes all stop at an epoch that they agree on.
-    if (!network) stopping.store(true, std::memory_order_release);  // pairs with the sources'
+    if (network) return;
+    failing.store(true, std::memory_order_release);
+    stopping.store(true, std::memory_order_release);  // pairs with the sources'
   }
   // A failure outside the order (a sink cannot be written): everything ends now.
   void fail(const Failure& failure) {
