@@ -1,9 +1,10 @@
 // Bell: where the threads of a crew sleep when they have nothing to do, until somebody rings.
 //
 // Who has made work (a batch, room, a turn) rings; who finds nothing lies down (`Nap`), looks once
-// more, and then sleeps. Either the ringer sees the sleeper or the sleeper's last look sees the
-// work: both sides have a full fence between their write and their read. Ringing costs a fence and
-// a load while nobody sleeps. Threads: anyone may call anything.
+// more, and then sleeps. If `exact`, either the ringer sees the sleeper or the sleeper's last look
+// sees the work: both sides have a full fence between their write and their read. A crew that looks
+// again every few milliseconds anyway does without the ringer's fence, which with small batches was
+// a part of its time. Threads: anyone may call anything.
 #pragma once
 
 #include <atomic>
@@ -21,9 +22,10 @@ namespace plait {
 class Bell {
  public:
   Network* network = nullptr;  // a sleeper may be waiting for the links instead
+  bool exact = true;           // until the start
 
   void ring() {
-    full_fence();  // pairs with the increment in Nap
+    if (exact) full_fence();  // pairs with the increment in Nap
     if (sleepers_.load(std::memory_order_relaxed) == 0) return;
     std::lock_guard<std::mutex> hold(lock_);
     ++signals_;

@@ -28,6 +28,7 @@ class Crew {
       if (auto* source = dynamic_cast<SourceStage*>(stage)) sources_.push_back(source);
     }
     if (threading == Threading::Dynamic) bell.network = network_ = shared.network;
+    bell.exact = threading != Threading::Dynamic;  // see kNapNs
   }
 
   void work(Worker& worker) {
@@ -67,7 +68,8 @@ class Crew {
   // Threads of the dedicated model are many, and each waits for its neighbours.
   static constexpr int kDedicatedSpins = 8, kDedicatedYields = 8;
   static constexpr int64_t kPollNs = 20'000, kLingerNs = 2'000'000;
-  // Wake-ups are not lost; but a crew of many workers is cheap to look again.
+  // A crew of workers looks again soon, so its bell need not be exact; one of many threads is exact
+  // and sleeps long.
   static constexpr int64_t kNapNs = 2'000'000, kLongNapNs = 100'000'000, kDueNs = 50'000'000;
 
   void wait(Worker& worker, int idle) {

@@ -27,6 +27,7 @@ class FindScheduled final : public Finder {
         name_(std::move(name)),
         scheduler_(std::move(scheduler)),
         python_(std::move(python)),
+        closely_(python_ || scheduler_->looks_closely()),
         mine_(all.size()),
         window_start_(now_ns()) {
     for (const Stage* stage : stages_) mine_[stage->index] = true;
@@ -97,10 +98,12 @@ class FindScheduled final : public Finder {
       for (const Stage* b : stage.before()) before += views[b->index].total_selectivity;
       v.total_selectivity = (v.source ? 1 : before) * v.selectivity;
       v.window_ns = double(s.window_ns.load(std::memory_order_relaxed));
-      v.running_ns = double(s.running_ns.load(std::memory_order_relaxed));
-      v.last_run_ns = s.last_run_ns.load(std::memory_order_relaxed);
-      v.front_ns = stage.front_ns();
-      v.room_output = double(stage.room_behind());
+      if (closely_) {
+        v.running_ns = double(s.running_ns.load(std::memory_order_relaxed));
+        v.last_run_ns = s.last_run_ns.load(std::memory_order_relaxed);
+        v.front_ns = stage.front_ns();
+        v.room_output = double(stage.room_behind());
+      }
       for (const Stage* b : stage.before()) views[b->index].waiting_output += v.waiting;
     }
   }
@@ -109,6 +112,7 @@ class FindScheduled final : public Finder {
   const std::string name_;
   const std::unique_ptr<Scheduler> scheduler_;
   const std::unique_ptr<PythonScheduler> python_;
+  const bool closely_;
   std::vector<bool> mine_;
   std::atomic<int64_t> window_start_;
 };

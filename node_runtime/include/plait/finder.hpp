@@ -14,7 +14,9 @@ namespace plait {
 class Finder {
  public:
   Finder(std::vector<Stage*> stages, const SchedulerOptions& options)
-      : stages_(std::move(stages)), options_(options) {}
+      : stages_(std::move(stages)),
+        options_(options),
+        slice_ticks_(uint64_t(options.slice_ns * ticks_per_ns())) {}
   virtual ~Finder() = default;
 
   // Works for a slice and says how many records moved; 0: nothing was found.
@@ -46,7 +48,7 @@ class Finder {
     }
     const int64_t start = now_ns();
     s.last_run_ns.store(start, std::memory_order_relaxed);
-    worker.slice_end_ns = start + int64_t(options_.slice_ns);
+    worker.slice_end = ticks() + slice_ticks_;
     const int64_t n = stage.run(worker, records);
     const int64_t spent = now_ns() - start;
     s.workers.fetch_sub(1, std::memory_order_relaxed);
@@ -56,6 +58,7 @@ class Finder {
 
   const std::vector<Stage*> stages_;  // of the crew, in pipeline order
   const SchedulerOptions options_;
+  const uint64_t slice_ticks_;
 };
 
 }  // namespace plait

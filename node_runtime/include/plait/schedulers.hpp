@@ -43,10 +43,17 @@ class Scheduler {
   virtual ~Scheduler() = default;
   // The index of a schedulable stage, or -1. Any worker at any time.
   virtual int pick(const std::vector<StageView>& stages, const SchedulerOptions& options) const = 0;
+  // Whether it looks at what the four below do without: room, runs, and ages.
+  virtual bool looks_closely() const { return true; }
+};
+
+class PlainScheduler : public Scheduler {
+ public:
+  bool looks_closely() const final { return false; }
 };
 
 // Queue-size throttling: the earliest stage whose output queue is below its threshold (equation 1).
-class QueueSizeThrottling final : public Scheduler {
+class QueueSizeThrottling final : public PlainScheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions& options) const override {
     double sum = 0;
@@ -63,7 +70,7 @@ class QueueSizeThrottling final : public Scheduler {
 };
 
 // Last in pipeline: the latest stage that has work.
-class LastInPipeline final : public Scheduler {
+class LastInPipeline final : public PlainScheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions&) const override {
     for (size_t i = stages.size(); i-- > 0;) {
@@ -90,7 +97,7 @@ int pick_most(const std::vector<StageView>& stages, Score&& score) {
 }
 
 // Estimated time: the stage whose worklist would take longest with one more worker (equation 2).
-class EstimatedTime final : public Scheduler {
+class EstimatedTime final : public PlainScheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions&) const override {
     return pick_most(stages,
@@ -100,7 +107,7 @@ class EstimatedTime final : public Scheduler {
 
 // Current throughput: the stage with the lowest normalised throughput in the current window
 // (equation 3). Of equals the latest, so that work in the pipeline goes before new work.
-class CurrentThroughput final : public Scheduler {
+class CurrentThroughput final : public PlainScheduler {
  public:
   int pick(const std::vector<StageView>& stages, const SchedulerOptions& options) const override {
     int best = -1;

@@ -21,6 +21,7 @@
 #include "plait/levels.hpp"
 #include "plait/network.hpp"
 #include "plait/program.hpp"
+#include "plait/ticks.hpp"
 
 namespace plait {
 
@@ -141,7 +142,7 @@ struct Worker {
   // Whether the run is over for this thread.
   bool leaves() const { return leave_.load(std::memory_order_acquire); }
   // Whether its time with this stage is over; asked between batches.
-  bool slice_over() const { return now_ns() >= slice_end_ns; }
+  bool slice_over() const { return ticks() >= slice_end; }
 
   const unsigned id;       // among the workers of its crew
   const unsigned workers;  // of its crew
@@ -153,8 +154,8 @@ struct Worker {
   std::vector<uint8_t> mask;
   std::vector<uint32_t> rows;
   Histogram latency;
-  Bell* bell = nullptr;  // of its crew
-  int64_t slice_end_ns = INT64_MAX;
+  Bell* bell = nullptr;             // of its crew
+  uint64_t slice_end = UINT64_MAX;  // in ticks
   std::vector<Stage*> freed, path;  // while room is passed on; on the way to a full stage
 
  private:
