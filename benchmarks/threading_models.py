@@ -105,7 +105,7 @@ def run(options: Options) -> dict[str, Any]:
         rounds = rounds_for(cost) if cost else 1
         per_record_s = OPERATORS * max(rounds * round_ns(), 5.0) * 1e-9
         seconds = 0.15 if options.quick else 1.0
-        rows = max(4 * EPOCH, round(seconds / per_record_s / EPOCH) * EPOCH)
+        rows = max(16 * EPOCH, round(seconds / per_record_s / EPOCH) * EPOCH)
         graph = job(rows, SHAPES[shape], rounds, plait.Discard())
 
         def rate(graph: Graph, given: dict[str, Any]) -> float:
