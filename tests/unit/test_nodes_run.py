@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -310,3 +313,22 @@ def test_layouts_of_a_copy_that_comes_to_nothing() -> None:
         (9, BASE.owners, ((0, 1),)),
         (11, (2, 1, 2, 0), ()),
     ]
+
+
+def test_a_node_that_joins_learns_the_time_with_its_bins() -> None:
+    """Before any came it had seen a part of the units only, and took time to be further than it was
+    with max_jump: what was due then never came."""
+    chance = random.Random(1)
+    seconds = list(itertools.accumulate(chance.choice((0, 0, 1, 2, 5, 20, -4)) for _ in range(75)))
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    rows = [
+        {"k": n % 3, "n": n, "ts": start + plait.seconds(second)}
+        for n, second in enumerate(seconds)
+    ]
+    job = plait.Job("joining")
+    read = job.source(rows, event_time="ts", out_of_order="1s", max_jump="1s")
+    read.join_as_of(read.rename(m="n"), on="k").sink(plait.Collect(), name="out")
+    settings = {"bin_bits": 4, "epoch_records": 1, "workers": 1}
+    for at in (5, 20, 40):
+        changes = [Join(bins=range(16), at=at)]
+        assert_same_on_nodes(job.graph(), settings, nodes=2, changes=changes)

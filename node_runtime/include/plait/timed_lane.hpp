@@ -55,7 +55,9 @@ class TimedLane {
   [[nodiscard]] std::string put(uint32_t bin, const uint8_t* data, size_t size) {
     const size_t head = time.head_size();
     if (size < head) return "bin " + std::to_string(bin) + ": damaged: cut short";
-    return size == head ? "" : op->put_bin(bin, data + head, size - head);
+    if (size == head) return "";
+    used = true;
+    return op->put_bin(bin, data + head, size - head);
   }
   std::vector<uint32_t> filled() const {
     std::vector<uint32_t> found;
@@ -79,6 +81,9 @@ class TimedLane {
 
   UnitTime time;
   std::unique_ptr<LaneOperator> op;
+  // Whether rows or bins ever came. Of a node that joined the job later, the lane does not know the
+  // time before they do, so the operator is told of none.
+  bool used = false;
 
  private:
   void give(const Control& c, StateMoves& moves) {

@@ -90,6 +90,7 @@ class TimedStage final : public LaneStage {
     const int64_t before = lane.time.watermarks.now();
     const Part& part = s.split.parts[number];
     if (part.n) {
+      lane.used = true;
       const uint32_t* order = plan_->nodes ? u.order.as<uint32_t>() : nullptr;
       lane.op->process({batch, part.row, part.n, part.hash, lane.time.place(batch), order, before},
                        out);
@@ -97,7 +98,9 @@ class TimedStage final : public LaneStage {
     if (batch.failure) return;  // what comes behind it is not delivered
     lane.time.watermarks.note(batch);
     const int64_t after = lane.time.watermarks.now();
-    if (after > before || (part.n && lane.op->wants_end())) lane.op->advance(before, after, out);
+    if (lane.used && (after > before || (part.n && lane.op->wants_end()))) {
+      lane.op->advance(before, after, out);
+    }
     if (number == 0 && s.serial % kSayEvery == 0) {  // lanes are about alike
       bytes_.store(lane.op->byte_size() * lanes_, std::memory_order_relaxed);
     }
