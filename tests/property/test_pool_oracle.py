@@ -61,6 +61,12 @@ def run_settings(draw: Any) -> dict[str, Any]:
     return found
 
 
+def zygotes() -> list[psutil.Process]:
+    """Those of the pools: a Ray or a Java process of other tests may be there, too."""
+    children = psutil.Process().children()
+    return [child for child in children if any("pool_zygote" in word for word in child.cmdline())]
+
+
 @contextmanager
 def killing(seed: int, most: int = 2) -> Iterator[None]:
     """Kills up to `most` worker processes (a third death could be a batch's end) meanwhile."""
@@ -71,8 +77,7 @@ def killing(seed: int, most: int = 2) -> Iterator[None]:
         left = most
         while left and not over.wait(dice.random() * 0.01):
             with suppress(psutil.Error):
-                zygotes = psutil.Process().children()
-                workers = [worker for zygote in zygotes for worker in zygote.children()]
+                workers = [worker for zygote in zygotes() for worker in zygote.children()]
                 if workers and dice.random() < 0.3:
                     dice.choice(workers).kill()
                     left -= 1

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,17 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 @pytest.fixture(autouse=True)
 def no_process_left() -> Any:
     yield
-    wait_for(lambda: not psutil.Process().children(recursive=True))
+    wait_for(lambda: not pool_processes())
+
+
+def pool_processes() -> list[psutil.Process]:
+    """Zygotes and their workers: a Ray or a Java process of other tests may be there, too."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if any("pool_zygote" in word for word in child.cmdline()):
+                found.append(child)
+    return found
 
 
 @pytest.mark.parametrize("chain", CHAINS)
