@@ -54,6 +54,7 @@ UNCHANGING = (
 )
 SEEN_FROM_OUTSIDE = frozenset(("print", "input", "open", "breakpoint", "exec", "eval", "setattr"))
 """Builtins whose calls come out of order, or can change anything."""
+BUILTIN_MODULES = frozenset(("builtins", "io", "_io"))
 
 
 def shared_thing(function: Any) -> str | None:
@@ -101,9 +102,12 @@ class Look:
             yield from self.value("self", function.__self__)
             yield from self.function(function.__func__, where)
         elif isinstance(function, types.FunctionType):
-            if not by_the_user(function):
-                return
-            yield from self.code(function, where)
+            if by_the_user(function):
+                yield from self.code(function, where)
+            else:
+                for name in sorted(SEEN_FROM_OUTSIDE):
+                    if getattr(builtins, name) is function:
+                        yield f"it calls {name}{where}"
         elif isinstance(function, type):
             yield from self.cls(function.__name__, function)
         elif isinstance(function, types.BuiltinFunctionType):
@@ -137,7 +141,9 @@ class Look:
             yield from self.builtin(name, getattr(builtins, name), where)
 
     def builtin(self, name: str, value: Any, where: str) -> Iterator[str]:
-        if name in SEEN_FROM_OUTSIDE and getattr(builtins, name, None) is value:
+        """Libraries put their own in the place of some builtins: the old ones count, too."""
+        now = getattr(builtins, name, None) is value
+        if name in SEEN_FROM_OUTSIDE and (now or value.__module__ in BUILTIN_MODULES):
             yield f"it calls {name}{where}"
 
     def cls(self, name: str, cls: type) -> Iterator[str]:

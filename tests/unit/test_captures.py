@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import functools
 import math
 import re
+import textwrap
 import threading
 from typing import Any
 
@@ -226,3 +228,11 @@ def test_explain_tells_the_route_and_why(capsys: pytest.CaptureFixture[str]) -> 
     assert "kept inline: it refers to a list `SEEN` of yours" in told
     assert "inline: plain Python: called for each record in the interpreter, one core; when" in told
     assert "kept inline: it refers to a lock `lock` of yours" in told
+
+
+def test_a_builtin_that_a_library_has_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = builtins.print
+    monkeypatch.setattr(builtins, "print", textwrap.dedent)
+    assert shared_thing(old) == "it calls print"
+    assert shared_thing(lambda record: print(record)) == "it calls print"
+    assert shared_thing(textwrap.dedent) == "it calls print"

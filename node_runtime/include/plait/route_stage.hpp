@@ -88,16 +88,17 @@ class RouteStage final : public Stage, public Outlet {
 
  protected:
   void pass(Slot& slot, Batch&& batch, Worker& worker) override {
+    // When the run is given up a unit may have been dropped before this one: a receiver must not get
+    // units, or what comes between them, with one missing.
+    const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
     if (batch.control || batch.end) {
       const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
-      if (layout->member(wire_.here())) {
+      if (!dropped && layout->member(wire_.here())) {
         const Encoded frame = batch.end ? end_frame(batch) : encode_control(channel_, batch.epoch);
         each_receiver(*layout, [&](uint32_t to) { send(to, frame); });
       }
     } else {
-      // When the run is given up a unit may have been dropped before this one: a receiver must not
-      // get units with one missing between them.
-      if (!worker.shared.aborting.load(std::memory_order_acquire)) {
+      if (!dropped) {
         for (auto& [to, frame] : outgoing_[place(slot)]) send(to, std::move(frame));
       }
       outgoing_[place(slot)].clear();
