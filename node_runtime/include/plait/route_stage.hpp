@@ -88,8 +88,8 @@ class RouteStage final : public Stage, public Outlet {
 
  protected:
   void pass(Slot& slot, Batch&& batch, Worker& worker) override {
-    // When the run is given up a unit may have been dropped before this one: a receiver must not get
-    // units, or what comes between them, with one missing.
+    // When the run is given up a unit may have been dropped before this one: a receiver must not
+    // get units, or what comes between them, with one missing.
     const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
     if (batch.control || batch.end) {
       const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
