@@ -85,8 +85,8 @@ class BinTable : public StateTable {
     if (n && bits > s.bits) grow(s, bits);
   }
 
-  // Forgets the keys of the bin (what their cells own is the caller's). A segment that is empty
-  // then gives its memory back.
+  // Forgets the keys of the bin (what their cells own is the caller's). The memory of a segment
+  // that is empty then waits for bins to come, until the next prepare().
   void erase_bin(uint64_t bin) {
     if (!bin_keys(bin)) return;
     const Range r = range(bin, bin_bits_);
@@ -104,7 +104,7 @@ class BinTable : public StateTable {
     std::memset(r.segment.slots, 0, (k - first) * words_ * 8);
     count(r.segment, bin & bin_mask_, -int64_t(bin_keys(bin)));
     for (size_t i = 0; i < others.size(); i += words_) place(r.segment, others.data() + i);
-    if (r.segment.used == 0) reset(r.segment);
+    if (r.segment.used == 0) reset(r.segment, true);
   }
 
   // Forgets one key. Those behind it that were pushed away by it move up.
@@ -119,7 +119,7 @@ class BinTable : public StateTable {
       hole = i;
     }
     std::memset(s.slots + hole * words_, 0, words_ * 8);
-    if (s.used == 0) reset(s);
+    if (s.used == 0) reset(s, false);
   }
 
   // Makes memory ready for bins with so many keys each; they come by put_bin or by inserting.
@@ -162,11 +162,11 @@ class BinTable : public StateTable {
   }
 
   // Of an empty segment.
-  void reset(Segment& s) {
+  void reset(Segment& s, bool keep) {
     const unsigned bits = s.bits;
     if (bits == kFirstBits) return;
     settle(s, kFirstBits);
-    const bool unmapped = memory_.leave(size_t(&s - segments_.data()), bits, true);
+    const bool unmapped = memory_.leave(size_t(&s - segments_.data()), bits, true, keep);
     if (unmapped && bits == prepared_bits_) prepared_bits_ = 0;
   }
 };

@@ -250,7 +250,7 @@ class StateTable {
       if (s.bits == common_) continue;
       const unsigned old = s.bits;
       settle(s, common_);
-      memory_.leave(size_t(&s - segments_.data()), old, true);
+      memory_.leave(size_t(&s - segments_.data()), old, true, old > common_);
     }
     const Segment& first = segments_.front();
     flat_ = {first.slots, ((segment_mask_ + 1) << common_) - 1, first.mask, first.shift};
