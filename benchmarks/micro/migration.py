@@ -6,7 +6,8 @@ from the time a record was due. A quarter of the state is first moved from node 
 measured), then moved back (measured). `hash` has random 64-bit keys, `key` the keys 0, 1, 2, ...;
 a `cold` case measures the first move, to memory that was never used. `none` is a stretch of time
 without any migration: its worst latency is the machine's own, `noise_ms`. Sizes are 16 bytes for
-every key and its count.
+every key and its count. Runs in which the whole machine stood still (`benchmarks/stalls.py`) are
+marked and left out of the medians as long as others are left.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from benchmarks.migrating import (
     windows,
 )
 from benchmarks.nodes import Nodes, Recipe
+from benchmarks.stalls import Stalls
 from plait.migration.bins import initial
 from plait.migration.plan import STRATEGIES, Strategy
 
@@ -60,6 +62,8 @@ QUIET_S = 1.0
 """How long `none` lasts."""
 WINDOW_S = 0.05
 NONE = "none"
+STALL_MS = 5.0
+"""A run in which the machine stood still for longer is disturbed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +177,12 @@ def start(nodes: Nodes, case: Case, path: Path, rate: float, patience_s: float) 
 
 
 def one(
-    nodes: Nodes, case: Case, strategy: str, epochs_per_s: float, patience_s: float
+    nodes: Nodes,
+    stalls: Stalls,
+    case: Case,
+    strategy: str,
+    epochs_per_s: float,
+    patience_s: float,
 ) -> dict[str, Any]:
     """One measured migration, or a quiet stretch."""
     nodes.all("watch")
@@ -196,6 +205,7 @@ def one(
         }
     time.sleep(LEAD_S)
     readings = joined(nodes.all("watched"))
+    stall_ms = stalls.longest_ms(began, time.monotonic())
     # What is behind at the end of the watch is late by at least as much: it must have come, too.
     if strategy != NONE and not settle(nodes, patience_s):
         figures["backlog"] = True
@@ -205,13 +215,14 @@ def one(
         "max_latency_ms": round(max_ms(during), 3),
         "p99_ms": round(percentile_ms(during, 99.0), 3),
         "before_p99_ms": round(percentile_ms(between(readings[0], first), 99.0), 3),
+        "stall_ms": round(stall_ms, 1),
         **figures,
         "timeline": windows(readings, WINDOW_S, began),
     }
 
 
 def measure(
-    nodes: Nodes, case: Case, rate: float, options: Options, budget: Budget
+    nodes: Nodes, stalls: Stalls, case: Case, rate: float, options: Options, budget: Budget
 ) -> dict[str, Any]:
     path = BUILD / f"migration_{case.kind}.bin"
     patience_s = 3.0 if options.quick else 15.0
@@ -231,7 +242,7 @@ def measure(
                 unbalance: Strategy = "all_at_once"
                 migrate(nodes, case.unbalanced, unbalance, sizes_of(nodes), epochs_per_s)
                 settle(nodes, patience_s)
-            found[name].append(one(nodes, case, name, epochs_per_s, patience_s))
+            found[name].append(one(nodes, stalls, case, name, epochs_per_s, patience_s))
             if case.cold:
                 nodes.stop()
         if budget.left < time.monotonic() - began:
@@ -243,7 +254,10 @@ def measure(
 
 
 def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The medians of the runs; the timeline is that of the run in the middle."""
+    """The medians of the runs; the timeline is that of the run in the middle. Disturbed runs count
+    only if there is no other."""
+    every, calm = runs, [run for run in runs if run["stall_ms"] <= STALL_MS]
+    runs = calm or runs
     middle = sorted(runs, key=lambda run: float(run["max_latency_ms"]))[len(runs) // 2]
     made: dict[str, Any] = {
         name: round(median(float(run[name]) for run in runs), 4)
@@ -252,7 +266,8 @@ def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if any(run.get("backlog") for run in runs):
         made["backlog"] = True
-    made["max_latency_all_ms"] = [run["max_latency_ms"] for run in runs]
+    made["max_latency_all_ms"] = [run["max_latency_ms"] for run in every]
+    made["stall_all_ms"] = [run["stall_ms"] for run in every]
     made["timeline"] = middle["timeline"]
     return made
 
@@ -280,7 +295,7 @@ def run(options: Options) -> dict[str, Any]:
     BUILD.mkdir(parents=True, exist_ok=True)
     chosen = cases(options)
     found: dict[str, dict[str, Any]] = {}
-    with Nodes(NODES) as nodes:
+    with Nodes(NODES) as nodes, Stalls() as stalls:
         loopback = round(nodes.loopback_mb_per_s(), 1)
         progress("a check of all strategies")
         path = BUILD / "migration_check.bin"
@@ -290,7 +305,7 @@ def run(options: Options) -> dict[str, Any]:
         for i, case in enumerate(chosen):
             # The first case is the one that the figures at the top are of.
             share = Budget(budget.left * 0.7) if i == 0 else budget.part(len(chosen) - i)
-            found[case.name] = measure(nodes, case, rate, options, share)
+            found[case.name] = measure(nodes, stalls, case, rate, options, share)
     main = found[chosen[0].name]
     worst = {name: float(main[name]["max_latency_ms"]) for name in STRATEGIES}
     # All records wait while the state moves, so the worst latency is the time of the move.
