@@ -29,9 +29,14 @@ cdef extern from "Python.h":
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
 
-# Rises with every record: where a worker process shows the engine that it gets on.
-cdef uint64_t nobody_looks = 0
-cdef volatile uint64_t* beat = &nobody_looks
+# Where a worker process shows the engine that it gets on: a number that rises with every record,
+# and the row of the function that it is at. Rows that killed others before it are left out.
+cdef uint64_t[2] nobody_looks
+cdef volatile uint64_t* shown = nobody_looks
+cdef uint64_t step_bits = 0
+cdef dict poisoned = None
+
+WHOLE_BATCH = 0xFFFFFFFF
 
 ADVICE = (
     "the function's result must fit the output schema: annotate its return type or give schema= "
@@ -40,9 +45,26 @@ ADVICE = (
 
 
 def beat_at(size_t address):
-    """Shows the count of records done at this address, for the life of the process."""
-    global beat
-    beat = <volatile uint64_t*>address
+    """Shows the count of records done, and the place, at this address for the life of the
+    process."""
+    global shown
+    shown = <volatile uint64_t*>address
+
+
+def at_step(uint64_t number, dict poison):
+    """The function of this number comes next; `poison`: why not, for each row to be left out."""
+    global step_bits, poisoned
+    step_bits = number << 32
+    poisoned = poison or None
+
+
+cpdef int reached(int64_t row) except -1:
+    """This row is next; raises if others died on it. A function of batches is at WHOLE_BATCH."""
+    shown[0] = shown[0] + 1
+    shown[1] = step_bits | <uint64_t>row
+    if poisoned is not None and row in poisoned:
+        raise Misfit(poisoned[row])
+    return 0
 
 
 def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
@@ -56,8 +78,8 @@ def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_f
     record = None
     for i in range(rows):
         adding = False
-        beat[0] = beat[0] + 1
         try:
+            reached(i)
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
             result = PyObject_Vectorcall(
@@ -86,8 +108,8 @@ def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop
     for i in range(rows):
         before = writer.count
         adding = False
-        beat[0] = beat[0] + 1
         try:
+            reached(i)
             record = given.next(record, batch, i)
             for result in function(record):
                 adding = True
@@ -113,8 +135,8 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
     cdef list failures = []
     record = None
     for i in range(rows):
-        beat[0] = beat[0] + 1
         try:
+            reached(i)
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
             result = PyObject_Vectorcall(
@@ -217,8 +239,8 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
                 raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
     for i in range(rows):
         adding = False
-        beat[0] = beat[0] + 1
         try:
+            reached(i)
             for k in range(width):
                 results[k] = (<ColumnCall>calls[k]).call(batch, i, arguments.data())
             adding = True

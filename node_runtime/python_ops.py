@@ -21,6 +21,7 @@ from plait.graph import CallNode, FoldNode, StatefulNode
 from plait.model import Schema, Type
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._calls import (
+    WHOLE_BATCH,
     ColumnCall,
     Records,
     Values,
@@ -30,6 +31,7 @@ from plait.node_runtime._calls import (
     flat_map_rows,
     map_rows,
     misfit_of,
+    reached,
     taken,
 )
 from plait.node_runtime._records import Shape, columns_of, place
@@ -171,6 +173,7 @@ class BatchesCall:
         if not rows:
             return self.failed(batch, [])
         try:
+            reached(WHOLE_BATCH)
             result = self.function(pa.Table.from_batches([batch.to_arrow(self.given)]))
         except Exception as error:
             return self.failed(batch, self.failures(rows, error))
