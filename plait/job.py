@@ -54,7 +54,7 @@ from plait.model import Schema
 from plait.narrow import narrowed
 from plait.place import Place
 from plait.regions import current as region
-from plait.rowwise import Rowwise, chosen, computed
+from plait.rowwise import Manner, Rowwise, chosen, computed
 from plait.running import Over, Running
 from plait.streaming import Site
 from plait.typing_rules import known
@@ -266,7 +266,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
             made = projection or calls
             assert made is not None
             keys = checked_keys((*names, *named), made.schema)
-            stream = computed(place, self, (calls, projection), policy)
+            stream = computed(place, self, (calls, projection), Manner(on_error=policy))
             return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
