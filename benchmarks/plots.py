@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     """A title, what the height means, and bars by label in each group."""
 
 
-LOG_FROM = 200
-"""Where the highest bar is so many times the lowest, a linear scale would hide the low ones."""
+LOG_FROM = 30
+"""Where the highest bar or point is so many times the lowest, a linear scale would hide the low
+ones."""
 
 
 def bars(file: str, panels: Sequence[Panel]) -> None:
-    """Writes one panel for each (title, unit, group -> bar -> value)."""
+    """Writes one panel for each (title, unit, group -> bar -> value). Panels of one unit have the
+    same kind of scale, and panels of the same bars one legend."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -25,8 +27,11 @@ def bars(file: str, panels: Sequence[Panel]) -> None:
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(max(6.4, 5.5 * len(panels)), 4.6), squeeze=False
     )
+    named = [tuple(labels_of(groups)) for _, _, groups in panels]
+    shared = len(panels) > 1 and len(set(named)) == 1
+    log = {unit for _, unit, groups in panels if needs_log(groups)}
     for axis, (title, unit, groups) in zip(axes[0], panels, strict=True):
-        labels = list(dict.fromkeys(label for group in groups.values() for label in group))
+        labels = labels_of(groups)
         width = 0.8 / len(labels)
         for i, label in enumerate(labels):
             places = [g + (i - (len(labels) - 1) / 2) * width for g in range(len(groups))]
@@ -38,15 +43,27 @@ def bars(file: str, panels: Sequence[Panel]) -> None:
         axis.grid(axis="y", alpha=0.3)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        values = [value for group in groups.values() for value in group.values() if value > 0]
-        if values and max(values) > LOG_FROM * min(values):
+        if unit in log:
             axis.set_yscale("log")
-        axis.legend(
-            fontsize=8, frameon=False, ncol=3, loc="upper center", bbox_to_anchor=(0.5, -0.08)
-        )
-    figure.tight_layout()
+        if not shared:
+            axis.legend(
+                fontsize=8, frameon=False, ncol=3, loc="upper center", bbox_to_anchor=(0.5, -0.08)
+            )
+    if shared:
+        handles, words = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, words, frameon=False, ncol=min(10, len(words)), loc="lower center")
+    figure.tight_layout(rect=(0, 0.06 if shared else 0, 1, 1))
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def labels_of(groups: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return list(dict.fromkeys(label for group in groups.values() for label in group))
+
+
+def needs_log(groups: Mapping[str, Mapping[str, float]]) -> bool:
+    values = [value for group in groups.values() for value in group.values() if value > 0]
+    return bool(values) and max(values) > LOG_FROM * min(values)
 
 
 def timelines(file: str, panels: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> None:
@@ -102,7 +119,11 @@ def over_time(
         times = [point["at_s"] for point in points]
         for field, label in lines.items():
             axis.plot(times, [point[field] for point in points], label=label, linewidth=1.2)
-        axis.set_ylim(bottom=0)
+        values = [point[field] for point in points for field in lines if point[field] > 0]
+        if values and max(values) > LOG_FROM * min(values):
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
         axis.set_ylabel(", ".join(lines.values()))
         axis.set_xlabel("seconds")
         axis.set_title(title, fontsize=10)

@@ -10,7 +10,12 @@ Failures: TypeAlias = list[tuple[int, BaseException]]
 
 ADVICE: str
 
+WHOLE_BATCH: int
+
 def beat_at(address: int) -> None: ...
+def at_step(number: int, poison: dict[int, str]) -> None: ...
+def reached(row: int) -> int: ...
+def beat() -> None: ...
 def misfit_of(error: Exception) -> ValueError: ...
 def map_rows(
     function: Callable[[Any], Any],
@@ -18,6 +23,7 @@ def map_rows(
     given: Shape,
     out: Shape,
     stop_at_first: bool,
+    again: Callable[[int], bool] | None = None,
 ) -> tuple[NativeBatch, array[int] | None, Failures]: ...
 def flat_map_rows(
     function: Callable[[Any], Any],
@@ -25,9 +31,14 @@ def flat_map_rows(
     given: Shape,
     out: Shape,
     stop_at_first: bool,
+    again: Callable[[int], bool] | None = None,
 ) -> tuple[NativeBatch, array[int], Failures]: ...
 def filter_rows(
-    function: Callable[[Any], Any], batch: NativeBatch, given: Shape, stop_at_first: bool
+    function: Callable[[Any], Any],
+    batch: NativeBatch,
+    given: Shape,
+    stop_at_first: bool,
+    again: Callable[[int], bool] | None = None,
 ) -> tuple[array[int], Failures]: ...
 
 class ColumnCall:
@@ -42,7 +53,11 @@ class ColumnCall:
     def field(self) -> Field: ...
 
 def call_columns(
-    calls: list[ColumnCall], order: Iterable[int], batch: NativeBatch, stop_at_first: bool
+    calls: list[ColumnCall],
+    order: Iterable[int],
+    batch: NativeBatch,
+    stop_at_first: bool,
+    again: Callable[[int], bool] | None = None,
 ) -> tuple[NativeBatch, array[int] | None, Failures]: ...
 def taken(batch: NativeBatch, rows: array[int]) -> NativeBatch: ...
 def assemble(sources: Iterable[int], base: NativeBatch, fresh: NativeBatch) -> NativeBatch: ...

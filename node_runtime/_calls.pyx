@@ -3,7 +3,8 @@
 A row whose function raises, or returns what does not fit, is a failure of that row: (row, error)
 in the order of the rows, and the others go on unless `stop_at_first`. KeyboardInterrupt and
 SystemExit are no failures of a row and go through. Nothing here is shared between calls, so
-threads may run the same operator side by side.
+threads may run the same operator side by side. What the function itself raised may be tried again
+with a new record: `again(n)` pauses, and says whether there is a try number n + 1.
 """
 
 cimport cython
@@ -29,9 +30,14 @@ cdef extern from "Python.h":
     object PyObject_Vectorcall(object called, PyObject** arguments, size_t count, PyObject* names)
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
 
-# Rises with every record: where a worker process shows the engine that it gets on.
-cdef uint64_t nobody_looks = 0
-cdef volatile uint64_t* beat = &nobody_looks
+# Where a worker process shows the engine that it gets on: a number that rises with every record,
+# and the row of the function that it is at. Rows that killed others before it are left out.
+cdef uint64_t[2] nobody_looks
+cdef volatile uint64_t* shown = nobody_looks
+cdef uint64_t step_bits = 0
+cdef dict poisoned = None
+
+WHOLE_BATCH = 0xFFFFFFFF
 
 ADVICE = (
     "the function's result must fit the output schema: annotate its return type or give schema= "
@@ -40,26 +46,50 @@ ADVICE = (
 
 
 def beat_at(size_t address):
-    """Shows the count of records done at this address, for the life of the process."""
-    global beat
-    beat = <volatile uint64_t*>address
+    """Shows the count of records done, and the place, at this address for the life of the
+    process."""
+    global shown
+    shown = <volatile uint64_t*>address
 
 
-def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
+def at_step(uint64_t number, dict poison):
+    """The function of this number comes next; `poison`: why not, for each row to be left out."""
+    global step_bits, poisoned
+    step_bits = number << 32
+    poisoned = poison or None
+
+
+cpdef int reached(int64_t row) except -1:
+    """This row is next; raises if others died on it. A function of batches is at WHOLE_BATCH."""
+    shown[0] = shown[0] + 1
+    shown[1] = step_bits | <uint64_t>row
+    if poisoned is not None and row in poisoned:
+        raise Misfit(poisoned[row])
+    return 0
+
+
+def beat():
+    """Shows that this process gets on, though it is still at the same row."""
+    shown[0] = shown[0] + 1
+
+
+def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first, again=None):
     """function(record) -> record for every row: (batch, kept rows or None for all, failures)."""
     given.check(batch)
-    cdef int64_t i, rows = batch.batch.length
+    cdef int64_t i = 0, rows = batch.batch.length
     cdef RowWriter writer = RowWriter(out, rows)
     cdef PyObject* arguments[2]
-    cdef bint adding
+    cdef bint calling, adding
+    cdef int tried = 0
     cdef list failures = []
     record = None
-    for i in range(rows):
-        adding = False
-        beat[0] = beat[0] + 1
+    while i < rows:
+        calling = adding = False
         try:
+            reached(i)
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
+            calling = True
             result = PyObject_Vectorcall(
                 function, &arguments[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL
             )
@@ -69,26 +99,35 @@ def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_f
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
+            if calling and not adding and once_more(again, tried, error):
+                tried += 1
+                record = None
+                continue
             fail(failures, i, not_awaited(result) or error if adding else error, adding)
             if stop_at_first:
                 break
+        tried = 0
+        i += 1
     return writer.finish(batch), writer.kept() if failures else None, failures
 
 
-def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first):
+def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first,
+                  again=None):
     """function(record) -> iterable of records: a record that fails half-way leaves nothing."""
     given.check(batch)
-    cdef int64_t i, before, rows = batch.batch.length
+    cdef int64_t i = 0, before, rows = batch.batch.length
     cdef RowWriter writer = RowWriter(out, rows)
-    cdef bint adding
+    cdef bint calling, adding
+    cdef int tried = 0
     cdef list failures = []
     record = None
-    for i in range(rows):
+    while i < rows:
         before = writer.count
-        adding = False
-        beat[0] = beat[0] + 1
+        calling = adding = False
         try:
+            reached(i)
             record = given.next(record, batch, i)
+            calling = True
             for result in function(record):
                 adding = True
                 writer.add(i, result)
@@ -98,25 +137,35 @@ def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop
             raise
         except BaseException as error:
             writer.back(before)
+            if calling and not adding and once_more(again, tried, error):
+                tried += 1
+                record = None
+                continue
             fail(failures, i, error, adding)
             if stop_at_first:
                 break
+        tried = 0
+        i += 1
     return writer.finish(batch), writer.kept(), failures
 
 
-def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
+def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first, again=None):
     """function(record) -> truth: (the rows that are kept, failures)."""
     given.check(batch)
-    cdef int64_t i, rows = batch.batch.length
+    cdef int64_t i = 0, rows = batch.batch.length
     cdef vector[uint32_t] kept
     cdef PyObject* arguments[2]
+    cdef bint calling
+    cdef int tried = 0
     cdef list failures = []
     record = None
-    for i in range(rows):
-        beat[0] = beat[0] + 1
+    while i < rows:
+        calling = False
         try:
+            reached(i)
             record = given.next(record, batch, i)
             arguments[1] = <PyObject*>record
+            calling = True
             result = PyObject_Vectorcall(
                 function, &arguments[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL
             )
@@ -128,9 +177,15 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
+            if calling and once_more(again, tried, error):
+                tried += 1
+                record = None
+                continue
             fail(failures, i, error, False)
             if stop_at_first:
                 break
+        tried = 0
+        i += 1
     return rows_array(kept), failures
 
 
@@ -140,6 +195,11 @@ def misfit_of(error):
     made.__cause__ = error
     made.add_note(ADVICE)
     return made
+
+
+cdef bint once_more(object again, int tried, object error) except -1:
+    """After a pause: whether the function is called again for this row."""
+    return again is not None and not isinstance(error, Misfit) and again(tried)
 
 
 cdef object not_awaited(object result):
@@ -196,10 +256,12 @@ cdef class ColumnCall:
                 Py_DECREF(<object>arguments[k + 1])
 
 
-def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
+def call_columns(list calls, order, NativeBatch batch, bint stop_at_first, again=None):
     """Every function for every row, row by row: (a batch of their columns, kept or None, failures).
-    All are called before their results are checked in `order`; a row that fails is in no column."""
-    cdef int64_t i, count = 0, rows = batch.batch.length
+    All are called, and tried again, before their results are checked in `order`; a row that fails
+    is in no column."""
+    cdef int64_t i = 0, count = 0, rows = batch.batch.length
+    cdef int tried = 0
     cdef Py_ssize_t k, width = len(calls)
     cdef list writers = [ColumnWriter((<ColumnCall>call).field, rows) for call in calls]
     cdef vector[PyObject*] arguments
@@ -215,10 +277,10 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
         for k in (<ColumnCall>call).columns:
             if not 0 <= k < <Py_ssize_t>batch.batch.columns.size():
                 raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
-    for i in range(rows):
+    while i < rows:
         adding = False
-        beat[0] = beat[0] + 1
         try:
+            reached(i)
             for k in range(width):
                 results[k] = (<ColumnCall>calls[k]).call(batch, i, arguments.data())
             adding = True
@@ -230,12 +292,17 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
+            if not adding and once_more(again, tried, error):
+                tried += 1
+                continue
             if not failures:
                 for k in range(i):
                     kept.push_back(<uint32_t>k)
             fail(failures, i, error, adding)
             if stop_at_first:
                 break
+        tried = 0
+        i += 1
     for writer in writers:
         made.batch.columns.push_back((<ColumnWriter>writer).column(count))
     made.batch.length = count

@@ -14,7 +14,9 @@ from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
 
 from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native_pool cimport Pool, PoolOutside, PoolStep, PoolWorker, StepFailure
+from plait.node_runtime.native_pool cimport (
+    Poison, Pool, PoolOutside, PoolStep, PoolWorker, StepFailure,
+)
 
 
 cdef extern from "<sys/prctl.h>" nogil:
@@ -86,9 +88,9 @@ cdef class NativePool:
             with nogil:
                 self.pool.get().close()
 
-    def died(self, uint32_t worker, str why):
+    def died(self, uint32_t worker, str how):
         """A worker process is dead: its batches are done again, or fail. How many failed."""
-        cdef string text = why.encode("utf-8", "replace")
+        cdef string text = how.encode("utf-8", "replace")
         cdef uint32_t poison
         with nogil:
             poison = self.pool.get().died(worker, text)
@@ -137,6 +139,15 @@ cdef class NativeWorker:
         made.batch = self.worker.get().batch(copy)
         return made
 
+    def poison(self):
+        """The rows of the claimed batch that others died on: (number of the function, row, why)."""
+        cdef vector[Poison] found = self.worker.get().poison()
+        cdef list rows = []
+        cdef size_t i
+        for i in range(found.size()):
+            rows.append((found[i].step, found[i].row, found[i].why.decode("utf-8", "replace")))
+        return rows
+
     def finish(self, steps):
         """The outcome: for each function (batch, origin or None, whole, fatal, failures, records):
         failures are (row, message, what was raised or b""), records those that failed or None."""
@@ -147,7 +158,7 @@ cdef class NativeWorker:
 
     @property
     def beat(self):
-        """The address of the count of records done."""
+        """The address of the count of records done, and behind it of the place it is at."""
         return <size_t>self.worker.get().beat()
 
 

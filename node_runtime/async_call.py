@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from plait.node_runtime._calls import Records, misfit_of
+from plait.graph import Retrying
+from plait.model import Schema
+from plait.node_runtime._calls import Records, assemble, misfit_of, taken
 from plait.node_runtime._outside import NativeTray
-from plait.node_runtime._records import Shape
+from plait.node_runtime._records import Shape, columns_of
+from plait.node_runtime.tries import pauses_s
 from plait.records import Misfit
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from plait.graph import Awaiting, CallNode
-    from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime.python_ops import Failures
 
-LONGEST_PAUSE_S = 10.0
-"""Between two tries of a record, unless the first is longer."""
 ALL = 1 << 64
 
 
@@ -70,8 +71,8 @@ class AsyncCall:
 
     def __init__(self, node: CallNode, schema: Schema) -> None:
         assert node.awaiting is not None
-        self.tries = Tries(node.function, node.awaiting)
-        self.given, self.out = Shape(schema), Shape(node.schema)
+        self.form = Columns(node, schema) if node.columns else Whole(node, schema)
+        self.tries = Tries(self.form.call, node.awaiting)
         self.stop_at_first = node.on_error == "fail"
         self.tray = NativeTray()
         self.free = node.awaiting.concurrency
@@ -112,13 +113,9 @@ class AsyncCall:
 
     async def worked(self, batch: NativeBatch, row: int) -> Any:
         try:
-            result = await self.tries.of(lambda: self.given.row(batch, row))
+            return await self.tries.of(lambda: self.form.given(batch, row))
         except (KeyboardInterrupt, SystemExit) as error:
             return Ended(error)  # raised here it would end the loop
-        if isinstance(result, CoroutineType):
-            result.close()
-            raise Misfit("the function returned a coroutine; write `return await ...`")
-        return result
 
     def done(self, flight: Flight, row: int, task: asyncio.Task[Any]) -> None:
         """A task has ended: with a result, a failure, or because nobody needs it."""
@@ -161,7 +158,7 @@ class AsyncCall:
 
     def outcome(self, flight: Flight) -> tuple[NativeBatch, array[int] | None, Failures]:
         """The rows of a batch in their order, those that failed, and those that do not fit."""
-        records = Records(self.out, flight.needed)
+        records = Records(self.form.out, flight.needed)
         failures: Failures = []
         for row in sorted({*flight.results, *flight.failures}):
             error = flight.failures.get(row)
@@ -171,8 +168,9 @@ class AsyncCall:
                 failures.append((row, error))
                 if self.stop_at_first:
                     break
-        made, kept = records.finish(flight.batch)
-        return made, kept if failures else None, failures
+        made, found = records.finish(flight.batch)
+        kept = found if failures else None
+        return self.form.rows(flight.batch, made, kept), kept, failures
 
     def added(self, records: Records, row: int, result: Any) -> Exception | None:
         try:
@@ -190,15 +188,101 @@ class AsyncCall:
             self.flights.pop(other).drop_from(0)
 
 
+class Whole:
+    """A function of a record that gives a record."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        self.function = node.function
+        self.shape, self.out = Shape(schema), Shape(node.schema)
+
+    def given(self, batch: NativeBatch, row: int) -> Any:
+        return self.shape.row(batch, row)
+
+    async def call(self, record: Any) -> Any:
+        return awaited(await self.function(record))
+
+    def rows(self, batch: NativeBatch, made: NativeBatch, kept: array[int] | None) -> NativeBatch:
+        return made
+
+
+class Columns:
+    """Functions of columns, each for one of the new ones; the others stay as they are."""
+
+    def __init__(self, node: CallNode, schema: Schema) -> None:
+        new = dict(node.columns)
+        fields = tuple(field for field in node.schema.fields if field.name in new)
+        self.out = Shape(Schema(fields))
+        order = [field.name for field in fields]
+        self.calls = [
+            (order.index(name), function, places_of(function, schema))
+            for name, function in node.columns
+        ]
+        self.read = sorted({place for _, _, places in self.calls for place in places})
+        self.sources = [
+            -order.index(name) - 1 if name in new else schema.index(name)
+            for name in node.schema.names
+        ]
+
+    def given(self, batch: NativeBatch, row: int) -> dict[int, Any]:
+        values = columns_of(batch, self.read, (row,))
+        return {place: value[0] for place, value in zip(self.read, values, strict=True)}
+
+    async def call(self, values: dict[int, Any]) -> tuple[Any, ...]:
+        """The new values in the order of the schema. All are awaited at the same time; the first
+        function that raised is the one that is told."""
+        begun = [
+            (place, function(*(values[one] for one in places)))
+            for place, function, places in self.calls
+        ]
+        if len(begun) == 1:
+            return (awaited(await begun[0][1]),)
+        results: list[Any] = [None] * len(begun)
+        tasks = [(place, asyncio.ensure_future(held(one))) for place, one in begun]
+        try:
+            for place, task in tasks:
+                result = awaited(await task)
+                if isinstance(result, Ended):
+                    raise result.error
+                results[place] = result
+        finally:
+            for _, task in tasks:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
+        return tuple(results)
+
+    def rows(self, batch: NativeBatch, made: NativeBatch, kept: array[int] | None) -> NativeBatch:
+        base = batch if kept is None else taken(batch, kept)
+        return assemble(self.sources, base, made)
+
+
+def places_of(function: Callable[..., Any], schema: Schema) -> list[int]:
+    """The columns that a function's parameters name."""
+    return [schema.index(name) for name in inspect.signature(function).parameters]
+
+
+async def held(coroutine: Awaitable[Any]) -> Any:
+    """What a task of its own gives; who asks for the end of the process must not end the loop."""
+    try:
+        return await coroutine
+    except (KeyboardInterrupt, SystemExit) as error:
+        return Ended(error)
+
+
+def awaited(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()
+        raise Misfit("the function returned a coroutine; write `return await ...`")
+    return result
+
+
 class Tries:
     """A function with its limits: how long a try may take, and how many there are."""
 
-    def __init__(self, function: Callable[[Any], Any], awaiting: Awaiting) -> None:
+    def __init__(self, function: Callable[[Any], Awaitable[Any]], awaiting: Awaiting) -> None:
         self.function = function
         self.timeout_s = None if awaiting.timeout_us is None else awaiting.timeout_us / 1e6
-        first_s = awaiting.backoff_us / 1e6
-        longest_s = max(first_s, LONGEST_PAUSE_S)
-        self.pauses_s = [min(first_s * 2**n, longest_s) for n in range(awaiting.retries)]
+        tries = Retrying(retries=awaiting.retries, backoff_us=awaiting.backoff_us)
+        self.pauses_s = pauses_s(tries)
 
     async def of(self, record: Callable[[], Any]) -> Any:
         """What the function gives for the record, which is made anew for every try."""
@@ -207,6 +291,8 @@ class Tries:
             try:
                 return await self.once(given)
             except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+                raise
+            except Misfit:
                 raise
             except BaseException:
                 await asyncio.sleep(pause_s)

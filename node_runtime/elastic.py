@@ -4,7 +4,10 @@
 throughput for every level (number of workers) that has been tried, trusted until the load changes;
 six rules that look at the level below and the level above. Levels double on the way up and halve on
 the way down; when the rules have settled, the gaps beside the best level are halved until what
-lies between can be no more than the sensitivity better. `UtilisationPolicy` is the rule of Sahin
+lies between can be no more than the sensitivity better. A search begins with a quick round of short
+periods, in which only large differences count: a level that is much worse than another is left
+after a few milliseconds, and the full periods are for those that are nearly as good as the best.
+`UtilisationPolicy` is the rule of Sahin
 and Gedik (TOPC 2018): one worker more above U_h, one fewer below U_l.
 
 Pure: what was measured comes in as a view, and nothing here knows a clock.
@@ -69,6 +72,11 @@ class TrendPolicy:
     """The sensitivity is at least so many times the noise."""
     most_patience: int = 64
     """The most measurements for which a settled level is kept through small changes."""
+    quick_ratio: float = 0.2
+    """The part of a period that a period of the quick round takes; 1: there is no such round."""
+    quick_sensitivity_ratio: float = 0.25
+    """What counts as a difference there. A measurement with more noise takes twice the samples, and
+    a level that is worse by less than twice of it is seen twice."""
     recheck_after: int = 120
     """After so many measurements the level above is measured once more: when another program ends,
     it may have become better although nothing changed at this one."""
@@ -113,6 +121,10 @@ class LevelMemory:
     patience: int = 1
     refining: bool = False
     """The rules have settled, gaps are being tried."""
+    quick: bool = False
+    """The search is in its quick round."""
+    hurried: bool = False
+    """A period was far from what is trusted: whether the load changed is seen by short periods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +133,27 @@ class LevelDecision:
     reason: str
     measured: float | None = None
     """Records a second that were recorded for the level before; None: not enough periods yet."""
+    period_ratio: float = 1.0
+    """How long the next period should be, as a part of a full one."""
 
 
 def begin(policy: LevelPolicy) -> LevelMemory:
     """The memory before the first period."""
     wanted = policy.max_level if policy.start_level is None else policy.start_level
     level = min(max(wanted, policy.min_level), policy.max_level)
-    return LevelMemory(level=level, records=(ThreadRecord(),) * (policy.max_level + 1))
+    records = (ThreadRecord(),) * (policy.max_level + 1)
+    return LevelMemory(level=level, records=records, quick=has_quick_round(policy))
+
+
+def has_quick_round(policy: LevelPolicy) -> bool:
+    return isinstance(policy, TrendPolicy) and policy.quick_ratio < 1
+
+
+def period_ratio(policy: LevelPolicy, memory: LevelMemory) -> float:
+    """The length of the period that comes next, as a part of a full one."""
+    if isinstance(policy, TrendPolicy) and (memory.quick or memory.hurried):
+        return policy.quick_ratio
+    return 1.0
 
 
 def decide(
@@ -137,14 +163,17 @@ def decide(
     if view.active != memory.level:
         # A measurement counts only when all that was to happen did happen.
         reason = f"{view.active} workers were active, not {memory.level}: not measured"
-        return LevelDecision(level=memory.level, reason=reason), replace(memory, samples=())
-    match policy:
-        case TrendPolicy():
-            return by_trend(view, policy, memory)
-        case UtilisationPolicy():
-            return by_utilisation(view, policy, memory)
-        case _:
-            assert_never(policy)
+        decision = LevelDecision(level=memory.level, reason=reason)
+        memory = replace(memory, samples=())
+    else:
+        match policy:
+            case TrendPolicy():
+                decision, memory = by_trend(view, policy, memory)
+            case UtilisationPolicy():
+                decision, memory = by_utilisation(view, policy, memory)
+            case _:
+                assert_never(policy)
+    return replace(decision, period_ratio=period_ratio(policy, memory)), memory
 
 
 def cpu_allows(view: LevelView, policy: LevelPolicy) -> bool:
@@ -180,13 +209,17 @@ def by_trend(
 ) -> tuple[LevelDecision, LevelMemory]:
     level = memory.level
     samples = (*memory.samples, view.throughput)
-    if len(samples) < policy.samples:
+    if not enough(samples, policy, memory):
+        if side := far_off(view.throughput, policy, memory):
+            memory = replace(memory, samples=(), suspect=side, hurried=True)
+            return LevelDecision(level=level, reason="the throughput is another: a look"), memory
         return LevelDecision(level=level, reason="measuring"), replace(memory, samples=samples)
     measured = sum(samples) / len(samples)
-    memory = replace(
-        memory, samples=(), time=memory.time + 1, noise_ratio=noise(memory.noise_ratio, samples)
-    )
+    memory = replace(memory, samples=(), time=memory.time + 1)
+    if not memory.hurried:
+        memory = replace(memory, noise_ratio=noise(memory.noise_ratio, samples))
     side = deviation(measured, policy, memory)
+    memory = replace(memory, hurried=False)
     if side and side != memory.suspect and memory.records[level].trusted:
         reason = "the throughput is another: measured once more"
         return (
@@ -194,7 +227,9 @@ def by_trend(
             replace(memory, suspect=side),
         )
     changed = side != 0
-    memory = recorded(measured, memory, changed)
+    if changed:
+        memory = replace(forgotten(memory, ()), quick=has_quick_round(policy), noise_ratio=0.0)
+    memory = recorded(measured, memory)
     wanted, reason, memory = chosen(view, policy, memory)
     if changed:
         reason = f"the load changed; {reason}"
@@ -202,6 +237,14 @@ def by_trend(
         LevelDecision(level=wanted, reason=reason, measured=measured),
         replace(memory, level=wanted),
     )
+
+
+def enough(samples: tuple[float, ...], policy: TrendPolicy, memory: LevelMemory) -> bool:
+    """Whether these periods are a measurement."""
+    if len(samples) < policy.samples or not memory.quick:
+        return len(samples) >= policy.samples
+    calm = max(samples) - min(samples) <= policy.quick_sensitivity_ratio * max(samples)
+    return calm or len(samples) >= 2 * policy.samples
 
 
 def noise(before: float, samples: tuple[float, ...]) -> float:
@@ -214,7 +257,22 @@ def noise(before: float, samples: tuple[float, ...]) -> float:
 
 
 def sensitivity(policy: TrendPolicy, memory: LevelMemory) -> float:
+    if memory.quick:
+        return policy.quick_sensitivity_ratio
     return max(policy.sensitivity_ratio, policy.noise_factor * memory.noise_ratio)
+
+
+def far_off(throughput: float, policy: TrendPolicy, memory: LevelMemory) -> int:
+    """1 or -1 if a single full period is so far from what is trusted that it is worth a look at
+    once, else 0."""
+    if memory.quick or memory.hurried or not has_quick_round(policy):
+        return 0
+    record = memory.records[memory.level]
+    least = max(policy.quick_sensitivity_ratio, 4 * sensitivity(policy, memory))
+    apart = throughput - record.last_thput
+    if not record.trusted or abs(apart) <= least * max(throughput, record.last_thput):
+        return 0
+    return 1 if apart > 0 else -1
 
 
 def deviation(measured: float, policy: TrendPolicy, memory: LevelMemory) -> int:
@@ -232,10 +290,8 @@ def deviation(measured: float, policy: TrendPolicy, memory: LevelMemory) -> int:
     return 0
 
 
-def recorded(measured: float, memory: LevelMemory, changed: bool) -> LevelMemory:
-    """The measurement in its record; after a change of load no other is trusted."""
-    if changed:
-        memory = forgotten(memory, ())
+def recorded(measured: float, memory: LevelMemory) -> LevelMemory:
+    """The measurement in its record."""
     records = list(memory.records)
     old = records[memory.level]
     records[memory.level] = ThreadRecord(
@@ -261,6 +317,8 @@ def chosen(
         level, reason = by_rules(view, policy, memory)
         if level != memory.level or reason.startswith("guard"):
             return level, reason, memory
+        if memory.quick:
+            return after_quick_round(policy, memory)
         memory = replace(memory, refining=True)
     trial, why = next_trial(memory.records, policy, sensitivity(policy, memory))
     if trial is not None and (trial <= memory.level or cpu_allows(view, policy)):
@@ -278,6 +336,26 @@ def chosen(
         reason,
         replace(memory, settled=rest, last_settled=rest, rested=0, patience=patience),
     )
+
+
+def after_quick_round(policy: TrendPolicy, memory: LevelMemory) -> tuple[int, str, LevelMemory]:
+    """What is much worse than the best level need not be seen again; of the others nothing is known
+    yet."""
+    records = memory.records
+    known, best = trusted_levels(records), best_level(records)
+
+    def worse_by(level: int) -> float:
+        return records[best].last_thput / max(records[level].last_thput, 1e-9) - 1
+
+    for near in (below(best, known, policy.min_level), above(best, known, policy.max_level)):
+        once = near != best and records[near].trusted and records[near].visits < 2
+        if once and worse_by(near) < 2 * policy.quick_sensitivity_ratio:
+            return near, f"{near} once more", memory
+    worse = tuple(one for one in known if worse_by(one) > policy.quick_sensitivity_ratio)
+    memory = replace(forgotten(memory, worse), quick=False, noise_ratio=0.0)
+    seen = tuple(replace(one, visits=2) if one.trusted else one for one in memory.records)
+    others = ", ".join(map(str, worse)) or "none"
+    return best, f"level {best} is much better than {others}", replace(memory, records=seen)
 
 
 def forgotten(memory: LevelMemory, kept: tuple[int, ...]) -> LevelMemory:

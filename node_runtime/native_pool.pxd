@@ -22,7 +22,7 @@ cdef extern from "plait/pool.hpp" namespace "plait" nogil:
         void start() except +
         void close() except +
         void add(shared_ptr[PoolOutside] outside) except +
-        uint32_t died(uint32_t worker, const string& why) except +
+        uint32_t died(uint32_t worker, const string& how) except +
         pair[uint64_t, uint64_t] at(uint32_t worker) noexcept
         void broke(const string& why) except +
         int64_t batches() noexcept
@@ -49,11 +49,17 @@ cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
         Batch records
         cbool has_records
 
+    cdef cppclass Poison:
+        uint32_t row
+        uint32_t step
+        const char* why
+
     cdef cppclass PoolWorker:
         PoolWorker(int fd, uint32_t index) except +
         cbool closing() noexcept
         cbool claim(int64_t timeout_ns) noexcept
         uint32_t program() noexcept
         Batch batch(cbool copy) except +
+        vector[Poison] poison() except +
         void finish(const vector[PoolStep]& steps) except +
         void* beat() noexcept

@@ -2,7 +2,7 @@
 
 The records go through shared memory without the interpreter (`pool.hpp`); here is what happens
 around them: a thread starts the zygote, has it fork the workers, and watches them. A worker that
-dies is replaced and its batch is done again; a batch on which three died, or hung for too long,
+dies is replaced and its batch is done again; a record on which three died, or hung for too long,
 fails by the policy of its operator. `close` leaves no process, thread or memory behind; if this
 process dies without it, the zygote notices and goes with its workers.
 """
@@ -179,7 +179,7 @@ class Pool:
             for child in self.children:
                 child.gone()
         for worker in range(self.processes):
-            self.native.died(worker, f"the worker process was killed on its batch, {TRIES} times")
+            self.native.died(worker, "was killed")
             self.children[worker] = Child()
         return self.closing or self.broken is not None
 
@@ -241,7 +241,7 @@ class Pool:
         child.gone()
         self.children[worker] = Child()
         self.deaths += 1
-        self.native.died(worker, f"the worker process {how} on its batch, {TRIES} times")
+        self.native.died(worker, how)
         self.stillborn = 0 if began else self.stillborn + 1
         if self.stillborn >= TRIES * self.processes:
             self.gave_up(f"a worker process {how} before it had begun")

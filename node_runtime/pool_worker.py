@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.node_runtime._calls import beat_at, taken
+from plait.node_runtime._calls import at_step, beat_at, taken
 from plait.node_runtime._pool import NativeWorker, die_with_parent
 from plait.node_runtime.pool_errors import pack, text_of
 from plait.node_runtime.python_ops import Operator, compile_call
@@ -70,10 +70,12 @@ def program_of(calls: tuple[tuple[CallNode, Schema], ...]) -> Program:
     )
 
 
-def trip(program: Program, batch: NativeBatch) -> list[Step]:
-    """The outcome of every function, as far as there were rows."""
+def trip(program: Program, batch: NativeBatch, poison: list[tuple[int, int, str]]) -> list[Step]:
+    """The outcome of every function, as far as there were rows; `poison`: rows that killed other
+    processes (number of the function, row, why)."""
     steps: list[Step] = []
     for number, function in enumerate(program.functions):
+        at_step(number, {row: why for step, row, why in poison if step == number})
         try:
             out, origin, failures = function.run(batch)
         except BaseException as error:  # not a matter of one record
@@ -126,7 +128,8 @@ def work(index: int, ring_fd: int, functions_fd: int, control: socket.socket, zy
         tell(control, kind="ready", worker=index)
         while (number := worker.claim()) >= 0:
             program = programs[number]
-            worker.finish(trip(program, worker.batch(program.keeps_tables)))
+            batch = worker.batch(program.keeps_tables)
+            worker.finish(trip(program, batch, worker.poison()))
         status = 0
     finally:
         with suppress(Exception):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from plait.graph import CallNode, FoldNode, StatefulNode
 from plait.model import Schema, Type
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._calls import (
+    WHOLE_BATCH,
     ColumnCall,
     Records,
     Values,
@@ -30,12 +32,14 @@ from plait.node_runtime._calls import (
     flat_map_rows,
     map_rows,
     misfit_of,
+    reached,
     taken,
 )
 from plait.node_runtime._records import Shape, columns_of, place
 from plait.node_runtime.key_hash import bin_of, xxh64
 from plait.node_runtime.python_bins import Key, Owner
 from plait.node_runtime.python_states import PythonStates
+from plait.node_runtime.tries import again_of
 from plait.records import Misfit
 
 Failures = list[tuple[int, BaseException]]
@@ -81,9 +85,11 @@ class MapCall:
         self.function = node.function
         self.given, self.out = Shape(schema), Shape(node.schema)
         self.stop_at_first = stop_at_first
+        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
-        return CallResult(*map_rows(self.function, batch, self.given, self.out, self.stop_at_first))
+        given, out, stop = self.given, self.out, self.stop_at_first
+        return CallResult(*map_rows(self.function, batch, given, out, stop, self.again))
 
 
 class FlatMapCall:
@@ -93,11 +99,11 @@ class FlatMapCall:
         self.function = node.function
         self.given, self.out = Shape(schema), Shape(node.schema)
         self.stop_at_first = stop_at_first
+        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
-        return CallResult(
-            *flat_map_rows(self.function, batch, self.given, self.out, self.stop_at_first)
-        )
+        given, out, stop = self.given, self.out, self.stop_at_first
+        return CallResult(*flat_map_rows(self.function, batch, given, out, stop, self.again))
 
 
 class FilterCall:
@@ -107,9 +113,11 @@ class FilterCall:
         self.function = node.function
         self.given = Shape(schema)
         self.stop_at_first = stop_at_first
+        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
-        kept, failures = filter_rows(self.function, batch, self.given, self.stop_at_first)
+        given, stop = self.given, self.stop_at_first
+        kept, failures = filter_rows(self.function, batch, given, stop, self.again)
         if len(kept) == len(batch):
             return CallResult(batch, None, failures)
         return CallResult(taken(batch, kept), kept, failures)
@@ -120,6 +128,7 @@ class ColumnsCall:
 
     def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
         self.stop_at_first = stop_at_first
+        self.again = again_of(node.retrying)
         new = {name: i for i, (name, _) in enumerate(node.columns)}
         self.calls = [
             column_call(function, name, schema, node.schema) for name, function in node.columns
@@ -130,7 +139,8 @@ class ColumnsCall:
         self.order = [-source - 1 for source in self.sources if source < 0]
 
     def __call__(self, batch: NativeBatch) -> CallResult:
-        fresh, kept, failures = call_columns(self.calls, self.order, batch, self.stop_at_first)
+        stop = self.stop_at_first
+        fresh, kept, failures = call_columns(self.calls, self.order, batch, stop, self.again)
         base = batch if kept is None else taken(batch, kept)
         return CallResult(assemble(self.sources, base, fresh), kept, failures)
 
@@ -163,6 +173,7 @@ class BatchesCall:
         self.given, self.out = schema, node.schema
         self.nothing = Shape(node.schema)
         self.stop_at_first = stop_at_first
+        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         import pyarrow as pa
@@ -170,10 +181,14 @@ class BatchesCall:
         rows = len(batch)
         if not rows:
             return self.failed(batch, [])
-        try:
-            result = self.function(pa.Table.from_batches([batch.to_arrow(self.given)]))
-        except Exception as error:
-            return self.failed(batch, self.failures(rows, error))
+        for tried in itertools.count():
+            try:
+                reached(WHOLE_BATCH)
+                result = self.function(pa.Table.from_batches([batch.to_arrow(self.given)]))
+                break
+            except Exception as error:
+                if self.again is None or isinstance(error, Misfit) or not self.again(tried):
+                    return self.failed(batch, self.failures(rows, error))
         try:
             out = NativeBatch.from_arrow(fitting(result, self.out), self.out)
         except Exception as error:  # what came may be anything

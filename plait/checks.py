@@ -6,14 +6,14 @@ Each function gives the argument back, or raises a JobError that says what to wr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plait.by_value import why_not
 from plait.durations import microseconds
 from plait.errors import JobError
 from plait.expr import Expr
 from plait.expr_text import text
-from plait.graph import Awaiting, OnError, Route
+from plait.graph import Awaiting, OnError, Retrying, Route
 from plait.model import Field, Schema, Type
 from plait.sinks.base import Sink
 from plait.typing_rules import known
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+CallPolicy = OnError | Literal["retry"]
+"""What happens to a record whose function raised; "retry": some more tries, then "fail"."""
+
 MOST_AWAITED = 100_000
 MOST_RETRIES = 100
+USUAL_RETRIES = 3
+"""With on_error="retry"."""
 MOST_RECORDS = 1 << 20
 """In an epoch of a source."""
 
@@ -55,26 +60,42 @@ def own_label(name: str | None, end: Any, taken: Sequence[str]) -> str:
 def checked_policy(on_error: Any) -> OnError:
     if on_error not in get_args(OnError):
         words = ", ".join(f'"{word}"' for word in get_args(OnError))
-        raise JobError(f"on_error is {on_error!r}; it must be one of {words}")
+        hint = "; only functions of one record at a time are tried again" * (on_error == "retry")
+        raise JobError(f"on_error is {on_error!r}; it must be one of {words}{hint}")
     policy: OnError = on_error
     return policy
 
 
-def awaiting_of(concurrency: Any, timeout: Any, retries: Any, backoff: Any) -> Awaiting:
+def checked_tries(on_error: Any, retries: Any, backoff: Any) -> tuple[OnError, Retrying]:
+    """What happens to a record whose function raised: how often it is tried again, then a policy.
+    Without `retries` it is 3 times for on_error="retry", else never."""
+    again = on_error == "retry"
+    if retries is None:
+        retries = USUAL_RETRIES if again else 0
+    if type(retries) is not int or not 0 <= retries <= MOST_RETRIES:
+        raise JobError(
+            f"retries is {retries!r}; it must be a whole number from 0 to {MOST_RETRIES}"
+        )
+    if again and not retries:
+        raise JobError('retries is 0 with on_error="retry"; say how often, or on_error="fail"')
+    if not again and on_error not in get_args(OnError):
+        words = ", ".join(f'"{word}"' for word in (*get_args(OnError), "retry"))
+        raise JobError(f"on_error is {on_error!r}; it must be one of {words}")
+    policy: OnError = "fail" if again else on_error
+    return policy, Retrying(retries=retries, backoff_us=microseconds(backoff))
+
+
+def awaiting_of(concurrency: Any, timeout: Any, tries: Retrying) -> Awaiting:
     """How a function is awaited, as the user says it."""
     if type(concurrency) is not int or not 1 <= concurrency <= MOST_AWAITED:
         raise JobError(
             f"concurrency is {concurrency!r}; it must be a whole number from 1 to {MOST_AWAITED:,}"
         )
-    if type(retries) is not int or not 0 <= retries <= MOST_RETRIES:
-        raise JobError(
-            f"retries is {retries!r}; it must be a whole number from 0 to {MOST_RETRIES}"
-        )
     return Awaiting(
         concurrency=concurrency,
         timeout_us=None if timeout is None else microseconds(timeout),
-        retries=retries,
-        backoff_us=microseconds(backoff),
+        retries=tries.retries,
+        backoff_us=tries.backoff_us,
     )
 
 

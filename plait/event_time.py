@@ -73,7 +73,7 @@ def behind(node: AnyNode, time: Time) -> Time:
             passed = [(e.value, name) for name, e in node.columns if e.op == "col"]
             names = dict(reversed(passed))
             return kept(time, names | {old: new for old, new in passed if old == new}, str(node))
-        case CallNode(mode="columns"):
+        case CallNode() if node.columns:
             made = {name for name, _ in node.columns}
             return kept(time, {name: name for name in same if name not in made}, str(node))
         case CallNode() | StatefulNode():

@@ -112,6 +112,9 @@ def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -
         route, why = route_of(node, plan.graph, settings)
         yield f"  {node}: {what_of(node)}"
         yield f"    {route}: {why}"
+        if isinstance(node, CallNode) and node.retrying is not None:
+            pause = length(node.retrying.backoff_us)
+            yield f"    tries: {node.retrying.retries + 1}, the second after {pause}"
         if node.on_error != "fail":
             yield f"    bad records: {node.on_error}"
 
@@ -127,7 +130,7 @@ def what_of(node: AnyNode) -> str:
         case ProjectNode():
             return ", ".join(f"{name}={text(expr)}" for name, expr in node.columns)
         case CallNode():
-            if node.mode == "columns":
+            if node.columns:
                 return ", ".join(f"{name}={name_of(function)}" for name, function in node.columns)
             return name_of(node.function)
         case AggregateNode():

@@ -69,15 +69,20 @@ def check_awaited(function: Any) -> None:
     """Raises unless the function is async and takes a record."""
     if not callable(function):
         raise JobError(f"{function!r} is not a function")
+    check_async(function)
+    check_arguments(function, ("record",))
+
+
+def check_async(function: Any) -> None:
     name, inner = name_of(function), plain(function)
     if inspect.isasyncgenfunction(inner):
-        raise JobError(f'"{name}" yields; an async function for map_async returns one record')
+        raise JobError(f'"{name}" yields; an async function for a record returns one thing')
     if not inspect.iscoroutinefunction(inner):
         raise JobError(
             f'"{name}" is not async, so it would hold up all others; write it as "async def" and'
-            " await what it waits for (asyncio.to_thread for a blocking call), or use map"
+            " await what it waits for (asyncio.to_thread for a blocking call), or use the verb"
+            " without _async"
         )
-    check_arguments(function, ("record",))
 
 
 def check_arguments(function: Any, wanted: Sequence[str]) -> None:
@@ -93,7 +98,7 @@ def check_arguments(function: Any, wanted: Sequence[str]) -> None:
         raise JobError(f'"{name}{signature}" cannot be called with {things}: {error}') from None
 
 
-def parameters(function: Any, schema: Schema) -> tuple[str, ...]:
+def parameters(function: Any, schema: Schema, *, awaited: bool = False) -> tuple[str, ...]:
     """The columns that a function of columns reads: the names of its parameters."""
     if not callable(function):
         raise JobError(f"{function!r} is not a function")
@@ -102,8 +107,10 @@ def parameters(function: Any, schema: Schema) -> tuple[str, ...]:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         raise JobError(f'"{name}" does not say its parameters; wrap it in a def') from None
-    if inspect.iscoroutinefunction(plain(function)):
-        raise JobError(f'"{name}" is async; give a plain function, or use map_async')
+    if awaited:
+        check_async(function)
+    elif inspect.iscoroutinefunction(plain(function)):
+        raise JobError(f'"{name}" is async; give a plain function, or use with_columns_async')
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise JobError(f'"{name}": {parameter} names no column; name the columns it reads')

@@ -93,6 +93,15 @@ class Awaiting:
     backoff_us: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrying:
+    """How often a record whose function raised is tried again, and the pause before that, which
+    doubles from try to try."""
+
+    retries: int
+    backoff_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallNode(Node):
     """A Python function.
@@ -101,13 +110,17 @@ class CallNode(Node):
     columns: each (name, function) adds or replaces a column, the function's parameters named after
     the columns it reads, all of them columns of the input; `function` is the first of them;
     batches: pyarrow.Table (one batch) -> pyarrow.Table or RecordBatch, any number of rows;
-    async: record -> awaitable of a record, with `awaiting`.
+    async: record -> awaitable of a record, with `awaiting`; if there are `columns`, each function
+    gives an awaitable of its column.
     """
 
     mode: CallMode
     function: Callable[..., Any]
     columns: tuple[tuple[str, Callable[..., Any]], ...] = ()
     awaiting: Awaiting | None = None
+    retrying: Retrying | None = None
+    """Of a plain function: a record goes by `on_error` when all its tries have failed. Of columns
+    all functions are tried again, of batches the whole one."""
     route: Route = "auto"
 
     @property

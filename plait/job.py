@@ -15,13 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from plait import functions, projections
+from plait import projections
 from plait.checks import (
-    awaiting_of,
     checked_keys,
     checked_policy,
     checked_records,
-    checked_route,
     checked_sink,
     key_name,
     own_label,
@@ -38,17 +36,11 @@ from plait.event_time import (
     still_time,
     ttl_of,
 )
-from plait.expr import Expr, col
-from plait.expr_text import text
+from plait.expr import col
 from plait.graph import (
     AnyNode,
-    CallMode,
-    CallNode,
-    FilterNode,
     Graph,
     OnError,
-    ProjectNode,
-    Route,
     SinkNode,
     SourceNode,
     UnionNode,
@@ -58,18 +50,19 @@ from plait.graph import (
 )
 from plait.joins import Joining
 from plait.labels import labelled
-from plait.model import Schema, Type
+from plait.model import Schema
 from plait.narrow import narrowed
 from plait.place import Place
 from plait.regions import current as region
+from plait.rowwise import Manner, Rowwise, chosen, computed
 from plait.running import Over, Running
 from plait.streaming import Site
-from plait.typing_rules import bind, known
+from plait.typing_rules import known
 from plait.unions import union_schema
 from plait.windowed import Windowing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from plait.process import Process
     from plait.result import Result
@@ -180,7 +173,7 @@ class Job:
         other._merged = (self, offset)
 
 
-class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
+class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining["Stream"]):
     """Records of one schema, in order. Made by `plait.stream`, `Job.source` and its own methods."""
 
     def __init__(self, job: Job, number: int, time: Time = NEVER) -> None:
@@ -227,6 +220,9 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
     def _left(self) -> Stream:
         return self
 
+    def _rows(self) -> Stream:
+        return self
+
     def _united(self, place: Place, others: Sequence[Stream], name: str) -> Stream:
         return united(place, (self, *others), name)
 
@@ -252,139 +248,6 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
                 )
             return Stream(self.job, self._number, col(column))
 
-    def filter(
-        self, predicate: Any, *, on_error: OnError = "fail", route: Route = "auto"
-    ) -> Stream:
-        """The records for which an expression, or a function of the record, is true."""
-        with Place("filter") as place:
-            return self._filter(place, predicate, on_error, route)
-
-    def branch(self, predicate: Any) -> tuple[Stream, Stream]:
-        """Two streams: the records for which the predicate is true, and all others."""
-        with Place("branch") as place:
-            if callable(predicate):
-                matched = self._filter(place, predicate, "fail")
-                return matched, self._filter(place, functions.Negated(predicate), "fail")
-            matched = self._filter(place, predicate, "fail")
-            return matched, self._filter(place, ~predicate.fill_null(False), "fail")
-
-    def map(
-        self,
-        function: Any,
-        *,
-        schema: Any = None,
-        on_error: OnError = "fail",
-        route: Route = "auto",
-    ) -> Stream:
-        """Each record replaced by what a function returns.
-
-        The output's schema is `schema=`, or the return annotation (a dataclass, or a type such as
-        `int` for the one column "value"), or the input's. `route` is "pool" (worker processes, all
-        cores), "inline" (this process, one core), or "auto": what pays, if copies of the function
-        in other processes cannot differ from the one here; `explain` says which, and why.
-        """
-        with Place("map") as place:
-            functions.check_call(function, ("record",))
-            out = functions.map_schema(function, self.schema, schema)
-            return self._call(place, "map", function, out, on_error, route=route)
-
-    def flat_map(
-        self,
-        function: Any,
-        *,
-        schema: Any = None,
-        on_error: OnError = "fail",
-        route: Route = "auto",
-    ) -> Stream:
-        """Each record replaced by all that a function returns or yields; none is fine."""
-        with Place("flat_map") as place:
-            functions.check_call(function, ("record",))
-            out = functions.flat_map_schema(function, self.schema, schema)
-            return self._call(place, "flat_map", function, out, on_error, route=route)
-
-    def map_async(
-        self,
-        function: Any,
-        *,
-        concurrency: int = 100,
-        timeout: Any = "30s",
-        retries: int = 0,
-        backoff: Any = "50ms",
-        schema: Any = None,
-        on_error: OnError = "fail",
-        name: str | None = None,
-    ) -> Stream:
-        """Each record replaced by what an async function returns, in the order of the records.
-
-        Up to `concurrency` records are awaited at a time. A try may take as long as `timeout`
-        (None: for ever); a record that failed is tried again up to `retries` times, after a pause
-        of `backoff` that doubles from try to try, and then goes by `on_error`. The schema is found
-        as that of `map`; `name` stands for the operator in errors and counts.
-        """
-        with Place("map_async") as place:
-            functions.check_awaited(function)
-            node = CallNode(
-                name=own_label(name, None, ()) or place.name,
-                at=place.at,
-                inputs=(self._number,),
-                schema=functions.map_schema(function, self.schema, schema),
-                on_error=checked_policy(on_error),
-                mode="async",
-                function=function,
-                awaiting=awaiting_of(concurrency, timeout, retries, backoff),
-            )
-            return self._made(node)
-
-    def map_batches(
-        self,
-        function: Any,
-        *,
-        schema: Any = None,
-        on_error: OnError = "fail",
-        route: Route = "auto",
-    ) -> Stream:
-        """Arrow in, Arrow out: a function of a `pyarrow.Table` of many records at once."""
-        with Place("map_batches") as place:
-            functions.check_call(function, ("table",))
-            out = self.schema if schema is None else Schema.of(schema)
-            return self._call(place, "batches", function, out, on_error, route=route)
-
-    def with_columns(
-        self,
-        *,
-        schema: Any = None,
-        on_error: OnError = "fail",
-        route: Route = "auto",
-        **columns: Any,
-    ) -> Stream:
-        """Columns added or replaced by expressions, or by functions whose parameters are columns.
-
-        All of them see the record as it came in. A function's column has the type of its return
-        annotation, or of `schema={"name": type}`, or of the column it replaces, or else `object`.
-        """
-        with Place("with_columns") as place:
-            types = None if schema is None else Schema.of(schema)
-            made = projections.with_columns(self.schema, columns, types)
-            return self._with_columns(place, made, on_error, route)
-
-    def select(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> Stream:
-        """Only these columns, by name or as expressions: `select("id", total=col("a") * 2)`.
-
-        A string is always the name of a column: `select(auction="id")` renames.
-        """
-        with Place("select") as place:
-            return self._project(place, projections.select(self.schema, columns, named), on_error)
-
-    def drop(self, *names: str) -> Stream:
-        """All columns but these."""
-        with Place("drop") as place:
-            return self._project(place, projections.drop(self.schema, names), "fail")
-
-    def rename(self, **new: str) -> Stream:
-        """Columns under new names: `rename(new="old")`."""
-        with Place("rename") as place:
-            return self._project(place, projections.rename(self.schema, new), "fail")
-
     def key_by(
         self, *columns: Any, on_error: OnError = "fail", ttl: Any = None, **named: Any
     ) -> KeyedStream:
@@ -403,7 +266,7 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
             made = projection or calls
             assert made is not None
             keys = checked_keys((*names, *named), made.schema)
-            stream = self._with_columns(place, (calls, projection), policy)
+            stream = computed(place, self, (calls, projection), Manner(on_error=policy))
             return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
@@ -478,82 +341,6 @@ class Stream(Running["Stream"], Windowing["Stream"], Joining["Stream"]):
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
         job._nodes[-1] = replace(job._nodes[-1], name=place.name, at=place.at)
         return job
-
-    def _filter(
-        self, place: Place, predicate: Any, on_error: OnError, route: Route = "auto"
-    ) -> Stream:
-        if isinstance(predicate, Expr):
-            checked_route(route, ())
-            bound = bind(predicate, self.schema)
-            if bound.type is not Type.BOOL:
-                raise JobError(
-                    f"{text(predicate)} is {bound}, not a bool; compare it with something"
-                )
-            node = FilterNode(
-                name=place.name,
-                at=place.at,
-                inputs=(self._number,),
-                schema=self.schema,
-                on_error=checked_policy(on_error),
-                predicate=bound.expr,
-            )
-            return self._made(node)
-        if not callable(predicate):
-            hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
-            raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
-        functions.check_call(predicate, ("record",))
-        return self._call(place, "filter", predicate, self.schema, on_error, route=route)
-
-    def _call(
-        self,
-        place: Place,
-        mode: CallMode,
-        function: Callable[..., Any],
-        schema: Schema,
-        on_error: OnError,
-        columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
-        route: Route = "auto",
-    ) -> Stream:
-        node = CallNode(
-            name=place.name,
-            at=place.at,
-            inputs=(self._number,),
-            schema=schema,
-            on_error=checked_policy(on_error),
-            mode=mode,
-            function=function,
-            columns=columns,
-            route=route,
-        )
-        checked_route(route, node.functions)
-        return self._made(node)
-
-    def _project(self, place: Place, made: projections.Projection, on_error: OnError) -> Stream:
-        node = ProjectNode(
-            name=place.name,
-            at=place.at,
-            inputs=(self._number,),
-            schema=made.schema,
-            on_error=checked_policy(on_error),
-            columns=made.columns,
-        )
-        return self._made(node)
-
-    def _with_columns(
-        self,
-        place: Place,
-        made: tuple[projections.Calls | None, projections.Projection | None],
-        on_error: OnError,
-        route: Route = "auto",
-    ) -> Stream:
-        calls, projection = made
-        stream = self
-        if calls is None:
-            checked_route(route, ())
-        else:
-            first, given = calls.functions[0][1], calls.functions
-            stream = stream._call(place, "columns", first, calls.schema, on_error, given, route)
-        return stream if projection is None else stream._project(place, projection, on_error)
 
 
 class KeyedStream(Running[Stream], Windowing[Stream]):
@@ -674,7 +461,7 @@ def united(place: Place, streams: Sequence[Stream], name: str = "union") -> Stre
 def passed_on(place: Place, one: Stream) -> Stream:
     """The same records from a node of their own, so that a stream can meet itself."""
     columns = [(name, col(name)) for name in one.schema.names]
-    return one._project(place, projections.projection(columns, one.schema), "fail")
+    return chosen(place, one, projections.projection(columns, one.schema), "fail")
 
 
 def same_job(jobs: Sequence[Job]) -> Job:

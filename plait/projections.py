@@ -131,6 +131,19 @@ def with_columns(
     return called, Projection(columns=done.columns, schema=with_class(done.schema.fields, given))
 
 
+def awaited_columns(given: Schema, columns: Mapping[str, Any], types: Schema | None) -> Calls:
+    """Columns added or replaced by async functions of columns."""
+    if not columns:
+        raise JobError("name at least one column: with_columns_async(name=function)")
+    for name, value in columns.items():
+        if not callable(value):
+            raise JobError(f'"{name}" is no async function; add it by with_columns({name}=...)')
+    for name in types.names if types is not None else ():
+        if name not in columns:
+            raise JobError(f'schema= names "{name}", but no function makes that column')
+    return calls(given, columns, {name: name for name in columns}, types, awaited=True)
+
+
 def merged(names: Sequence[str], new: Mapping[str, Expr]) -> list[tuple[str, Expr]]:
     """Old columns in their places, replaced where there is a new one; then the others."""
     kept = [(name, new[name] if name in new else col(name)) for name in names]
@@ -149,11 +162,13 @@ def calls(
     functions: Mapping[str, Callable[..., Any]],
     names: Mapping[str, str],
     types: Schema | None,
+    *,
+    awaited: bool = False,
 ) -> Calls:
     """The functions checked, and the row with their results under `names`."""
     fields = {field.name: field for field in given.fields}
     for name, function in functions.items():
-        parameters(function, given)
+        parameters(function, given, awaited=awaited)
         made = column_field(name, function, given, types)
         fields[names[name]] = Field(names[name], made.type, made.nullable)
     return Calls(

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +60,35 @@ class Looked(OfColumn):
         if found % 5 == 0 and attempts.get() < 2:
             raise ConnectionError("the first try")
         return Changed(self.column, self.failing)(record)
+
+
+class Tries(threading.local):
+    """The tries of a record follow each other in one thread."""
+
+    raised = 0
+
+
+tries = Tries()
+
+
+@dataclass(frozen=True, slots=True)
+class Flaky:
+    """Another function, whose result comes only at a later try for some values, and for some later
+    than the last."""
+
+    function: Any
+    retries: int
+
+    def __call__(self, record: Any) -> Any:
+        result = self.function(record)
+        if isinstance(result, GeneratorType):
+            result = list(result)
+        late = checksum(dataclasses.astuple(record)) % (self.retries + 3)
+        if tries.raised < late:
+            tries.raised = (tries.raised + 1) % (self.retries + 1)
+            raise ConnectionError(f"at most {self.retries + 1} tries, and it takes {late + 1}")
+        tries.raised = 0
+        return result
 
 
 class Kept(OfColumn):

@@ -52,6 +52,8 @@ def operator_of(node: AnyNode, schema: Schema) -> Operator:
             return Filter(node, schema)
         case ProjectNode():
             return Project(node, schema)
+        case CallNode(awaiting=Awaiting() as awaiting) if node.columns:
+            return AwaitedColumns(node, schema, awaiting)
         case CallNode(awaiting=Awaiting() as awaiting):
             return Awaited(node, schema, awaiting)
         case CallNode(mode="columns"):
@@ -74,7 +76,7 @@ def called(function: Callable[..., Any], *args: Any) -> Any:
     except (KeyboardInterrupt, SystemExit, Fault):
         raise
     except BaseException as error:
-        raise Fault(f"{type(error).__name__}: {error}") from error
+        raise Raised(f"{type(error).__name__}: {error}") from error
 
 
 def fitted(result: Any, schema: Schema) -> Values:
@@ -111,6 +113,25 @@ class Project:
         return [tuple(column.run(values) for column in self.columns)]
 
 
+class Raised(Fault):
+    """The user's function raised: the record may be tried again."""
+
+
+def tries_of(node: CallNode) -> int:
+    return 1 if node.retrying is None else node.retrying.retries + 1
+
+
+def tried(node: CallNode, once: Callable[[], Any]) -> Any:
+    """What one of the tries of a record gives; between them nothing has to be waited for."""
+    for left in reversed(range(tries_of(node))):
+        try:
+            return once()
+        except Raised:
+            if not left:
+                raise
+    raise AssertionError("there is no try")
+
+
 class Function:
     """map, filter and flat_map of records."""
 
@@ -119,6 +140,10 @@ class Function:
         self.schema = schema
 
     def apply(self, values: Values) -> list[Values]:
+        result: list[Values] = tried(self.node, lambda: self.once(values))
+        return result
+
+    def once(self, values: Values) -> list[Values]:
         out, function = self.node.schema, self.node.function
         record = record_of(values, self.schema)
         if self.node.mode == "map":
@@ -149,13 +174,15 @@ class Awaited:
         result = called(lambda: asyncio.run(self.tried(values)))
         return [fitted(result, self.node.schema)]
 
+    async def once(self, values: Values) -> Any:
+        return await self.node.function(record_of(values, self.schema))
+
     async def tried(self, values: Values) -> Any:
         """The tries of a record share a context; between them nothing has to be waited for."""
         for left in reversed(range(self.tries)):
-            record = record_of(values, self.schema)
             try:
                 async with asyncio.timeout(self.timeout_s) as limit:
-                    return await self.node.function(record)
+                    return await self.once(values)
             except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
                 raise
             except BaseException as error:
@@ -180,17 +207,14 @@ class Columns:
 
     def apply(self, values: Values) -> list[Values]:
         old = dict(zip(self.schema.names, values, strict=True))
-        new: dict[str, Any] = {}
-        for name, function in self.node.columns:
-            new[name] = called(self.call, function, self.reads[name], old)
-        # Only new values are checked: an old one may be a time that no datetime has.
-        result = []
-        for field in self.node.schema.fields:
-            if field.name in new:
-                result.append(fitted_value(new[field.name], field))
-            else:
-                result.append(old[field.name])
-        return [tuple(result)]
+        new: dict[str, Any] = tried(self.node, lambda: self.once(old))
+        return [replaced(self.node.schema, old, new)]
+
+    def once(self, old: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: called(self.call, function, self.reads[name], old)
+            for name, function in self.node.columns
+        }
 
     def call(self, function: Callable[..., Any], reads: list[str], row: dict[str, Any]) -> Any:
         """The function on its columns; a parameter that names no column has its default."""
@@ -198,6 +222,33 @@ class Columns:
         if len(args) == len(inspect.signature(function).parameters):
             return function(*args.values())
         return function(**args)
+
+
+def replaced(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> Values:
+    """Only new values are checked: an old one may be a time that no datetime has."""
+    return tuple(
+        fitted_value(new[field.name], field) if field.name in new else old[field.name]
+        for field in schema.fields
+    )
+
+
+class AwaitedColumns(Awaited):
+    """Async functions of columns, one after the other."""
+
+    def __init__(self, node: CallNode, schema: Schema, awaiting: Awaiting) -> None:
+        super().__init__(node, schema, awaiting)
+        self.plain = Columns(node, schema)
+
+    def apply(self, values: Values) -> list[Values]:
+        new: dict[str, Any] = called(lambda: asyncio.run(self.tried(values)))
+        return [replaced(self.node.schema, dict(zip(self.schema.names, values, strict=True)), new)]
+
+    async def once(self, values: Values) -> Any:
+        old = dict(zip(self.schema.names, values, strict=True))
+        return {
+            name: await self.plain.call(function, self.plain.reads[name], old)
+            for name, function in self.node.columns
+        }
 
 
 class Batches:
@@ -208,7 +259,8 @@ class Batches:
         self.schema = schema
 
     def apply_all(self, rows: Sequence[Values]) -> list[Values]:
-        result = called(self.node.function, held_to_arrow(rows, self.schema))
+        function = self.node.function
+        result = tried(self.node, lambda: called(function, held_to_arrow(rows, self.schema)))
         try:
             return held_from_arrow(result, self.node.schema)
         except Exception as error:  # what came may be anything

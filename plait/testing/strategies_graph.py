@@ -130,9 +130,16 @@ class JobDrawer:
     def of_column(self, kind: Callable[..., Any], stream: Stream) -> Any:
         return kind(self.column(stream), self.pick([0, 0, 7]))
 
+    def tried(self, kind: Callable[..., Any], stream: Stream) -> tuple[Any, dict[str, Any]]:
+        """A function, and how often it is tried again."""
+        function, retries = self.of_column(kind, stream), self.pick([0, 0, 1, 2])
+        if not retries:
+            return function, {}
+        return functions.Flaky(function, retries), {"retries": retries, "backoff": "1ms"}
+
     def mapped(self, stream: Stream) -> Stream:
-        function = self.of_column(functions.Changed, stream)
-        return stream.map(function, schema=stream.schema, on_error=self.policy())
+        function, tries = self.tried(functions.Changed, stream)
+        return stream.map(function, schema=stream.schema, on_error=self.policy(), **tries)
 
     def awaited(self, stream: Stream) -> Stream:
         return stream.map_async(
@@ -145,11 +152,12 @@ class JobDrawer:
         )
 
     def kept(self, stream: Stream) -> Stream:
-        return stream.filter(self.of_column(functions.Kept, stream), on_error=self.policy())
+        function, tries = self.tried(functions.Kept, stream)
+        return stream.filter(function, on_error=self.policy(), **tries)
 
     def repeated(self, stream: Stream) -> Stream:
-        function = self.of_column(functions.Repeated, stream)
-        return stream.flat_map(function, schema=stream.schema, on_error=self.policy())
+        function, tries = self.tried(functions.Repeated, stream)
+        return stream.flat_map(function, schema=stream.schema, on_error=self.policy(), **tries)
 
     def halved(self, stream: Stream) -> Stream:
         return stream.map_batches(functions.Halved(), on_error=self.policy())

@@ -233,6 +233,58 @@ void with_threads(Random& random, uint64_t batches) {
   for (auto& worker : workers) worker.join();
 }
 
+// A worker dies at a row, as often as it takes until that row is named to the next one.
+void die_at(Sender& sender, uint64_t row, size_t named) {
+  for (uint32_t n = 0; n < Pool::kTries; ++n) {
+    PoolWorker worker(dup(sender.pool->fd()), 1);
+    CHECK(worker.claim(10'000'000));
+    CHECK(worker.poison().size() == named);
+    worker.beat()[1].store(row, std::memory_order_relaxed);
+    sender.pool->died(1, "was killed");
+  }
+}
+
+// Rows that kill are named one by one; a batch with too many of them fails, and so does one whose
+// worker was at no row.
+void poison() {
+  for (const size_t rows : {size_t(2), size_t(RingSlot::kPoisons), size_t(0)}) {
+    Sender sender;
+    Batch batch = numbers(5, 40);
+    CHECK(sender.returns->send(0) && sender.outside->try_submit(0, batch));
+    sender.away[0] = {5, 40};
+    for (size_t n = 0; n < rows; ++n) die_at(sender, (uint64_t(n) << 32) | (7 + n), n);
+    if (rows == 2) {
+      PoolWorker worker(dup(sender.pool->fd()), 1);
+      CHECK(worker.claim(10'000'000));
+      const auto named = worker.poison();
+      CHECK(named.size() == 2 && named[1].row == 8 && named[1].step == 1);
+      CHECK(named[0].why == std::string("the worker process was killed on this record, 3 times"));
+      answer(worker);
+    } else {
+      die_at(sender, rows ? 39 : kNowhere, rows);
+    }
+    while (sender.back == 0) {
+      sender.take();
+      std::this_thread::yield();
+    }
+    CHECK(sender.failed == (rows == 2 ? 0u : 1u));
+    // The next batch in the same slots knows nothing of it.
+    for (uint64_t serial = 1; serial <= 8; ++serial) {
+      Batch next = numbers(0, 3);
+      CHECK(sender.returns->send(serial) && sender.outside->try_submit(serial, next));
+      sender.away[serial] = {0, 3};
+      PoolWorker worker(dup(sender.pool->fd()), 1);
+      CHECK(worker.claim(10'000'000) && worker.poison().empty());
+      answer(worker);
+    }
+    while (sender.back < 9) {
+      sender.take();
+      std::this_thread::yield();
+    }
+    sender.pool->close();
+  }
+}
+
 pid_t worker_process(int fd, uint32_t w) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -277,6 +329,7 @@ int main(int argc, char** argv) {
   Random random(seed);
   flat_blocks(random, rounds);
   with_threads(random, rounds);
+  poison();
   if (processes) with_processes(random, processes);
   return 0;
 }

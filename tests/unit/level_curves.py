@@ -15,6 +15,7 @@ from plait.node_runtime.elastic import (
     LevelView,
     begin,
     decide,
+    period_ratio,
 )
 
 Curve = Callable[[int], float]
@@ -46,6 +47,8 @@ class Period:
     level: int
     throughput: float
     decision: LevelDecision
+    length_ratio: float
+    """Of a full period; a short one has more noise."""
 
 
 def play(
@@ -63,18 +66,23 @@ def play(
     """Lets the policy choose the level of every period; from `change_at` on by curve `later`."""
     draw = Random(seed)
     memory = memory or begin(policy)
+    ratio = period_ratio(policy, memory)
     found = []
     for number in range(periods):
         now = later if later is not None and number >= change_at else curve
         level = memory.level
-        measured = max(0.0, now(level) * (1 + draw.gauss(0, noise)))
+        measured = max(0.0, now(level) * (1 + draw.gauss(0, noise / ratio**0.5)))
         view = LevelView(throughput=measured, active=level, cpu_ratio=cpu_ratio)
         decision, memory = decide(view, policy, memory)
-        found.append(Period(level=level, throughput=measured, decision=decision))
+        found.append(
+            Period(level=level, throughput=measured, decision=decision, length_ratio=ratio)
+        )
+        ratio = decision.period_ratio
     return found
 
 
 def quality(curve: Curve, periods: list[Period], most: int, least: int = 1) -> float:
     """The mean true throughput of these periods over that of the best level."""
     best = max(curve(level) for level in range(least, most + 1))
-    return sum(curve(one.level) for one in periods) / len(periods) / best
+    whole = sum(one.length_ratio for one in periods)
+    return sum(curve(one.level) * one.length_ratio for one in periods) / whole / best

@@ -58,6 +58,14 @@ def odd(record: Any) -> bool:
     return bool(record.n % 2)
 
 
+def odd_or_round(record: Any) -> bool:
+    return bool(record.n % 2 or record.n % 10 == 0)
+
+
+def twice(record: Any) -> list[Any]:
+    return [record, record]
+
+
 def several(record: Any) -> Iterator[Item]:
     for i in range(record.n % 4):
         yield Item(i, f"{record.n}")
@@ -97,10 +105,42 @@ def refused_table(table: Any) -> Any:
     return table
 
 
-def deadly(record: Any) -> Any:
-    if record.n == 300:
+def dies_at(n: int) -> None:
+    if n in (300, 310):
         os.kill(os.getpid(), signal.SIGKILL)
-    return record
+
+
+def often_deadly(record: Any) -> Item:
+    if record.n in range(295, 300):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Item(record.n, None)
+
+
+def deadly_rest(n: int) -> int:
+    dies_at(n)
+    return n % 3
+
+
+def deadly_pair(record: Any) -> Iterator[Item]:
+    yield Item(record.n, "first")
+    dies_at(record.n)
+    yield Item(record.n, "second")
+
+
+def deadly_kept(record: Any) -> bool:
+    dies_at(record.n)
+    return bool(record.n % 5)
+
+
+def deadly_item(record: Any) -> Item:
+    dies_at(record.n)
+    return Item(record.n, record.s)
+
+
+def deadly_table(table: Any) -> Any:
+    for n in table["n"].to_pylist():
+        dies_at(n)
+    return table
 
 
 def endless(record: Any) -> Any:
@@ -144,6 +184,19 @@ CHAINS: dict[str, Callable[[Any, str], Any]] = {
         large, schema={"n": int, "s": str | None}, route=route
     ).map(itemised, route=route),
 }
+
+DEADLY: dict[str, Callable[[Any, str], Any]] = {
+    "map": lambda s, policy: s.map(deadly_item, on_error=policy, route="pool"),
+    "filter": lambda s, policy: s.filter(deadly_kept, on_error=policy, route="pool"),
+    "flat_map": lambda s, policy: s.flat_map(deadly_pair, on_error=policy, route="pool"),
+    "columns": lambda s, policy: s.with_columns(r=deadly_rest, on_error=policy, route="pool"),
+    "behind others": lambda s, policy: (
+        s.filter(odd_or_round, route="pool")
+        .flat_map(twice, schema=s.schema, route="pool")
+        .map(deadly_item, on_error=policy, route="pool")
+    ),
+}
+"""Each kills its process at the records 300 and 310."""
 
 ENDINGS: dict[str, Callable[[Any, str], Any]] = {
     "raises": lambda s, route: s.map(picky, schema=s.schema, route=route),

@@ -205,3 +205,75 @@ def test_records_are_as_in_the_paper() -> None:
     assert memory.records[1] == ThreadRecord(
         last_time=1, first_thput=5.0, last_thput=5.0, trusted=True, visits=1
     )
+
+
+def lengths(periods: list[Period]) -> dict[int, float]:
+    """How long each level was held, in full periods."""
+    held: dict[int, float] = {}
+    for one in periods:
+        held[one.level] = held.get(one.level, 0.0) + one.length_ratio
+    return held
+
+
+@pytest.mark.parametrize("most", [2, 4, 8])
+def test_a_much_worse_level_is_left_after_short_periods(most: int) -> None:
+    policy = TrendPolicy(max_level=most)
+    found = play(CURVES["falling"], policy, 100)
+    assert found[-1].level == 1
+    worse = sum(length for level, length in lengths(found).items() if level > 1)
+    assert worse <= 2 * policy.samples * most.bit_length() * policy.quick_ratio
+    found = play(CURVES["linear"], policy, 100)
+    assert found[-1].level == most
+    assert lengths(found).get(1, 0) <= 2 * policy.samples * policy.quick_ratio
+
+
+def test_levels_that_are_nearly_as_good_have_full_periods() -> None:
+    def curve(level: int) -> float:
+        return [0, 1.0, 1.9, 2.0, 1.95][level]
+
+    found = play(curve, TrendPolicy(max_level=4), 200)
+    assert found[-1].level == 3
+    full = {one.level for one in found if one.length_ratio == 1}
+    assert full == {2, 3, 4}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_large_change_of_load_is_seen_by_short_periods(noise: float) -> None:
+    policy = TrendPolicy(max_level=4)
+    falling, rising = CURVES["falling"], lambda level: level / 20
+    found = play(falling, policy, 160, later=rising, change_at=100, noise=noise, seed=3)
+    assert {one.level for one in found[60:100]} == {1}
+    after = found[100:]
+    up = next(n for n, one in enumerate(after) if one.level > 1)
+    assert sum(one.length_ratio for one in after[:up]) <= 1 + 6 * policy.quick_ratio
+    assert after[-1].level == 4
+
+
+def test_one_odd_period_is_looked_at_and_no_more() -> None:
+    policy = TrendPolicy(max_level=4)
+    memory = begin(policy)
+    for number in range(60):
+        odd = number == 40
+        view = LevelView(throughput=20.0 if odd else 100.0 / memory.level, active=memory.level)
+        decision, memory = decide(view, policy, memory)
+        if odd:
+            assert decision.reason == "the throughput is another: a look"
+            assert (decision.level, decision.period_ratio) == (1, policy.quick_ratio)
+    assert memory.level == memory.settled == 1
+    assert (memory.quick, memory.hurried, decision.period_ratio) == (False, False, 1.0)
+
+
+def test_a_noisy_measurement_of_the_quick_round_takes_longer() -> None:
+    policy = TrendPolicy(max_level=2)
+    for samples, asked in (([10, 9], 2), ([10, 5, 10, 9], 4)):
+        memory = begin(policy)
+        for number, throughput in enumerate(samples, start=1):
+            decision, memory = decide(LevelView(throughput=throughput, active=2), policy, memory)
+            assert (decision.measured is None) == (number < asked)
+        assert decision.level == 1
+
+
+def test_without_a_quick_round_all_periods_are_full() -> None:
+    found = play(CURVES["peaked at 3"], TrendPolicy(max_level=8, quick_ratio=1), 200)
+    assert {one.length_ratio for one in found} == {1.0}
+    assert found[-1].level == 3

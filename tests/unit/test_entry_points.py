@@ -17,7 +17,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.testing import sequential
+from plait.testing import functions, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
 from plait.testing.difference import story
 
@@ -62,6 +62,28 @@ def odd(record: Any) -> Any:
 async def fetched(record: Any) -> Any:
     await asyncio.sleep(0.0001 * (record.n * 7 % 5))
     return odd(record)
+
+
+async def looked(n: int, s: str) -> str:
+    await asyncio.sleep(0.0001 * (n * 7 % 5))
+    if n % 50 == 49:
+        raise ValueError(f"{n} is refused")
+    return f"{s}{n}"
+
+
+async def next_one(n: int) -> int | None:
+    await asyncio.sleep(0)
+    return None if n % 9 == 0 else n + 1
+
+
+def flaky_fee(n: int) -> int:
+    """Comes at the third try for some, and for some too late."""
+    late = (0, 2, 1, 0, 3)[n % 5]
+    if functions.tries.raised < late:
+        functions.tries.raised = (functions.tries.raised + 1) % 3
+        raise ConnectionError(f"not yet: {n}")
+    functions.tries.raised = 0
+    return 10 * n
 
 
 def added(state: int, record: Any) -> int:
@@ -130,6 +152,8 @@ def gated(s: Any) -> Any:
 
 WITH_DOUBLE = {"k": int, "v": int | None, "s": str, "n": int, "d": int}
 
+TRIES: dict[str, Any] = {"retries": 2, "backoff": "50us"}
+
 JOBS: dict[str, Any] = {
     "filter": lambda s: s.filter(col("v") % 3 != 0),
     "projections": lambda s: s.with_columns(w=col("n") * 2).select("w", "s").rename(t="s"),
@@ -140,6 +164,26 @@ JOBS: dict[str, Any] = {
     ),
     "async dead letters": lambda s: (
         s.map_async(fetched, schema=s.schema, on_error="dead_letter").key_by("k").sum("n")
+    ),
+    "async columns": lambda s: s.with_columns_async(
+        t=looked, n=next_one, concurrency=30, on_error="skip", schema={"n": int | None}
+    ),
+    "async columns, dead letters": lambda s: (
+        s.with_columns_async(s=looked, retries=1, backoff="1ms", on_error="dead_letter")
+        .key_by("k")
+        .aggregate(last=plait.last("s"))
+    ),
+    "map, tried again": lambda s: s.map(
+        functions.Flaky(odd, 2), schema=s.schema, on_error="skip", **TRIES
+    ),
+    "filter, tried again": lambda s: s.filter(
+        functions.Flaky(odd, 2), on_error="dead_letter", **TRIES
+    ),
+    "flat_map, tried again": lambda s: s.flat_map(
+        functions.Flaky(twice, 2), schema=s.schema, on_error="dead_letter", **TRIES
+    ),
+    "columns, tried again": lambda s: (
+        s.with_columns(fee=flaky_fee, on_error="dead_letter", **TRIES).key_by("k").sum("fee")
     ),
     "python filter": lambda s: s.filter(lambda record: record.n % 7 != 3),
     "flat_map": lambda s: s.flat_map(twice, schema=s.schema),
@@ -405,6 +449,15 @@ def test_a_record_that_fails(entry_point: EntryPoint, source: str, keyed: bool) 
     assert first.startswith('map "odd" at ')
     assert first.endswith(" raised ValueError: 49 is refused")
     assert rest[0].startswith("  record 50 of source given: ")
+
+
+def test_a_record_that_fails_at_every_try(entry_point: EntryPoint) -> None:
+    job = plait.Job("entry")
+    read = job.source(plait.Table(given()), name="given")
+    read.with_columns(fee=flaky_fee, on_error="retry", **TRIES).sink(plait.Collect(), name="out")
+    with pytest.raises(plait.RecordError, match="ConnectionError: not yet: 4") as raised:
+        entry_point(job, **SETTINGS)
+    assert (raised.value.row, raised.value.record.n) == (4, 4)
 
 
 def test_an_expression_that_fails(entry_point: EntryPoint) -> None:

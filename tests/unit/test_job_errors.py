@@ -58,7 +58,7 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: bids().filter("price"), "filter", ['did you mean col("price")?']),
     (lambda: bids().filter(True), "filter", ["neither an expression nor a function"]),
     (lambda: bids().filter(col("name") > 3), "filter", ["int64 and string cannot be compared"]),
-    (lambda: bids().filter(same, on_error="retry"), "filter", ['one of "fail", "skip"']),  # type: ignore[arg-type]
+    (lambda: bids().filter(same, on_error="again"), "filter", ['one of "fail", "skip"']),  # type: ignore[arg-type]
     (lambda: bids().branch(col("price")), "branch", ["not a bool"]),
     (lambda: bids().branch("price"), "branch", ["neither an expression nor a function"]),
     (lambda: bids().map(lambda a, b: 1), "map", ["cannot be called with a record"]),

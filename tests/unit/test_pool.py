@@ -23,12 +23,14 @@ from plait.testing import sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
 from tests.unit.pool_jobs import (
     CHAINS,
+    DEADLY,
     ENDINGS,
-    deadly,
+    deadly_table,
     endless,
     job_of,
     leaves,
     odd,
+    often_deadly,
     same,
     very_picky,
 )
@@ -97,27 +99,59 @@ def test_what_leaves_the_interpreter_ends_the_run() -> None:
             plait.run(job_of(lambda s, r: s.map(leaves, route=r), route), **SETTINGS)
 
 
-@pytest.mark.parametrize("policy", ["fail", "skip", "dead_letter"])
-def test_a_batch_that_kills_its_process(policy: Any) -> None:
-    job = job_of(lambda s, r: s.map(deadly, on_error=policy, schema=s.schema, route=r), "pool")
-    words = "the worker process was killed by SIGKILL on its batch, 3 times"
-    if policy == "fail":
-        with pytest.raises(plait.RecordError, match=words) as raised:
-            plait.run(job, **SETTINGS)
-        assert raised.value.row == 288
-        return
+KILLED = "the worker process was killed by SIGKILL on this record, 3 times"
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+@pytest.mark.parametrize("chain", DEADLY)
+def test_records_that_kill_their_process(chain: str, policy: Any) -> None:
+    """They fail alone, as if the function had raised."""
+    job = job_of(lambda s, _: DEADLY[chain](s, policy), "pool")
+    harmless = job_of(
+        lambda s, _: DEADLY[chain](s.filter(~plait.col("n").is_in([300, 310])), policy), "pool"
+    )
+    result = plait.run(job, **SETTINGS)
+    wanted = sequential(harmless.graph(), epoch_records=SETTINGS["epoch_records"])
+    assert rows_of_arrow(result.outputs["out"], wanted.schemas["out"]) == wanted.outputs["out"]
+    failed = [300, 300, 310, 310] if chain == "behind others" else [300, 310]
+    account = result.account
+    assert account.skipped + account.dead_lettered == len(failed)
+    if policy == "dead_letter":
+        assert [letter.row for letter in result.dead_letters] == failed
+        assert [letter.record.n for letter in result.dead_letters] == failed
+        assert {letter.error for letter in result.dead_letters} == {KILLED}
+
+
+@pytest.mark.parametrize("chain", DEADLY)
+def test_a_record_that_kills_its_process_ends_the_run(chain: str) -> None:
+    job = job_of(lambda s, _: DEADLY[chain](s, "fail"), "pool")
+    with pytest.raises(plait.RecordError, match=KILLED) as raised:
+        plait.run(job, **SETTINGS)
+    assert raised.value.row == 300
+    assert raised.value.record.n == 300
+
+
+def test_a_table_that_kills_its_process() -> None:
+    job = job_of(lambda s, r: s.map_batches(deadly_table, on_error="dead_letter", route=r), "pool")
     result = plait.run(job, **SETTINGS)
     assert result.outputs["out"]["n"].to_pylist() == [*range(288), *range(320, 500)]
-    assert result.account.skipped + result.account.dead_lettered == 32
-    if policy == "dead_letter":
-        assert [letter.row for letter in result.dead_letters] == list(range(288, 320))
-        assert {letter.error for letter in result.dead_letters} == {words}
+    words = "the worker process was killed by SIGKILL on its batch, 3 times"
+    assert [letter.row for letter in result.dead_letters] == list(range(288, 320))
+    assert {letter.error for letter in result.dead_letters} == {words}
+
+
+def test_more_deadly_records_than_are_named() -> None:
+    """The rest of the batch goes with them."""
+    job = job_of(lambda s, r: s.map(often_deadly, on_error="skip", route=r), "pool")
+    result = plait.run(job, **SETTINGS)
+    assert result.outputs["out"]["n"].to_pylist() == [*range(288), *range(320, 500)]
+    assert result.account.skipped == 32
 
 
 def test_a_function_that_hangs() -> None:
     job = job_of(lambda s, r: s.map(endless, on_error="skip", schema=s.schema, route=r), "pool")
     result = plait.run(job, **SETTINGS, pool_hang_s=0.2)
-    assert result.outputs["out"].num_rows == 500 - 32
+    assert result.outputs["out"]["n"].to_pylist() == [*range(300), *range(301, 500)]
 
 
 class Gate(plait.Source):

@@ -1,13 +1,17 @@
 // Crew: stages, and the threads that run them and nothing else.
 //
 // The threads of a crew look for work among its stages (Finder), and when there is none spin
-// briefly, yield, then sleep until its bell is rung or one of its sources is due. A job in the
-// dynamic model is one crew of several workers; in the dedicated model each stage is a crew of one
-// thread; a manual region is a crew of one thread. The crew of the dynamic stages also serves the
-// links to other nodes. Threads: `work` by each of its threads; the rest before they start.
+// briefly, yield, then sleep until its bell is rung or one of its sources is due. Where all that is
+// left needs Python, which one thread at a time may run, it dozes and no bell is rung for it: who
+// has the turn makes a batch at a time, and to wake others for each costs more than they do. A job
+// in the dynamic model is one crew of several workers; in the dedicated model each stage is a crew
+// of one thread; a manual region is a crew of one thread. The crew of the dynamic stages also
+// serves the links to other nodes. Threads: `work` by each of its threads; the rest before they
+// start.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -68,6 +72,7 @@ class Crew {
   // Threads of the dedicated model are many, and each waits for its neighbours.
   static constexpr int kDedicatedSpins = 8, kDedicatedYields = 8;
   static constexpr int64_t kPollNs = 20'000, kLingerNs = 2'000'000;
+  static constexpr int64_t kDozeNs = 30'000;
   // A crew of workers looks again soon, so its bell need not be exact; one of many threads is exact
   // and sleeps long.
   static constexpr int64_t kNapNs = 2'000'000, kLongNapNs = 100'000'000, kDueNs = 50'000'000;
@@ -76,7 +81,9 @@ class Crew {
     const bool dedicated = threading_ == Threading::Dedicated;
     const int spins = dedicated ? kDedicatedSpins : kSpins;
     const int yields = dedicated ? kDedicatedYields : kYields;
-    if (idle < spins) {
+    if (worker.barred && threading_ == Threading::Dynamic && !network_) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kDozeNs));
+    } else if (idle < spins) {
       cpu_relax();
     } else if (idle < spins + yields || soon()) {
       std::this_thread::yield();

@@ -23,13 +23,21 @@ class Finder {
   virtual int64_t find(Worker& worker) = 0;
 
   // Works on the latest stage that has something to do, whatever a scheduler would say: nobody
-  // sleeps before this has found nothing.
+  // sleeps before this has found nothing. `worker.barred`: there was something, but it needs Python
+  // while another has its turn.
   int64_t sweep(Worker& worker) {
     int64_t n = 0;
+    worker.barred = false;
+    const bool busy = worker.shared.python_busy.load(std::memory_order_relaxed);
     for (size_t i = stages_.size(); i-- > 0 && n == 0;) {
       Stage& stage = *stages_[i];
       if (stage.releasable() && stage.can_send()) n += stage.try_release(worker);
-      if (n == 0 && stage.runnable()) n += run_stage(stage, worker);
+      if (n != 0 || !stage.runnable()) continue;
+      if (busy && stage.needs_python()) {
+        worker.barred = true;
+      } else {
+        n += run_stage(stage, worker);
+      }
     }
     return n;
   }

@@ -3,12 +3,16 @@
 // A radix heap: a thing lies in the bucket of the highest bit in which its time differs from the
 // watermark, and moves to a lower one when the watermark changes that bit, so adding is one append
 // and a watermark that rises touches only what is due or nearly so. Things of one time come in the
-// order in which they were added. One thread at a time: the holder of the lane; never waits.
+// order in which they were added. The watermark never falls: buckets are by the last one, so one
+// that fell would lose things, and is refused. One thread at a time: the holder of the lane; never
+// waits.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,10 @@ class DueQueue {
   // queue is there until it is visited.
   template <class Visit, class Fetch>
   void take(int64_t watermark, Visit visit, Fetch fetch) {
+    if (watermark < last_) {
+      throw std::logic_error("a watermark fell from " + std::to_string(last_) + " to " +
+                             std::to_string(watermark));
+    }
     unsigned k = 0;
     if (watermark > last_) {
       k = unsigned(std::bit_width(uint64_t(watermark) ^ uint64_t(last_)));

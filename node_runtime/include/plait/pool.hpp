@@ -3,8 +3,9 @@
 // A stage gives a batch to its PoolOutside, which writes it into the ring without the interpreter;
 // a thread of the pool sleeps until outcomes are there, copies them out, frees their slots and
 // gives them to the stage. Worker processes are started and watched elsewhere (pool.py), which says
-// here which of them died: what it had claimed is done again, and a batch on which `kTries` of them
-// died fails as a whole, by the policy of its first operator.
+// here which of them died: what it had claimed is done again. After `kTries` of them died on a
+// batch, the row that the last one was at fails by the policy of its operator, and the others are
+// done; if none can be named, the batch fails as a whole, by the policy of its first operator.
 //
 // Threads: any may call anything. Full: the ring has no free slot; the stage keeps the batch and is
 // told when there is room. `close` ends the thread; what comes later is let go.
@@ -117,15 +118,18 @@ class Pool {
     return true;
   }
 
-  // A worker process is dead; `why` says how. Returns how many batches failed because of it.
-  uint32_t died(uint32_t worker, const std::string& why) {
+  // A worker process is dead; `how` ("was killed") is a part of the error. Returns how many batches
+  // failed because of it.
+  uint32_t died(uint32_t worker, const std::string& how) {
     uint32_t poison = 0;
     ring_.reclaim(worker, [&](uint32_t i) {
-      if (ring_.slot(i).attempts < kTries) return true;
+      if (ring_.slot(i).attempts < kTries || ring_.name_poison(i, worker, how)) return true;
       ++poison;
       CallOutcome outcome;
       outcome.whole = outcome.batch_failed = true;
-      outcome.failures.push_back({0, why});
+      const std::string times = std::to_string(kTries);
+      outcome.failures.push_back(
+          {0, "the worker process " + how + " on its batch, " + times + " times"});
       give_back(i, std::move(outcome));
       return false;
     });

@@ -11,7 +11,8 @@
 // thread. Nobody spins: who finds nothing sleeps on a futex, and is woken only if it said that it
 // sleeps. Full: try_reserve gives -1, because the slot of the next serial is not free. A batch or
 // an outcome that is larger than its slot goes to an extent of its own behind the ring: a range of
-// the same file that is used once, and given back to the system when the slot is freed.
+// the same file that is used once, and given back to the system when the slot is freed. A worker
+// shows at which row of which function it is, so that the one it died on can be named (Poison).
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +21,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
@@ -58,18 +62,32 @@ struct Extent {
   int64_t offset = 0, size = 0;
 };
 
+// A row that killed worker processes: those who claim its batch leave it out and say why.
+struct Poison {
+  uint32_t row = 0, step = 0;  // of the input of the function of this number
+  char why[120] = {};
+};
+
 struct alignas(kCacheLine) RingSlot {
+  static constexpr uint32_t kPoisons = 4;
   std::atomic<uint64_t> state{0};
   uint32_t program = 0;               // what to do with the batch
-  uint32_t attempts = 0;              // workers that died on it
+  uint32_t attempts = 0;              // workers that died on it since a row was named
+  uint32_t poisons = 0;               // rows that were named
   std::atomic<uint32_t> reserved{0};  // the owner's: not free to be reserved
   Extent in, out;                     // the batch and its outcome
   Extent beyond[2];                   // extents of their own, if they have them
+  Poison poison[kPoisons];
 };
+
+// Where a worker is: row | step << 32; a function of whole batches is at row kWholeBatch.
+inline constexpr uint64_t kNowhere = ~uint64_t(0);
+inline constexpr uint32_t kWholeBatch = ~uint32_t(0);
 
 struct alignas(kCacheLine) RingWorker {
   std::atomic<uint32_t> asleep{0};
-  std::atomic<uint64_t> beat{0};  // rises with every record it has done
+  std::atomic<uint64_t> beat{0};  // rises with every record it has done; `at` is behind it
+  std::atomic<uint64_t> at{kNowhere};
 };
 
 struct alignas(kCacheLine) RingHead {
@@ -86,6 +104,7 @@ struct alignas(kCacheLine) RingHead {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(alignof(RingSlot) == kCacheLine && sizeof(RingSlot) % kCacheLine == 0);
+static_assert(offsetof(RingWorker, at) == offsetof(RingWorker, beat) + sizeof(uint64_t));
 
 // A part of the file in this process's memory.
 class RingView {
@@ -170,7 +189,7 @@ class PoolRing {
     if (slot(i).reserved.load(std::memory_order_acquire)) return -1;
     slot(i).reserved.store(1, std::memory_order_relaxed);      // under the lock
     head().tail.store(serial + 1, std::memory_order_release);  // pairs with try_claim
-    slot(i).attempts = 0;
+    slot(i).attempts = slot(i).poisons = 0;
     return int(i);
   }
   // Memory for the batch of a reserved slot.
@@ -219,6 +238,21 @@ class PoolRing {
     head().done.fetch_add(1, std::memory_order_seq_cst);
     if (head().waiting.load(std::memory_order_seq_cst)) futex_wake(head().done, INT_MAX);
   }
+  // Names the row that a dead worker was at, so that the next one leaves it out. False: it was at
+  // none, or too many were named.
+  bool name_poison(uint32_t i, uint32_t dead, const std::string& how) {
+    RingSlot& s = slot(i);
+    const uint64_t at = worker(dead).at.load(std::memory_order_relaxed);  // it writes no more
+    if (at == kNowhere || s.poisons == RingSlot::kPoisons) return false;
+    Poison& poison = s.poison[s.poisons++];
+    poison.row = uint32_t(at);
+    poison.step = uint32_t(at >> 32);
+    const char* where = poison.row == kWholeBatch ? "its batch" : "this record";
+    std::snprintf(poison.why, sizeof poison.why, "the worker process %.60s on %s, %u times",
+                  how.c_str(), where, s.attempts);
+    s.attempts = 0;
+    return true;
+  }
   // A worker is dead: calls `again(slot)` for what it had claimed, and puts it back to filled if
   // that says so.
   template <class Again>
@@ -232,6 +266,7 @@ class PoolRing {
       was.kind = SlotKind::Filled;
       slot(i).state.store(was.word(), std::memory_order_release);  // pairs with try_claim
     }
+    worker(dead).at.store(kNowhere, std::memory_order_relaxed);
     rouse(INT_MAX);
   }
   void close() {

@@ -4,6 +4,7 @@
 // point into shared memory and are gone with `finish`, unless they were copied.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -47,7 +48,13 @@ class PoolWorker {
     batch.columns = given_ = read_columns(in, owner);
     return batch;
   }
+  // The rows to be left out, because others died on them.
+  std::vector<Poison> poison() const {
+    const RingSlot& s = ring_.slot(slot_);
+    return {s.poison, s.poison + std::min(s.poisons, RingSlot::kPoisons)};
+  }
   void finish(const std::vector<PoolStep>& steps) {
+    ring_.worker(index_).at.store(kNowhere, std::memory_order_relaxed);
     FlatWriter size;
     flat_outcome(size, steps, given_);
     {
@@ -59,7 +66,8 @@ class PoolWorker {
     given_view_ = RingView();
     ring_.finish(slot_, index_);
   }
-  // Rises with every record that is done: how others see that this process gets on.
+  // Rises with every record that is done: how others see that this process gets on. Behind it is
+  // the place that it is at.
   std::atomic<uint64_t>* beat() { return &ring_.worker(index_).beat; }
 
  private:

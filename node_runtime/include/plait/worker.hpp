@@ -156,6 +156,7 @@ struct Worker {
   Histogram latency;
   Bell* bell = nullptr;             // of its crew
   uint64_t slice_end = UINT64_MAX;  // in ticks
+  bool barred = false;              // what it found last needs Python's turn, which another has
   std::vector<Stage*> freed, path;  // while room is passed on; on the way to a full stage
 
  private:
