@@ -1,5 +1,5 @@
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from plait.model import Field
@@ -11,6 +11,12 @@ Failures: TypeAlias = list[tuple[int, BaseException]]
 ADVICE: str
 
 def beat_at(address: int) -> None: ...
+
+class Beating:
+    def __init__(self, inner: Iterable[Any]) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
+
 def misfit_of(error: Exception) -> ValueError: ...
 def map_rows(
     function: Callable[[Any], Any],
