@@ -24,6 +24,7 @@ namespace plait {
 struct Asked {
   LaneRowLists lists;
   std::vector<std::shared_ptr<LaneMessage>> messages;  // by lane; null: it is not asked
+  std::vector<std::vector<uint32_t>> bins;             // by lane: those that its rows may change
   ProcessOperator::Begun begun;                        // of a unit
   std::string head;                                    // of a control item: in front of its bins
 
@@ -50,12 +51,14 @@ class LaneWork {
  protected:
   void split(const Batch& batch, Asked& asked) const {
     asked.messages.assign(lanes_->lanes(), nullptr);
+    asked.bins.assign(lanes_->lanes(), {});
     if (batch.length == 0) {
       asked.lists.rows.resize(lanes_->lanes());
       return;
     }
-    asked.lists = rows_by_lane(*plan_, batch, lanes_->lanes(),
-                               [&](uint32_t lane, uint32_t bin) { lanes_->mark(lane, bin); });
+    asked.lists =
+        rows_by_lane(*plan_, batch, lanes_->lanes(),
+                     [&](uint32_t lane, uint32_t bin) { asked.bins[lane].push_back(bin); });
   }
   std::shared_ptr<LaneMessage> message(const Batch& batch, const Asked& asked, uint32_t lane,
                                        LaneDo what) const {

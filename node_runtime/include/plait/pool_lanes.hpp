@@ -66,8 +66,9 @@ class PoolLanes final : public PoolUser {
     return why_;
   }
 
-  // The giver's side. False: full.
-  [[nodiscard]] bool try_give(uint32_t lane, uint64_t serial, const Message& message) {
+  // The giver's side. False: full. `bins`: those that the rows of the message may change.
+  [[nodiscard]] bool try_give(uint32_t lane, uint64_t serial, const Message& message,
+                              const std::vector<uint32_t>& bins) {
     Lane& l = *lanes_[lane];
     if (message->changes() && is_full(l)) {
       if (!put(lane, kNobody, copy_of(l))) return false;
@@ -77,13 +78,10 @@ class PoolLanes final : public PoolUser {
     l.told_watermark = std::max(l.told_watermark, message->unit.watermark);
     l.told_clock = std::max(l.told_clock, message->unit.clock);
     if (message->what == LaneDo::Copy) std::fill(l.dirty.begin(), l.dirty.end(), 0);
-    for (uint32_t bin : message->bins) mark(lane, bin);
-    for (const auto& b : message->put) mark(lane, b.bin);
+    for (uint32_t bin : bins) mark(l, bin);
+    for (uint32_t bin : message->bins) mark(l, bin);
+    for (const auto& b : message->put) mark(l, b.bin);
     return true;
-  }
-  // A bin of the lane changes with what is given next.
-  void mark(uint32_t lane, uint32_t bin) {
-    lanes_[lane]->dirty[bin / 64] |= uint64_t(1) << bin % 64;
   }
   // Whether a timer of the lane may be due; while answers are under way nobody knows.
   bool due(uint32_t lane, int64_t watermark, int64_t clock) const {
@@ -165,6 +163,7 @@ class PoolLanes final : public PoolUser {
 
   // States of different stages that have few lanes spread over the processes.
   uint32_t worker_of(uint32_t lane) const { return (lane + program_) % pool_->workers(); }
+  static void mark(Lane& l, uint32_t bin) { l.dirty[bin / 64] |= uint64_t(1) << bin % 64; }
   static bool is_full(const Lane& l) {
     std::lock_guard<std::mutex> hold(l.lock);
     return l.log.full();

@@ -75,6 +75,7 @@ class PooledStage final : public Base {
   struct Giving {
     uint64_t serial = 0;
     std::vector<PoolLanes::Message> messages;  // by lane; those that were given are null
+    std::vector<std::vector<uint32_t>> bins;   // by lane: those that rows may change; or nothing
   };
   enum class Passing : uint8_t { Taking, Bringing, Putting };
 
@@ -187,7 +188,9 @@ class PooledStage final : public Base {
   }
   bool try_give(uint32_t lane, const Giving& g) {
     try {
-      return lanes_->try_give(lane, g.serial, g.messages[lane]);
+      static const std::vector<uint32_t> kNone;
+      return lanes_->try_give(lane, g.serial, g.messages[lane],
+                              lane < g.bins.size() ? g.bins[lane] : kNone);
     } catch (const std::exception& error) {
       returns_->broke(std::string("the runtime failed: ") + error.what());
       return true;
@@ -210,7 +213,8 @@ class PooledStage final : public Base {
       LaneReturns::Item item{s.serial, returns_->fatal(returns_->why()), false};
       return settle(s, item, worker);
     }
-    giving_.push_back({s.serial, {what.messages.begin(), what.messages.end()}});
+    giving_.push_back(
+        {s.serial, {what.messages.begin(), what.messages.end()}, std::move(what.bins)});
     (void)give_rest();
     // A failure may have come in between; see DeferredStage::give.
     const uint64_t last = last_needed_.load(std::memory_order_relaxed);
@@ -278,7 +282,7 @@ class PooledStage final : public Base {
     what.messages = std::move(by_lane);
     if (!what.count()) return;
     if (serial != PoolLanes::kNobody && !returns_->send(serial, what.count(), true)) return;
-    giving_.push_back({serial, {what.messages.begin(), what.messages.end()}});
+    giving_.push_back({serial, {what.messages.begin(), what.messages.end()}, {}});
   }
 
   // One step of a layout; false: it has to wait for answers, or for bins.
