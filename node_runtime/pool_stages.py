@@ -78,9 +78,7 @@ class Pools:
             self.pool = Pool(processes, hang_s, self.engine.raised, replay_bytes)
         return self.pool
 
-    def way(
-        self, nodes: tuple[int, ...], outside: NativeWay | NativeLanes, routed: Routed
-    ) -> Way:
+    def way(self, nodes: tuple[int, ...], outside: NativeWay | NativeLanes, routed: Routed) -> Way:
         way = Way(self.the_pool(), nodes, outside)
         self.forced = self.forced or routed.route == "pool"
         self.ways.append(way)

@@ -92,9 +92,13 @@ def uses_of_self(function: types.FunctionType) -> str | None:
     if not function.__code__.co_argcount or function.__name__ == "__init__":
         return None
     steps = list(dis.get_instructions(function.__code__))
-    for step, after in zip(steps, steps[1:], strict=False):
+    for i, step in enumerate(steps[:-1]):
         if step.argval != names[0] or step.opname not in ("LOAD_FAST", "LOAD_DEREF"):
             continue
+        after = steps[i + 1]
+        if after.opname == "COPY":  # self.x += 1
+            after = steps[i + 2]
+            return f"it sets {names[0]}.{after.argval} (in {function.__qualname__})"
         if after.opname in ("STORE_ATTR", "DELETE_ATTR"):
             return f"it sets {names[0]}.{after.argval} (in {function.__qualname__})"
         if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):

@@ -33,9 +33,7 @@ class Connected(Generic[S]):
     def __repr__(self) -> str:
         return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
 
-    def process(
-        self, process: Process, *, on_error: OnError = "fail", route: Route = "auto"
-    ) -> S:
+    def process(self, process: Process, *, on_error: OnError = "fail", route: Route = "auto") -> S:
         """A process with `on_left` and `on_right`: see `plait.Process`."""
         with Place("process") as place:
             left, right = self._sites

@@ -47,8 +47,8 @@ KINDS = {
     "async": "an event loop beside the workers, output put back in order",
     "keyed": "workers share the lanes of the key space, output put back in order",
     "timed": "workers share the lanes of the key space and of time, output put back in order",
-    "state": "one worker at a time, in order, or worker processes by key, output put back in order",
-    "process": "one worker at a time, in order, or worker processes by key, output put back in order",
+    "state": "one worker at a time, or worker processes by key, output put back in order",
+    "process": "one worker at a time, or worker processes by key, output put back in order",
     "union": "one worker at a time, by order tag",
     "sink": "one worker at a time, in order",
 }

@@ -175,7 +175,9 @@ def run(options: Options) -> dict[str, Any]:
         for processes in (1, 2)
     }
     variants |= {
-        f"fold_{name}_{batch}_{route}_{processes}": partial(fold_rate, name, route, processes, batch)
+        f"fold_{name}_{batch}_{route}_{processes}": partial(
+            fold_rate, name, route, processes, batch
+        )
         for name in FOLD_ROWS
         for batch in FOLD_BATCHES
         for route, processes in (("inline", 1), ("pool", 1), ("pool", 2))

@@ -292,9 +292,7 @@ LOCKED = {"k": str, "n": int}
 
 
 def test_a_state_that_cannot_be_pickled_is_told_with_its_place() -> None:
-    job = job_of(
-        lambda s, r: s.key_by("k").stateful(0, locked, schema=LOCKED, route=r), "pool"
-    )
+    job = job_of(lambda s, r: s.key_by("k").stateful(0, locked, schema=LOCKED, route=r), "pool")
     with pytest.raises(plait.JobError) as raised:
         plait.run(job, **SETTINGS)
     words = str(raised.value)

@@ -200,9 +200,9 @@ class Builder {
                                                 std::move(types), UnitTime(plan->sources),
                                                 cluster != nullptr, plan->sub_bits, false);
     auto work = std::make_unique<UnitsWork>(*op, lanes, std::move(keys));
-    auto& s = engine_.add(std::make_unique<PooledStage<ProcessStage>>(
-        name, limits, std::move(op), control, hand_over, context, std::move(work),
-        std::move(lanes)));
+    auto& s = engine_.add(
+        std::make_unique<PooledStage<ProcessStage>>(name, limits, std::move(op), control, hand_over,
+                                                    context, std::move(work), std::move(lanes)));
     if (cluster) s.moves(*cluster, keyless);
     return done(s);
   }

@@ -49,7 +49,8 @@ class LaneLog {
   // A copy has to be asked for before more is given.
   bool full() const { return !copying_ && bytes_ > std::max(most_, 2 * copy_bytes_); }
   bool empty() const {
-    return copy_.empty() && std::none_of(kept_.begin(), kept_.end(), [](auto& e) { return e.done; });
+    return copy_.empty() &&
+           std::none_of(kept_.begin(), kept_.end(), [](auto& e) { return e.done; });
   }
   int64_t bytes() const { return bytes_; }
 

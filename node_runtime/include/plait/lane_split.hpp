@@ -89,13 +89,13 @@ inline Column woven(const std::vector<const Column*>& from, const std::vector<Pi
   bool nulls = false;
   for (const Column* c : from) nulls = nulls || (c && c->validity);
   if (nulls) {
-    out.validity_owner = weave_detail::bits(
-        picks, [&](Picked p) { return from[p.lane]->valid(int64_t(p.row)); });
+    out.validity_owner =
+        weave_detail::bits(picks, [&](Picked p) { return from[p.lane]->valid(int64_t(p.row)); });
     out.validity = out.validity_owner.data();
   }
   if (type == Type::Bool) {
-    out.data_owner = weave_detail::bits(
-        picks, [&](Picked p) { return from[p.lane]->boolean(int64_t(p.row)); });
+    out.data_owner =
+        weave_detail::bits(picks, [&](Picked p) { return from[p.lane]->boolean(int64_t(p.row)); });
   } else if (is_varlen(type)) {
     out.offsets_owner = BufferRef::make(4 * (out.length + 1));
     auto* offsets = out.offsets_owner.as<int32_t>();

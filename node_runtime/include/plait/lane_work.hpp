@@ -56,9 +56,9 @@ class LaneWork {
       asked.lists.rows.resize(lanes_->lanes());
       return;
     }
-    asked.lists =
-        rows_by_lane(*plan_, batch, lanes_->lanes(),
-                     [&](uint32_t lane, uint32_t bin) { asked.bins[lane].push_back(bin); });
+    asked.lists = rows_by_lane(*plan_, batch, lanes_->lanes(), [&](uint32_t lane, uint32_t bin) {
+      asked.bins[lane].push_back(bin);
+    });
   }
   std::shared_ptr<LaneMessage> message(const Batch& batch, const Asked& asked, uint32_t lane,
                                        LaneDo what) const {

@@ -1,7 +1,7 @@
 // Pool: the engine's side of a pool of worker processes: batches out to the ring, outcomes back.
 //
-// A stage gives a batch to its PoolUser (PoolOutside, or PoolLanes if it has state), which writes it
-// into the ring without the interpreter; a thread of the pool sleeps until outcomes are there,
+// A stage gives a batch to its PoolUser (PoolOutside, or PoolLanes if it has state), which writes
+// it into the ring without the interpreter; a thread of the pool sleeps until outcomes are there,
 // copies them out, frees their slots and gives them to the user. Worker processes are started and
 // watched elsewhere (pool.py), which says here which of them died: what it had claimed is done
 // again, and of a batch on which `kTries` of them died the user is told that it is poison.

@@ -2,9 +2,9 @@
 //
 // It begins as the stage it is made from, with the state in the engine's process. When it is told
 // to go it hands its bins over and from then on gives every batch to the lanes that have its keys,
-// one worker at a time and in order; the last lane's answer brings the batch back, and whoever takes
-// it puts the answers together and publishes the slot. Control items go the same way, between the
-// same two batches on every lane. At a layout nothing more is given until the bins that go are
+// one worker at a time and in order; the last lane's answer brings the batch back, and whoever
+// takes it puts the answers together and publishes the slot. Control items go the same way, between
+// the same two batches on every lane. At a layout nothing more is given until the bins that go are
 // shipped and those that come are with their lanes.
 //
 // Threads: batches are given under the stage's flag; answers are taken by any worker. No worker

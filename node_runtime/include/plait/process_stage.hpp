@@ -66,7 +66,7 @@ class ProcessOperator final : public Operator {
   // A unit as it is when the operator comes to it.
   struct Begun {
     ProcessUnit unit{};
-    BufferRef order;  // of its rows
+    BufferRef order;                           // of its rows
     int64_t after = kNoTime, clock = kNoTime;  // how far time is, whatever is delivered of it
   };
 
@@ -95,7 +95,7 @@ class ProcessOperator final : public Operator {
     const int64_t now = time.watermarks.clock();
     b.clock = b.after == kAllTime ? kAllTime : now;
     // What is due behind a failure is not delivered.
-    b.unit = {&batch, time.place(batch),           rows, before, failed ? kNoTime : b.after,
+    b.unit = {&batch, time.place(batch),          rows, before, failed ? kNoTime : b.after,
               now,    failed ? kNoTime : b.clock, ended};
     return b;
   }
@@ -161,8 +161,7 @@ class ProcessOperator final : public Operator {
   }
 
   // Where the rows of all nodes meet a failed record is told by its place, as they are.
-  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input,
-                                  uint64_t base) const {
+  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input, uint64_t base) const {
     auto made = std::make_shared<Failure>(failure);
     Letter& letter = made->letter;
     if (letter.row < 0 || letter.sub == std::numeric_limits<uint64_t>::max()) return made;
