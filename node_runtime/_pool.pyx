@@ -17,7 +17,7 @@ from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._process cimport MadeRows
 from plait.node_runtime._records cimport rows_array
 from plait.node_runtime.native_pool cimport (
-    LaneBin, LaneDo, LaneMessage, LaneRestore, LaneStep, LaneUnit, Pool, PoolLanes, PoolOutside,
+    LaneBin, LaneMessage, LaneRestore, LaneStep, LaneUnit, Pool, PoolLanes, PoolOutside,
     PoolStep, PoolWorker, StepFailure,
 )
 

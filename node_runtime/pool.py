@@ -252,7 +252,7 @@ class Pool:
                 if all(one.ready for one in self.children):
                     self.all_ready()
             case "broken":
-                self.gave_up(f"a function cannot be loaded there: {told['text']}")
+                self.gave_up(told["text"])
             case "died":
                 self.buried(told["worker"], told["status"], zygote)
 

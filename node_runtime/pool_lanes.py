@@ -19,7 +19,7 @@ from plait.node_runtime.process_timers import ALL_TIME
 from plait.node_runtime.python_ops import KeyedPython
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from plait.model import Schema
     from plait.node_runtime._pool import Message, NativeWorker, Step
@@ -50,7 +50,7 @@ class Answer:
     """What became of a message: see NativeWorker.answer."""
 
     step: Step = NOTHING
-    bins: Iterable[tuple[int, bytes]] = ()
+    bins: Sequence[tuple[int, bytes]] = ()
     refused: str = ""
     rows: MadeRows | None = None
     timer: tuple[bytes, bytes, int, int] | None = None
@@ -79,7 +79,7 @@ class LaneProgram:
             next(beats)
             return run(*given)
 
-        states.run = watched  # type: ignore[method-assign]
+        states.run = watched  # type: ignore[assignment, method-assign]
 
     def restore(self, bins: Iterable[tuple[int, bytes]], messages: Iterable[Message]) -> None:
         """The state as it was: what was answered before is not answered again."""

@@ -142,7 +142,8 @@ def work(
         try:
             programs = load(functions_fd)
         except BaseException as error:
-            tell(control, kind="broken", worker=index, text=text_of(error)[:MOST_TOLD])
+            told = f"a function cannot be loaded there: {text_of(error)}"
+            tell(control, kind="broken", worker=index, text=told[:MOST_TOLD])
             return
         worker = NativeWorker(os.dup(ring_fd), index)
         beat_at(worker.beat)
@@ -150,8 +151,13 @@ def work(
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(line_buffering=True)
-        if restore_fd >= 0:
-            restore(programs, restore_fd)
+        try:
+            if restore_fd >= 0:
+                restore(programs, restore_fd)
+        except BaseException as error:
+            told = f"its state did not come back: {text_of(error)}"
+            tell(control, kind="broken", worker=index, text=told[:MOST_TOLD])
+            return
         gc.freeze()
         tell(control, kind="ready", worker=index)
         while (number := worker.claim()) >= 0:

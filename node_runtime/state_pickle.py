@@ -94,7 +94,8 @@ def of_users() -> Iterator[type]:
     waiting: list[type] = [object]
     seen: set[type] = set()
     while waiting:
-        for cls in type.__subclasses__(waiting.pop()):
+        below: list[type] = type.__subclasses__(waiting.pop())
+        for cls in below:
             if cls in seen:
                 continue
             seen.add(cls)
