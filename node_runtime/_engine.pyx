@@ -16,7 +16,7 @@ from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime._cluster cimport NativeCluster
 from plait.node_runtime._kernels cimport NativeProgram, Program
 from plait.node_runtime._outside cimport NativeTray, fill, fill_fatal, text_of
-from plait.node_runtime._pool cimport NativeWay
+from plait.node_runtime._pool cimport NativeLanes, NativeWay
 from plait.node_runtime._process cimport MadeRows
 from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
@@ -41,6 +41,17 @@ cdef vector[Type] types_of(schema):
     for field in schema:
         types.push_back(<Type><int>field.type.code)
     return types
+
+
+cdef shared_ptr[KeyedPlan] keys_plan(list keys, unsigned bin_bits) except *:
+    """Of keys (column, Type) alone: for those who tell rows apart by key and hold no state."""
+    cdef vector[AggregateSpec] none
+    cdef vector[int] columns
+    cdef vector[Type] types
+    for column, kind in keys:
+        columns.push_back(column)
+        types.push_back(<Type><int>kind.code)
+    return make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
 
 
 cdef extern from "pythread.h":
@@ -242,6 +253,24 @@ cdef void control_outside(void* context, Control& control) noexcept with gil:
         control.refuse(text_of(error).encode("utf-8", "replace"))
 
 
+cdef void hand_over_outside(void* context, Control& control) noexcept with gil:
+    """Takes all bins out of `other`, or refuses and leaves them there."""
+    cdef Outside outside = <Outside>context
+    cdef Bin bin
+    try:
+        states = outside.other
+        wanted = [(b, states.copy_bin(b)) for b in states.bins()]
+        for number, data in wanted:
+            bin.node = states.node
+            bin.bin = number
+            bin.bytes = data
+            control.collect(bin)
+        for number, _ in wanted:
+            states.discard_bin(number)
+    except BaseException as error:
+        control.refuse(text_of(error).encode("utf-8", "replace"))
+
+
 cdef class ControlItem:
     """A control item on its way through a running engine."""
 
@@ -410,6 +439,22 @@ cdef class NativeEngine:
         return self.builder.get().state_stage(name.encode(), control_outside,
                                               self.hold(None, state), keyless)
 
+    def pooled_state_stage(self, str name, state, bint keyless, NativeLanes lanes not None,
+                           list keys, unsigned bin_bits):
+        """The same with its state in worker processes, as soon as `lanes` says so."""
+        return self.builder.get().pooled_state_stage(
+            name.encode(), control_outside, hand_over_outside, self.hold(None, state), keyless,
+            lanes.lanes, keys_plan(keys, bin_bits))
+
+    def pooled_process_stage(self, str name, uint32_t node, int on_error,
+                             NativeTimedPlan plan not None, state, schema, bint keyless,
+                             NativeLanes lanes not None, list keys, unsigned bin_bits):
+        """A process with its state in worker processes, as soon as `lanes` says so."""
+        return self.builder.get().pooled_process_stage(
+            name.encode(), node, on_error, plan.plan, process_outside, control_outside,
+            hand_over_outside, self.hold(state, state, False, on_error == 0), types_of(schema),
+            keyless, lanes.lanes, keys_plan(keys, bin_bits))
+
     def process_stage(self, str name, uint32_t node, int on_error, NativeTimedPlan plan not None,
                       state, schema, bint keyless, bint pinned=False):
         """A process with timers: `state` is called with every unit, and has its bins. `pinned`: an
@@ -424,14 +469,8 @@ cdef class NativeEngine:
         one "bin" of operator `node`, or to the "home" node, which has the only stage behind it
         unless `by` is "pinned"."""
         cdef shared_ptr[KeyedPlan] plan
-        cdef vector[AggregateSpec] none
-        cdef vector[int] columns
-        cdef vector[Type] types
         if by == "key":
-            for column, kind in keys:
-                columns.push_back(column)
-                types.push_back(<Type><int>kind.code)
-            plan = make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
+            plan = keys_plan(keys, bin_bits)
         return self.builder.get().route_stage(name.encode(), channel,
                                               BY[by], node, plan, home, repeats, tags)
 

@@ -1,12 +1,21 @@
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime._process import MadeRows
 
 StepFailure: TypeAlias = tuple[int, bytes, bytes]
 Step: TypeAlias = tuple[
     NativeBatch | None, array[int] | None, bool, bool, list[StepFailure], NativeBatch | None
+]
+Message: TypeAlias = tuple[
+    str,
+    NativeBatch,
+    tuple[int, int, int, int, int],
+    array[int],
+    list[int] | None,
+    list[tuple[int, bytes]],
 ]
 
 def die_with_parent() -> None: ...
@@ -15,6 +24,15 @@ class NativeWay:
     @property
     def here(self) -> bool: ...
     def go(self) -> None: ...
+
+class NativeLanes:
+    @property
+    def here(self) -> bool: ...
+    def go(self) -> None: ...
+    @property
+    def why_here(self) -> str: ...
+    @property
+    def log_bytes(self) -> int: ...
 
 class NativePool:
     def __init__(
@@ -25,6 +43,16 @@ class NativePool:
     @property
     def batches(self) -> int: ...
     def outside(self, program: int, here: bool) -> NativeWay: ...
+    def lanes(
+        self,
+        program: int,
+        lanes: int,
+        bin_bits: int,
+        here: bool,
+        copies_all: bool,
+        most: int,
+    ) -> NativeLanes: ...
+    def restore_fd(self, worker: int) -> int: ...
     def start(self) -> None: ...
     def close(self) -> None: ...
     def died(self, worker: int, how: str) -> int: ...
@@ -37,5 +65,19 @@ class NativeWorker:
     def batch(self, copy: bool) -> NativeBatch: ...
     def poison(self) -> list[tuple[int, int, str]]: ...
     def finish(self, steps: Iterable[Step]) -> None: ...
+    def message(self) -> Message: ...
+    def answer(
+        self,
+        step: Step,
+        bins: Sequence[tuple[int, bytes]],
+        refused: bytes,
+        rows: MadeRows | None,
+        next_timers: tuple[int, int],
+        timer: tuple[bytes, bytes, int, int] | None,
+    ) -> None: ...
     @property
     def beat(self) -> int: ...
+
+def restored(
+    fd: int, size: int
+) -> Iterator[tuple[int, list[tuple[int, bytes]], Iterator[Message]]]: ...

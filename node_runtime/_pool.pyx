@@ -14,8 +14,11 @@ from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
 
 from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime._process cimport MadeRows
+from plait.node_runtime._records cimport rows_array
 from plait.node_runtime.native_pool cimport (
-    Poison, Pool, PoolOutside, PoolStep, PoolWorker, StepFailure,
+    LaneBin, LaneMessage, LaneRestore, LaneStep, LaneUnit, Poison, Pool, PoolLanes, PoolOutside,
+    PoolStep, PoolWorker, StepFailure,
 )
 
 
@@ -54,6 +57,29 @@ cdef class NativeWay:
         self.outside.get().go()
 
 
+cdef class NativeLanes:
+    """The lanes of one stage with state."""
+
+    @property
+    def here(self):
+        """Whether the engine's own workers run the operator still."""
+        return self.lanes.get().here()
+
+    def go(self):
+        """From now on the state is with the worker processes, unless it cannot be sent there."""
+        self.lanes.get().go()
+
+    @property
+    def why_here(self):
+        """Why the state could not be sent; empty: it could, or it was not tried."""
+        return self.lanes.get().why_here().decode("utf-8", "replace")
+
+    @property
+    def log_bytes(self):
+        """What is kept to bring the state back, beside the last copy of it."""
+        return self.lanes.get().log_bytes()
+
+
 cdef class NativePool:
     """The ring, and the thread that takes outcomes out of it."""
 
@@ -79,6 +105,22 @@ cdef class NativePool:
         self.pool.get().add(made.outside)
         return made
 
+    def lanes(self, uint32_t program, uint32_t lanes, unsigned bin_bits, bint here,
+              bint copies_all, int64_t most):
+        """The lanes of a stage with state: see PoolLanes."""
+        cdef NativeLanes made = NativeLanes()
+        made.lanes = make_shared[PoolLanes](self.pool, program, lanes, bin_bits, <cbool>here,
+                                            <cbool>copies_all, most)
+        self.pool.get().add_user(made.lanes)
+        return made
+
+    def restore_fd(self, uint32_t worker):
+        """A file with what a new process of this worker does first; -1: nothing. After `died`."""
+        cdef int fd
+        with nogil:
+            fd = self.pool.get().restore_fd(worker)
+        return fd
+
     def start(self):
         self.pool.get().start()
 
@@ -97,9 +139,9 @@ cdef class NativePool:
         return poison
 
     def at(self, uint32_t worker):
-        """(number of the batch, records done) of a worker process; None: it waits for work."""
+        """(number of the batch or 0: none, records done so far) of a worker process."""
         cdef pair[uint64_t, uint64_t] found = self.pool.get().at(worker)
-        return (found.first, found.second) if found.first else None
+        return found.first, found.second
 
     def broke(self, str why):
         """Nothing comes back any more."""
@@ -156,6 +198,39 @@ cdef class NativeWorker:
             add_step(made, out, origin, whole, fatal, failures, records)
         self.worker.get().finish(made)
 
+    def message(self):
+        """The claimed message of a program with state, in shared memory until `answer`: (what,
+        batch, unit, order, bins, put); see lane_message.hpp."""
+        cdef LaneMessage message = self.worker.get().message()
+        return message_of(message)
+
+    def answer(self, step, bins, refused, MadeRows rows, next_timers, timer):
+        """What became of the message: the outcome of its rows as for `finish`, bins that were
+        asked for, why it was refused, the time and place of each row if it was a unit, when the
+        first timers are due, and of one that failed (words, what was raised, time, place) or
+        None."""
+        cdef vector[PoolStep] steps
+        cdef LaneStep made
+        cdef LaneBin one
+        out, origin, whole, fatal, failures, records = step
+        add_step(steps, out, origin, whole, fatal, failures, records)
+        made.step = steps[0]
+        for number, data in bins:
+            one.bin = number
+            one.bytes = data
+            made.told.bins.push_back(one)
+        made.told.refused = refused
+        if rows is not None:
+            made.told.times = rows.times
+            made.told.places = rows.places
+        made.told.next_timer, made.told.next_timeout = next_timers
+        if timer is not None:
+            made.told.stopped = True
+            made.timer, made.timer_raised = timer[0], timer[1]
+            made.told.timer_order.time = timer[2]
+            made.told.timer_order.place = timer[3]
+        self.worker.get().answer(made)
+
     @property
     def beat(self):
         """The address of the count of records done, and behind it of the place it is at."""
@@ -190,3 +265,39 @@ cdef int add_step(vector[PoolStep]& steps, NativeBatch out, origin, bint whole, 
         step.records.columns = records.batch.columns
         step.has_records = True
     return 0
+
+
+cdef object message_of(LaneMessage& message):
+    cdef NativeBatch batch = NativeBatch()
+    cdef LaneUnit unit = message.unit
+    cdef size_t i
+    batch.batch.length = message.length
+    batch.batch.columns = message.columns
+    when = (unit.base, unit.before, unit.watermark, unit.now, unit.clock)
+    bins = None if message.all else list(message.bins)
+    put = [(message.put[i].bin, <bytes>message.put[i].bytes) for i in range(message.put.size())]
+    return WHAT[<int>message.what], batch, when, rows_array(message.order), bins, put
+
+
+WHAT = ("rows", "unit", "copy", "take", "put")
+
+
+def restored(int fd, int64_t size):
+    """What a new process does first: of each program (number, [(bin, bytes)], messages); the
+    messages must be done before the next program is asked for. Takes the descriptor over."""
+    cdef Restore restore = Restore(fd, size)
+    while restore.restore.get().next():
+        bins = [(restore.restore.get().bins()[i].bin, <bytes>restore.restore.get().bins()[i].bytes)
+                for i in range(restore.restore.get().bins().size())]
+        yield restore.restore.get().program(), bins, iter(restore.message, None)
+
+
+cdef class Restore:
+    cdef unique_ptr[LaneRestore] restore
+
+    def __cinit__(self, int fd, int64_t size):
+        self.restore.reset(new LaneRestore(fd, size))
+
+    def message(self):
+        cdef LaneMessage message
+        return message_of(message) if self.restore.get().next_message(message) else None

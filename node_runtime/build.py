@@ -247,12 +247,7 @@ def add_stage(
     elif stage.kind == "async":
         tail = add_async_stage(built, plan, stage)
     elif stage.kind == "python":
-        from plait.node_runtime.pool_stages import Pools
-
-        if built.pools is None:
-            built.pools = Pools(engine, settings)
-            built.helpers.append(built.pools)
-        head, tail = built.pools.add(plan, stage)
+        head, tail = pools_of(built, settings).add(plan, stage)
     else:
         for operator in stage.nodes:
             add_operator(engine, plan, operator, settings)
@@ -493,15 +488,33 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
     sub_bits = built.exchanges.place_bits.get(stage, 0)
     sources = timed_sources(plan, stage)
     native = NativeTimedPlan([], [], [], [], sources, {"kind": "Window"}, 0, 0, sub_bits)
-    pinned = isinstance(node.spec, OperatorSpec)
-    state = (
-        add_loop(built, plan, stage, number, node)
-        if pinned
-        else ProcessPython(node, given, settings.bin_bits, number)
-    )
     name, on_error = stage_name(plan, plan.stages[stage]), ON_ERROR[node.on_error]
-    made: int = built.engine.process_stage(
-        name, number, on_error, native, state, node.schema, not node.keys, pinned
+    made: int
+    if isinstance(node.spec, OperatorSpec):
+        loop = add_loop(built, plan, stage, number, node)
+        made = built.engine.process_stage(
+            name, number, on_error, native, loop, node.schema, not node.keys, True
+        )
+        return made
+    state = ProcessPython(node, given, settings.bin_bits, number)
+    lanes = pools_of(built, settings).lanes(plan, number, state)
+    if lanes is None:
+        made = built.engine.process_stage(
+            name, number, on_error, native, state, node.schema, not node.keys
+        )
+        return made
+    keys = process_keys(built, plan, stage, number, settings)
+    made = built.engine.pooled_process_stage(
+        name,
+        number,
+        on_error,
+        native,
+        lanes[1],
+        node.schema,
+        not node.keys,
+        lanes[0],
+        keys,
+        settings.bin_bits,
     )
     return made
 
@@ -622,8 +635,29 @@ def add_state(
 ) -> int:
     from plait.node_runtime.python_ops import KeyedPython
 
-    number = stage.nodes[0]
-    state = KeyedPython(node, schema_in(plan, node), bin_bits=settings.bin_bits, node_number=number)
-    built.engine.call(number, ON_ERROR[node.on_error], state, node.schema, False)
-    made: int = built.engine.state_stage(stage_name(plan, stage), state, not node.keys)
+    number, name, bin_bits = stage.nodes[0], stage_name(plan, stage), settings.bin_bits
+    given = schema_in(plan, node)
+    state = KeyedPython(node, given, bin_bits=bin_bits, node_number=number)
+    on_error = ON_ERROR[node.on_error]
+    lanes = pools_of(built, settings).lanes(plan, number, state)
+    made: int
+    if lanes is None:
+        built.engine.call(number, on_error, state, node.schema, False)
+        made = built.engine.state_stage(name, state, not node.keys)
+    else:
+        built.engine.call(number, on_error, lanes[1], node.schema, False)
+        keys = [(given.index(key), given[key].type) for key in node.keys]
+        made = built.engine.pooled_state_stage(
+            name, lanes[1], not node.keys, lanes[0], keys, bin_bits
+        )
     return made
+
+
+def pools_of(built: Built, settings: Settings) -> Pools:
+    """Where plain Python functions run, made for the first of them."""
+    from plait.node_runtime.pool_stages import Pools
+
+    if built.pools is None:
+        built.pools = Pools(built.engine, settings)
+        built.helpers.append(built.pools)
+    return built.pools

@@ -10,7 +10,7 @@ from plait.node_runtime.native cimport Batch, Type
 from plait.node_runtime.native_calls cimport CallOutcome, Outside, RowFailure
 from plait.node_runtime.native_cluster cimport Cluster
 from plait.node_runtime.native_keyed cimport KeyedPlan
-from plait.node_runtime.native_pool cimport PoolOutside
+from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside
 from plait.node_runtime.native_timed cimport TimedPlan
 
 
@@ -188,6 +188,16 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
             void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
             void (*control)(void*, Control&) noexcept, void* context, vector[Type] types,
             cbool keyless, cbool pinned) except +
+        uint32_t pooled_state_stage(
+            const string& name, void (*control)(void*, Control&) noexcept,
+            void (*hand_over)(void*, Control&) noexcept, void* context, cbool keyless,
+            shared_ptr[PoolLanes] lanes, shared_ptr[KeyedPlan] keys) except +
+        uint32_t pooled_process_stage(
+            const string& name, uint32_t node, int on_error, shared_ptr[TimedPlan] plan,
+            void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
+            void (*control)(void*, Control&) noexcept, void (*hand_over)(void*, Control&) noexcept,
+            void* context, vector[Type] types, cbool keyless, shared_ptr[PoolLanes] lanes,
+            shared_ptr[KeyedPlan] keys) except +
         uint32_t union_stage(const string& name, uint32_t node,
                              vector[vector[uint32_t]] carries, int sub_bits) except +
         void join_cluster(Cluster& cluster) except +

@@ -1,12 +1,12 @@
 # The pool of worker processes, as the bindings see it.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Batch
+from plait.node_runtime.native cimport Batch, Column
 
 
 cdef extern from "plait/pool.hpp" namespace "plait" nogil:
@@ -26,6 +26,19 @@ cdef extern from "plait/pool.hpp" namespace "plait" nogil:
         pair[uint64_t, uint64_t] at(uint32_t worker) noexcept
         void broke(const string& why) except +
         int64_t batches() noexcept
+        void add_user "add"(shared_ptr[PoolLanes] lanes) except +
+        int restore_fd(uint32_t worker) except +
+
+
+cdef extern from "plait/pool_lanes.hpp" namespace "plait" nogil:
+    cdef cppclass PoolLanes:
+        PoolLanes(shared_ptr[Pool] pool, uint32_t program, uint32_t lanes, unsigned bin_bits,
+                  cbool here, cbool copies_all, int64_t most) except +
+        uint32_t lanes() noexcept
+        cbool here() noexcept
+        void go() except +
+        string why_here() except +
+        int64_t log_bytes() except +
 
 
 cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
@@ -54,6 +67,62 @@ cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
         uint32_t step
         const char* why
 
+    cdef enum class LaneDo(uint8_t):
+        Rows
+        Unit
+        Copy
+        Take
+        Put
+
+    cdef cppclass LaneBin:
+        uint32_t bin
+        string bytes
+
+    cdef cppclass LaneUnit:
+        uint64_t base
+        int64_t before
+        int64_t watermark
+        int64_t now
+        int64_t clock
+        cbool told
+
+    cdef cppclass LaneMessage:
+        LaneDo what
+        int64_t length
+        vector[Column] columns
+        LaneUnit unit
+        vector[uint32_t] order
+        vector[uint32_t] bins
+        cbool all
+        vector[LaneBin] put
+
+    cdef cppclass LaneOrder "plait::Emitter::Order":
+        int64_t time
+        uint64_t place
+
+    cdef cppclass LaneTold:
+        vector[int64_t] times
+        vector[uint64_t] places
+        int64_t next_timer
+        int64_t next_timeout
+        cbool stopped
+        LaneOrder timer_order
+        vector[LaneBin] bins
+        string refused
+
+    cdef cppclass LaneStep:
+        PoolStep step
+        LaneTold told
+        string timer
+        string timer_raised
+
+    cdef cppclass LaneRestore:
+        LaneRestore(int fd, int64_t size) except +
+        cbool next() except +
+        uint32_t program() noexcept
+        const vector[LaneBin]& bins() noexcept
+        cbool next_message(LaneMessage& message) except +
+
     cdef cppclass PoolWorker:
         PoolWorker(int fd, uint32_t index) except +
         cbool closing() noexcept
@@ -62,4 +131,6 @@ cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
         Batch batch(cbool copy) except +
         vector[Poison] poison() except +
         void finish(const vector[PoolStep]& steps) except +
+        LaneMessage message() except +
+        void answer(const LaneStep& step) except +
         void* beat() noexcept

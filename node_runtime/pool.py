@@ -3,7 +3,8 @@
 The records go through shared memory without the interpreter (`pool.hpp`); here is what happens
 around them: a thread starts the zygote, has it fork the workers, and watches them. A worker that
 dies is replaced and its batch is done again; a record on which three died, or hung for too long,
-fails by the policy of its operator. `close` leaves no process, thread or memory behind; if this
+fails by the policy of its operator. One that had state is replaced by one that is given the state
+back first. `close` leaves no process, thread or memory behind; if this
 process dies without it, the zygote notices and goes with its workers.
 """
 
@@ -32,11 +33,16 @@ if TYPE_CHECKING:
 
     from plait.graph import CallNode
     from plait.model import Schema
-    from plait.node_runtime._pool import NativeWay
+    from plait.node_runtime._pool import NativeLanes, NativeWay
+    from plait.node_runtime.pool_lanes import LaneSpec
+
+    Calls = Sequence[tuple[CallNode, Schema]]
 
 SLOT_BYTES = 1 << 21
 """A batch with its outcome; larger ones get memory of their own."""
 TRIES = 3
+RESTORE_S = 60.0
+"""How long a process that is given state back may be at one record of it, at least."""
 GRACE_S = 1.0
 """How long worker processes may take to end when the pool closes, before they are killed."""
 LAUNCH = (
@@ -77,14 +83,18 @@ class Child:
 class Pool:
     """The worker processes of one engine."""
 
-    def __init__(self, processes: int, hang_s: float, raised: list[Any]) -> None:
-        """`raised`: where the engine keeps what functions raised."""
+    def __init__(
+        self, processes: int, hang_s: float, raised: list[Any], replay_bytes: int = 1 << 25
+    ) -> None:
+        """`raised`: where the engine keeps what functions raised. `replay_bytes`: how much is kept
+        to be done again for each lane of a stage with state, before a copy of it is made."""
         self.processes = processes
         self.hang_s = hang_s
         self.raised = raised
-        self.native = NativePool(max(8, 4 * processes), SLOT_BYTES, processes, self.keep)
-        self.programs: list[Sequence[tuple[CallNode, Schema]]] = []
-        self.outsides: list[NativeWay] = []
+        self.replay_bytes = replay_bytes
+        self.native = NativePool(max(16, 8 * processes), SLOT_BYTES, processes, self.keep)
+        self.programs: list[Calls | LaneSpec] = []
+        self.outsides: list[NativeWay | NativeLanes] = []
         self.children = [Child() for _ in range(processes)]
         self.broken: JobError | None = None
         """Why no worker process can run the functions."""
@@ -106,10 +116,20 @@ class Pool:
     def add(self, calls: Sequence[tuple[CallNode, Schema]], here: bool) -> NativeWay:
         """The way of a stage to its functions, each with the schema of its input. Before `start`;
         `here`: the stage runs them itself until it is told to go."""
-        self.programs.append(calls)
+        self.programs.append(tuple(calls))
         outside = self.native.outside(len(self.programs) - 1, here)
         self.outsides.append(outside)
         return outside
+
+    def add_lanes(self, spec: LaneSpec, here: bool, keyless: bool, timers: bool) -> NativeLanes:
+        """The lanes of a stage with state. Before `start`; `here`: the state stays with the stage
+        until it is told to go; `timers`: it changes without records, too."""
+        self.programs.append(spec)
+        lanes = 1 if keyless else min(self.processes, 1 << spec.bin_bits)
+        number, most = len(self.programs) - 1, self.replay_bytes
+        made = self.native.lanes(number, lanes, spec.bin_bits, here, timers, most)
+        self.outsides.append(made)
+        return made
 
     def start(self) -> None:
         """Starts the worker processes in the background, once."""
@@ -168,7 +188,7 @@ class Pool:
         zygote = Zygote(self.native.fd, functions, self.has_tables())
         try:
             for worker in range(self.processes):
-                zygote.ask("fork", worker)
+                self.fork(zygote, worker)
             if self.watch(zygote):
                 self.let_go(zygote)
                 return True
@@ -183,12 +203,22 @@ class Pool:
             self.children[worker] = Child()
         return self.closing or self.broken is not None
 
+    def fork(self, zygote: Zygote, worker: int) -> None:
+        """Has a worker process started, with the state of the one before it."""
+        restore_fd = self.native.restore_fd(worker)
+        try:
+            zygote.ask("fork", worker, restore_fd)
+        finally:
+            if restore_fd >= 0:
+                os.close(restore_fd)
+
     def has_tables(self) -> bool:
-        return any(node.mode == "batches" for calls in self.programs for node, _ in calls)
+        stateless = [calls for calls in self.programs if isinstance(calls, tuple)]
+        return any(node.mode == "batches" for calls in stateless for node, _ in calls)
 
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""
-        data = dumped([tuple(calls) for calls in self.programs])
+        data = dumped(self.programs)
         fd = os.memfd_create("plait-functions", os.MFD_CLOEXEC)
         with open(fd, "wb", closefd=False) as file:
             file.write(data)
@@ -222,7 +252,7 @@ class Pool:
                 if all(one.ready for one in self.children):
                     self.all_ready()
             case "broken":
-                self.gave_up(f"a function cannot be loaded there: {told['text']}")
+                self.gave_up(told["text"])
             case "died":
                 self.buried(told["worker"], told["status"], zygote)
 
@@ -246,15 +276,17 @@ class Pool:
         if self.stillborn >= TRIES * self.processes:
             self.gave_up(f"a worker process {how} before it had begun")
         elif not self.closing:
-            zygote.ask("fork", worker)
+            self.fork(zygote, worker)
 
     def look_for_hangs(self, zygote: Zygote) -> None:
         now = time.monotonic()
         for worker, child in enumerate(self.children):
             at = self.native.at(worker)
-            if at is None or at != child.at:
+            idle = at[0] == 0 and (child.ready or not child.pid)
+            limit_s = self.hang_s if at[0] else max(self.hang_s, RESTORE_S)
+            if idle or at != child.at:
                 child.at, child.since = at, now
-            elif now - child.since >= self.hang_s and not child.hung:
+            elif now - child.since >= limit_s and not child.hung:
                 child.hung = True
                 zygote.ask("kill", worker)
 
@@ -309,8 +341,13 @@ class Zygote:
         finally:
             there.close()
 
-    def ask(self, do: str, worker: int) -> None:
-        self.control.send(json.dumps({"do": do, "worker": worker}).encode())
+    def ask(self, do: str, worker: int, fd: int = -1) -> None:
+        """`fd`: a descriptor that goes with it."""
+        message = json.dumps({"do": do, "worker": worker}).encode()
+        if fd < 0:
+            self.control.send(message)
+        else:
+            socket.send_fds(self.control, [message], [fd])
 
     def told(self) -> dict[str, Any] | None:
         """The next message; None: there will be none."""

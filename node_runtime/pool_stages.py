@@ -1,4 +1,4 @@
-"""Stages of plain Python functions, on the route that each takes.
+"""Stages of plain Python functions, with and without state, on the route that each takes.
 
 A stage that starts in the engine's process measures what its functions cost there; when `choose`
 says that the pool is worth it, the pool is started in the background, and the stage goes over to it
@@ -11,9 +11,10 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.graph import CallNode
+from plait.graph import CallNode, TimedNode
 from plait.node_runtime.pool import Pool
 from plait.node_runtime.pool_choice import Spent, choose
+from plait.node_runtime.pool_lanes import LaneSpec
 from plait.node_runtime.python_ops import compile_call
 from plait.routes import processes_of, route_of_call, trips
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from plait.config import Settings
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._engine import NativeEngine
-    from plait.node_runtime._pool import NativeWay
-    from plait.node_runtime.python_ops import CallResult, Operator
+    from plait.node_runtime._pool import NativeLanes, NativeWay
+    from plait.node_runtime.process_state import ProcessPython
+    from plait.node_runtime.python_ops import CallResult, KeyedPython, Operator
     from plait.plan import Plan, StagePlan
-    from plait.routes import Routed
+    from plait.routes import Routed, StateNode
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 
@@ -63,15 +65,45 @@ class Pools:
             for i, (node, given) in zip(nodes, calls, strict=True):
                 self.call(i, node, compile_call(node, given))
             return int(self.engine.parallel_stage(name, True))
-        if self.pool is None:
-            processes, hang_s = processes_of(self.settings), self.settings.pool_hang_s
-            self.pool = Pool(processes, hang_s, self.engine.raised)
-        way = Way(self.pool, nodes, self.pool.add(calls, here=routed.route == "auto"))
-        self.forced = self.forced or routed.route == "pool"
-        self.ways.append(way)
+        pool = self.the_pool()
+        way = self.way(nodes, pool.add(calls, here=routed.route == "auto"), routed)
         for position, (i, (node, given)) in enumerate(zip(nodes, calls, strict=True)):
             self.call(i, node, Measured(compile_call(node, given), way, position == 0))
         return int(self.engine.pool_stage(name, way.outside))
+
+    def the_pool(self) -> Pool:
+        if self.pool is None:
+            processes, hang_s = processes_of(self.settings), self.settings.pool_hang_s
+            replay_bytes = self.settings.pool_replay_bytes
+            self.pool = Pool(processes, hang_s, self.engine.raised, replay_bytes)
+        return self.pool
+
+    def way(self, nodes: tuple[int, ...], outside: NativeWay | NativeLanes, routed: Routed) -> Way:
+        way = Way(self.the_pool(), nodes, outside)
+        self.forced = self.forced or routed.route == "pool"
+        self.ways.append(way)
+        return way
+
+    def lanes(
+        self, plan: Plan, number: int, state: KeyedPython | ProcessPython
+    ) -> tuple[NativeLanes, MeasuredState] | None:
+        """The lanes of an operator with state, and the state as long as it is here; None: it
+        stays here."""
+        graph = plan.graph
+        node: StateNode = graph.nodes[number]  # type: ignore[assignment]
+        routed = route_of_call(node, graph, self.settings)
+        if routed.route == "inline":
+            return None
+        given = graph.nodes[node.inputs[0]].schema
+        bits = self.settings.bin_bits
+        spec = LaneSpec(node=node, given=given, bin_bits=bits, number=number)
+        made = self.the_pool().add_lanes(
+            spec,
+            here=routed.route == "auto",
+            keyless=not node.keys,
+            timers=isinstance(node, TimedNode),
+        )
+        return made, MeasuredState(state, self.way((number,), made, routed))
 
     def call(self, number: int, node: CallNode, operator: Operator) -> None:
         self.engine.call(
@@ -104,7 +136,9 @@ class Pools:
 class Way:
     """The way of one stage: what it has cost here, and whether it has gone over to the pool."""
 
-    def __init__(self, pool: Pool, nodes: tuple[int, ...], outside: NativeWay) -> None:
+    def __init__(
+        self, pool: Pool, nodes: tuple[int, ...], outside: NativeWay | NativeLanes
+    ) -> None:
         self.pool = pool
         self.nodes = nodes
         self.outside = outside
@@ -129,6 +163,8 @@ class Way:
         if self.outside.here:
             if self.pool.broken is not None and self.chosen is not None:
                 return f"inline: {self.pool.broken}"
+            if why := getattr(self.outside, "why_here", ""):
+                return f"inline: {why}"
             return f"inline: {self.spent.records:,} records in {self.spent.ns / 1e6:.1f} ms"
         if self.chosen is None:
             return where
@@ -148,3 +184,21 @@ class Measured:
         result = self.operator(batch)
         self.way.note(len(batch), time.perf_counter_ns() - began, self.first)
         return result
+
+
+class MeasuredState:
+    """The state of an operator in the engine's process, with what its records cost."""
+
+    def __init__(self, state: KeyedPython | ProcessPython, way: Way) -> None:
+        self.state = state
+        self.way = way
+
+    def __call__(self, batch: NativeBatch, *unit: Any) -> Any:
+        began = time.perf_counter_ns()
+        result = self.state(batch, *unit)
+        self.way.note(len(batch), time.perf_counter_ns() - began, True)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        """Its bins."""
+        return getattr(self.state, name)

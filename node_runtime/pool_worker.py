@@ -18,9 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plait.node_runtime import state_pickle
 from plait.node_runtime._calls import at_step, beat_at, taken
-from plait.node_runtime._pool import NativeWorker, die_with_parent
+from plait.node_runtime._pool import NativeWorker, die_with_parent, restored
 from plait.node_runtime.pool_errors import pack, text_of
+from plait.node_runtime.pool_lanes import LaneProgram, LaneSpec
 from plait.node_runtime.python_ops import Operator, compile_call
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from plait.model import Schema
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._pool import Step
+
+    Calls = tuple[tuple[CallNode, Schema], ...]
 
 MOST_TOLD = 8_000
 """Characters of an error that go through the control socket."""
@@ -52,14 +56,20 @@ class Program:
 
     functions: tuple[Function, ...]
 
+    def serve(self, worker: NativeWorker) -> None:
+        """Does the batch that the worker has claimed."""
+        worker.finish(trip(self, worker.batch(self.keeps_tables), worker.poison()))
+
     @property
     def keeps_tables(self) -> bool:
         """A function may keep the batch it got, so that it must own its memory."""
         return any(function.whole for function in self.functions)
 
 
-def program_of(calls: tuple[tuple[CallNode, Schema], ...]) -> Program:
-    """The operators (node, schema of its input) ready to run."""
+def program_of(calls: Calls | LaneSpec) -> Program | LaneProgram:
+    """The operators (node, schema of its input), or one with state, ready to run."""
+    if isinstance(calls, LaneSpec):
+        return LaneProgram(calls)
     return Program(
         tuple(
             Function(
@@ -96,18 +106,36 @@ def trip(program: Program, batch: NativeBatch, poison: list[tuple[int, int, str]
     return steps
 
 
-def load(functions_fd: int) -> list[Program]:
+def load(functions_fd: int) -> list[Program | LaneProgram]:
     size = os.fstat(functions_fd).st_size
     with mmap.mmap(functions_fd, size, prot=mmap.PROT_READ) as data:
-        return [program_of(calls) for calls in pickle.loads(data)]
+        programs = [program_of(calls) for calls in pickle.loads(data)]
+    state_pickle.foreign.begin()
+    return programs
+
+
+def restore(programs: list[Program | LaneProgram], fd: int) -> None:
+    """Gives the programs with state what a dead process had, and closes the file."""
+    for number, bins, messages in restored(fd, os.fstat(fd).st_size):
+        program = programs[number]
+        assert isinstance(program, LaneProgram)
+        program.restore(bins, messages)
 
 
 def tell(control: socket.socket, **message: Any) -> None:
     control.send(json.dumps(message).encode())
 
 
-def work(index: int, ring_fd: int, functions_fd: int, control: socket.socket, zygote: int) -> None:
-    """The life of a worker process, the child of `zygote`. Never returns."""
+def work(
+    index: int,
+    ring_fd: int,
+    functions_fd: int,
+    restore_fd: int,
+    control: socket.socket,
+    zygote: int,
+) -> None:
+    """The life of a worker process, the child of `zygote`. Never returns. `restore_fd`: what it
+    does first, in the place of one that died; or -1."""
     status = 1
     try:
         die_with_parent()
@@ -116,7 +144,8 @@ def work(index: int, ring_fd: int, functions_fd: int, control: socket.socket, zy
         try:
             programs = load(functions_fd)
         except BaseException as error:
-            tell(control, kind="broken", worker=index, text=text_of(error)[:MOST_TOLD])
+            told = f"a function cannot be loaded there: {text_of(error)}"
+            tell(control, kind="broken", worker=index, text=told[:MOST_TOLD])
             return
         worker = NativeWorker(os.dup(ring_fd), index)
         beat_at(worker.beat)
@@ -124,12 +153,17 @@ def work(index: int, ring_fd: int, functions_fd: int, control: socket.socket, zy
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(line_buffering=True)
+        try:
+            if restore_fd >= 0:
+                restore(programs, restore_fd)
+        except BaseException as error:
+            told = f"its state did not come back: {text_of(error)}"
+            tell(control, kind="broken", worker=index, text=told[:MOST_TOLD])
+            return
         gc.freeze()
         tell(control, kind="ready", worker=index)
         while (number := worker.claim()) >= 0:
-            program = programs[number]
-            batch = worker.batch(program.keeps_tables)
-            worker.finish(trip(program, batch, worker.poison()))
+            programs[number].serve(worker)
         status = 0
     finally:
         with suppress(Exception):

@@ -6,6 +6,7 @@ to. It tells of every worker that ends, and ends itself with all of them when th
 control socket is closed, whatever happened there.
 
     engine -> zygote:  {"do": "fork", "worker": 0}  {"do": "kill", "worker": 0}
+                       with fork a descriptor may come: what the new worker does first
     zygote -> engine:  {"kind": "born" | "died", "worker": 0, "pid": ..., "status": ...}
     worker -> engine:  {"kind": "ready" | "broken", "worker": 0, ...}
 """
@@ -70,26 +71,28 @@ class Zygote:
 
     def obey(self) -> bool:
         """Does what one message asks for; False: there will be no more."""
-        message = self.control.recv(65_536)
+        message, given, _, _ = socket.recv_fds(self.control, 65_536, 1)
         if not message:
             return False
         asked = json.loads(message)
         worker = asked["worker"]
         if asked["do"] == "fork":
-            self.fork(worker)
+            self.fork(worker, given[0] if given else -1)
+            for fd in given:
+                os.close(fd)
         else:
             for pid, number in self.children.items():
                 if number == worker:
                     os.kill(pid, signal.SIGKILL)
         return True
 
-    def fork(self, worker: int) -> None:
+    def fork(self, worker: int, restore_fd: int) -> None:
         zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            work(worker, self.ring_fd, self.functions_fd, self.control, zygote)
+            work(worker, self.ring_fd, self.functions_fd, restore_fd, self.control, zygote)
         self.children[pid] = worker
         tell(self.control, kind="born", worker=worker, pid=pid)
 

@@ -8,13 +8,13 @@ because loading a pickle runs code.
 
 from __future__ import annotations
 
-import pickle
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from plait.errors import StateError
+from plait.node_runtime import state_pickle
 
 VERSION = 2
 HEADER = struct.Struct("<4sHHQQQQQI")
@@ -61,7 +61,7 @@ def pack_difference(
 
 def packed(kind: Kind, what: Any, count: int, owner: Owner, bin: int, base: int) -> bytes:
     try:
-        payload = pickle.dumps(what, protocol=5)
+        payload = state_pickle.dumps(what)
     except Exception as error:  # a state's own code may raise anything
         raise StateError(f"bin {bin}: a state cannot be pickled: {error}") from error
     whose = (owner.bin_bits, owner.fingerprint, bin, base)
@@ -116,6 +116,6 @@ def load_difference(head: Head) -> tuple[States, list[Key]]:
 
 def unpickled(head: Head) -> Any:
     try:
-        return pickle.loads(head.payload)
+        return state_pickle.loads(head.payload)
     except Exception as error:  # a class that is gone, or its own code
         raise StateError(f"bin {head.bin}: its states cannot be loaded: {error}") from error

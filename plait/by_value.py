@@ -12,6 +12,7 @@ import inspect
 import io
 import sys
 import sysconfig
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 INSTALLED = ("purelib", "platlib", "stdlib", "platstdlib")
 INSTALLED_PARTS = frozenset(("site-packages", "dist-packages"))
+DUMPING = threading.RLock()
+"""What is sent by value is registered for the whole process: one thread at a time."""
 
 
 def dumped(value: Any) -> bytes:
@@ -35,16 +38,17 @@ def dumped(value: Any) -> bytes:
                 return type(obj), (obj.function,)
             return super().reducer_override(obj)
 
-    ours = [module for name, module in list(sys.modules.items()) if is_the_users(name, module)]
-    for module in ours:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        file = io.BytesIO()
-        Pickler(file, protocol=5).dump(value)
-        return file.getvalue()
-    finally:
+    with DUMPING:
+        ours = [module for name, module in list(sys.modules.items()) if is_the_users(name, module)]
         for module in ours:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            file = io.BytesIO()
+            Pickler(file, protocol=5).dump(value)
+            return file.getvalue()
+        finally:
+            for module in ours:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def vars_of(value: Any) -> Any:

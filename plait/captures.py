@@ -62,6 +62,50 @@ def shared_thing(function: Any) -> str | None:
     return next(Look().function(function, ""), None)
 
 
+def shared_in_process(process: Any) -> str | None:
+    """The same of a `plait.Process`: of its handlers, what they do with `self`, and what it holds.
+    Its `state` and `out` are descriptions that nobody changes."""
+    look = Look()
+    for name, value in vars(process).items():
+        if name != "shapes" and (found := next(look.held(f"self.{name}", value), None)):
+            return found
+    for base in type(process).__mro__:
+        if not by_the_user(base):
+            continue
+        for name, value in vars(base).items():
+            inner = unwrapped(value)
+            if isinstance(inner, types.FunctionType):
+                found = next(look.function(inner, f" (in {base.__name__}.{name})"), None)
+                found = found or uses_of_self(inner)
+            elif name.startswith("__") or name in ("state", "out", "shapes"):
+                continue
+            else:
+                found = next(look.held(f"{base.__name__}.{name}", value), None)
+            if found:
+                return found
+    return None
+
+
+def uses_of_self(function: types.FunctionType) -> str | None:
+    """What a method does with its object besides reading attributes and calling methods of it."""
+    names = function.__code__.co_varnames
+    if not function.__code__.co_argcount or function.__name__ == "__init__":
+        return None
+    steps = list(dis.get_instructions(function.__code__))
+    for i, step in enumerate(steps[:-1]):
+        if step.argval != names[0] or step.opname not in ("LOAD_FAST", "LOAD_DEREF"):
+            continue
+        after = steps[i + 1]
+        if after.opname == "COPY":  # self.x += 1
+            after = steps[i + 2]
+            return f"it sets {names[0]}.{after.argval} (in {function.__qualname__})"
+        if after.opname in ("STORE_ATTR", "DELETE_ATTR"):
+            return f"it sets {names[0]}.{after.argval} (in {function.__qualname__})"
+        if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+            return f"it hands {names[0]} on (in {function.__qualname__})"
+    return None
+
+
 class Look:
     """One search; what was looked at is not looked at again."""
 
@@ -91,6 +135,13 @@ class Look:
         elif not is_typing(value):
             kind = type(value).__name__
             yield f"it refers to {article(kind)} {kind} `{name}` of yours"
+
+    def held(self, name: str, value: Any) -> Iterator[str]:
+        """The same of an attribute, which may be a function."""
+        if callable(value):
+            yield from self.function(value, f" (in {name})")
+        else:
+            yield from self.value(name, value)
 
     def function(self, function: Any, where: str) -> Iterator[str]:
         if isinstance(function, functools.partial):

@@ -106,6 +106,9 @@ class Settings:
     pool_hang_s: float = 300.0
     """A worker process that has not finished a record (of map_batches: a batch) for so long is
     killed, and its batch is tried again."""
+    pool_replay_bytes: int = 1 << 25
+    """Records that are kept for each worker process and operator with keyed state, to be done again
+    if the process dies; when they are more (and more than twice the state), the state is copied."""
     limit: int | None = None
     """Stop after so many records were read from each source."""
     timeout_s: float | None = None
@@ -133,6 +136,7 @@ class Settings:
             check("pool", self.pool, 0, MAX_WORKERS)
         if not self.pool_hang_s > 0:
             raise JobError(f"pool_hang_s is {self.pool_hang_s}; it must be above 0 seconds")
+        check("pool_replay_bytes", self.pool_replay_bytes, 1, 1 << 40)
         if self.limit is not None:
             check("limit", self.limit, 0, 1 << 62)
         if self.timeout_s is not None and not self.timeout_s > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from plait import timed
-from plait.checks import checked_policy
+from plait.checks import checked_policy, checked_route
 from plait.errors import JobError
 from plait.event_time import Lost, needed, of_union, still_time
 from plait.expr import Expr
@@ -17,7 +17,7 @@ from plait.two_sided import TwoSided, two_sided
 
 if TYPE_CHECKING:
     from plait.event_time import Time
-    from plait.graph import OnError
+    from plait.graph import OnError, Route
     from plait.model import Schema
     from plait.streaming import Site
 from plait.streaming import S
@@ -33,7 +33,7 @@ class Connected(Generic[S]):
     def __repr__(self) -> str:
         return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
 
-    def process(self, process: Process, *, on_error: OnError = "fail") -> S:
+    def process(self, process: Process, *, on_error: OnError = "fail", route: Route = "auto") -> S:
         """A process with `on_left` and `on_right`: see `plait.Process`."""
         with Place("process") as place:
             left, right = self._sites
@@ -42,6 +42,7 @@ class Connected(Generic[S]):
             times = (left.stream._time, right.stream._time)
             timed_too = not any(isinstance(time, Lost) for time in times)
             bound = checked_process(process, shapes, timed=timed_too)
+            checked_route(route, (bound,))
             parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
             sides: list[timed.Side] = []
             ttl_us = common_ttl(left, right)
@@ -55,6 +56,7 @@ class Connected(Generic[S]):
                 fields={},
                 on_error=checked_policy(on_error),
                 results=out_schema(bound).fields,
+                route=route,
             )
             time = process_time(of_union(times), out_schema(bound))
             record_class = out_schema(bound).record_class
@@ -81,17 +83,22 @@ def connect(left: Windowing[S], right: Windowing[S]) -> Connected[S]:
         return Connected(ours, theirs)
 
 
-def processed(place: Place, site: Site[S], process: Process, on_error: OnError | None) -> S:
+def processed(
+    place: Place, site: Site[S], process: Process, on_error: OnError | None, route: Route
+) -> S:
     """The stream of a process of one stream."""
     stream = site.stream
     timeless = isinstance(stream._time, Lost)
     bound = checked_process(process, (stream.schema,), timed=not timeless)
+    checked_route(route, (bound,))
     schema = out_schema(bound)
-    made = process_node(place, replaced_policy(site, on_error), bound, schema)
+    made = process_node(place, replaced_policy(site, on_error), bound, schema, route)
     return stream._made(made, process_time(stream._time, schema))
 
 
-def process_node(place: Place, site: Site[S], process: Process, schema: Schema) -> TimedNode:
+def process_node(
+    place: Place, site: Site[S], process: Process, schema: Schema, route: Route
+) -> TimedNode:
     """The node of a process of one stream; its event time is a column if state is forgotten."""
     stream, time = site.stream, site.stream._time
     column = time.value if isinstance(time, Expr) and time.op == "col" else ""
@@ -107,6 +114,7 @@ def process_node(place: Place, site: Site[S], process: Process, schema: Schema) 
         keys=site.keys,
         time=column,
         spec=timed.ProcessSpec(process=process, ttl_us=site.ttl_us),
+        route=route,
     )
 
 

@@ -13,6 +13,7 @@ import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plait import timed
+from plait.checks import checked_route
 from plait.connected import process_node
 from plait.event_time import behind
 from plait.process import Process
@@ -21,7 +22,7 @@ from plait.windowed import timed_input
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from plait.graph import Aggregate
+    from plait.graph import Aggregate, Route
     from plait.model import Schema
     from plait.place import Place
     from plait.process import State, Timers
@@ -36,10 +37,12 @@ def aggregated(
     return timed_input(place, site).node(place, site, spec, schema, None)
 
 
-def stepped(place: Place, site: Site[S], process: Process, schema: Schema) -> S:
+def stepped(place: Place, site: Site[S], process: Kept, schema: Schema, route: Route) -> S:
     """The stream of a fold or a state machine."""
+    functions = (process.step, process.init) if callable(process.init) else (process.step,)
+    checked_route(route, functions)
     process.shapes = (site.stream.schema,)
-    made = process_node(place, site, process, schema)
+    made = process_node(place, site, process, schema, route)
     return site.stream._made(made, behind(made, site.stream._time))
 
 

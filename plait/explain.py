@@ -29,7 +29,7 @@ from plait.graph import (
     UnionNode,
 )
 from plait.plan import Plan, StagePlan, kind_of, make_plan
-from plait.routes import processes_of, route_of_call
+from plait.routes import functions_of, processes_of, route_of_call
 from plait.scheduling import name_of as name_of_scheduler
 from plait.timed import OperatorSpec
 from plait.timed_text import length, results_text, spec_text
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plait.expr import Expr
+    from plait.routes import StateNode
 
 KINDS = {
     "source": "one worker at a time",
@@ -46,8 +47,8 @@ KINDS = {
     "async": "an event loop beside the workers, output put back in order",
     "keyed": "workers share the lanes of the key space, output put back in order",
     "timed": "workers share the lanes of the key space and of time, output put back in order",
-    "state": "one worker at a time, in order",
-    "process": "one worker at a time, in order",
+    "state": "one worker at a time, or worker processes by key, output put back in order",
+    "process": "one worker at a time, or worker processes by key, output put back in order",
     "union": "one worker at a time, by order tag",
     "sink": "one worker at a time, in order",
 }
@@ -185,12 +186,12 @@ def route_of(node: AnyNode, graph: Graph, settings: Settings) -> tuple[str, str]
                 "a coroutine in Python with a loop of its own: one core; it stays on its node",
             )
         case TimedNode() if kind_of(node) == "process":
-            return "inline", "state, timers and functions are Python objects: one core"
+            return state_route(node, graph, settings)
         case TimedNode():
             bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
             return "native", f"typed state by key and time, {bins}; no interpreter"
         case FoldNode() | StatefulNode():
-            return "inline", "state and function are Python objects: one core"
+            return state_route(node, graph, settings)
         case UnionNode():
             return "native", "merged by order tag"
         case SinkNode():
@@ -224,6 +225,21 @@ def call_route(node: CallNode, graph: Graph, settings: Settings) -> tuple[str, s
         return name, f"{here}; when it has cost 50 ms, and 20 us a batch, in {there}"
     better = "" if whole else "; an expression or @plait.compiled would use all"
     return name, f"{here} ({routed.why}){better}"
+
+
+def state_route(node: StateNode, graph: Graph, settings: Settings) -> tuple[str, str]:
+    """The same of an operator with keyed state in Python."""
+    what = "state and function are Python objects"
+    routed = route_of_call(node, graph, settings)
+    processes = processes_of(settings) if node.keys else 1
+    there = f"in {processes} worker processes, each with a part of the keys, in order"
+    if routed.route == "pool":
+        return "pool", f"{what}: {there} ({routed.why})"
+    if routed.route == "auto" and (said := why_not(functions_of(node))) is not None:
+        return "inline", f"{what}: one core (it cannot be sent to worker processes: {said})"
+    if routed.route == "auto":
+        return "inline", f"{what}: one core; when it has cost 50 ms, and 20 us a batch, {there}"
+    return "inline", f"{what}: one core ({routed.why})"
 
 
 def expressions(node: FilterNode | ProjectNode) -> list[Expr]:

@@ -158,6 +158,11 @@ class FoldNode(Node):
     init: Any
     """A value (deep-copied for each key) or a function without parameters that makes one."""
     step: Callable[[Any, Any], Any]
+    route: Route = "auto"
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.step, self.init) if callable(self.init) else (self.step,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,6 +172,11 @@ class StatefulNode(Node):
     keys: tuple[str, ...]
     init: Any
     step: Callable[[Any, Any], tuple[Any, Any]]
+    route: Route = "auto"
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.step, self.init) if callable(self.init) else (self.step,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -179,6 +189,8 @@ class TimedNode(Node):
     keys: tuple[str, ...]
     time: str
     spec: TimedSpec
+    route: Route = "auto"
+    """Of a process; the others are native."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -379,13 +379,16 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
         """The job that this stream belongs to."""
         return self._stream.job
 
-    def process(self, process: Process, *, on_error: OnError | None = None) -> Stream:
+    def process(
+        self, process: Process, *, on_error: OnError | None = None, route: Route = "auto"
+    ) -> Stream:
         """State of your own: `process(Spike())`, where Spike is a `plait.Process`.
 
-        The event time is kept if what it yields has the columns of it, of the same types.
+        The event time is kept if what it yields has the columns of it, of the same types. `route`:
+        as of `fold`.
         """
         with Place("process") as place:
-            return processed(place, self._site(), process, on_error)
+            return processed(place, self._site(), process, on_error, route)
 
     def _over(self) -> Over:
         number, schema = self._stream._number, self.schema

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import (
     InternalError,
+    JobError,
     PlaitError,
     RecordError,
     SchedulerError,
@@ -231,6 +232,10 @@ def end_error(node: AnyNode, message: str, cause: BaseException | None) -> BaseE
         made = SourceError(f"source {node.label} at {node.at}: {message}")
     elif isinstance(node, SinkNode) and cause is not None:
         made = SinkError(f"sink {node.label} at {node.at}: {message}")
+    elif message.startswith("the pool of worker processes "):
+        made = JobError(f"{node}: {message}")
+    elif message.startswith("the worker process "):  # a timer, or the state itself, killed it
+        made = RecordError(f"{named(node)}: {message}", operator=node.name, at=str(node.at))
     elif cause is not None and not isinstance(cause, Exception):
         made = RecordError(f"{named(node)} raised {message}", operator=node.name, at=str(node.at))
     else:

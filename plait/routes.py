@@ -1,8 +1,9 @@
 """Which way a plain Python function goes: in the engine's process, or in worker processes; pure.
 
 `pool`: in worker processes from the first record on, because the user said so. `auto`: it starts in
-the engine's process and moves on when it has proved to cost enough. `inline`: it stays, and the
-reason says why. Functions that follow each other on the same route make one trip.
+the engine's process and moves on, with its state if it has one, when it has proved to cost enough.
+`inline`: it stays, and the reason says why. Functions that follow each other on the same route make
+one trip.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from plait.by_value import why_not
-from plait.captures import shared_thing
+from plait.captures import shared_in_process, shared_thing
+from plait.graph import FoldNode, StatefulNode, TimedNode
 from plait.model import Type
+from plait.timed import ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from plait.config import Settings
     from plait.graph import CallNode, Graph
+
+    StateNode = FoldNode | StatefulNode | TimedNode
+    """Of these TimedNodes those that are a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +41,16 @@ def processes_of(settings: Settings) -> int:
     return settings.threads if settings.pool is None else settings.pool
 
 
-def route_of_call(node: CallNode, graph: Graph, settings: Settings) -> Routed:
-    """The route of one function."""
+def functions_of(node: CallNode | StateNode) -> tuple[Any, ...]:
+    """What of an operator would be sent to a worker process."""
+    if isinstance(node, TimedNode):
+        assert isinstance(node.spec, ProcessSpec)
+        return (node.spec.process,)
+    return node.functions
+
+
+def route_of_call(node: CallNode | StateNode, graph: Graph, settings: Settings) -> Routed:
+    """The route of one operator."""
     if settings.pool == 0:
         return Routed(route="inline", why="pool=0: no worker processes")
     if node.route == "inline":
@@ -50,12 +65,15 @@ def route_of_call(node: CallNode, graph: Graph, settings: Settings) -> Routed:
     return Routed(route="auto", why="inline until it has proved to cost enough for the pool")
 
 
-def kept_inline(node: CallNode, graph: Graph, settings: Settings) -> str | None:
+def kept_inline(node: CallNode | StateNode, graph: Graph, settings: Settings) -> str | None:
     """Why a function does not go to the pool by itself; None: it may."""
     if settings.pool is None and settings.threads < 2:
         return "one worker, and a pool of one process is no gain"
-    for function in node.functions:
-        found = shared_thing(function)
+    if isinstance(node, FoldNode | StatefulNode | TimedNode) and not node.keys:
+        return "one state for all records, which only one process could have"
+    look = shared_in_process if isinstance(node, TimedNode) else shared_thing
+    for function in functions_of(node):
+        found = look(function)
         if found is not None:
             return f'{found}, and worker processes would have copies; route="pool" if that is fine'
     given = graph.nodes[node.inputs[0]].schema
@@ -63,7 +81,7 @@ def kept_inline(node: CallNode, graph: Graph, settings: Settings) -> str | None:
         if field.type is Type.OBJECT:
             return f'column "{field.name}" holds Python objects, which would be pickled'
     # Without `pool=` this is found out when the pool is started, if it ever is.
-    return why_not(node.functions) if settings.pool is not None else None
+    return why_not(functions_of(node)) if settings.pool is not None else None
 
 
 def trips(nodes: Sequence[int], routes: Sequence[Routed]) -> list[tuple[Routed, tuple[int, ...]]]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait import functions
 from plait.aggregating import Aggregating, Made, settled
-from plait.checks import checked_policy, keyed_schema
+from plait.checks import checked_policy, checked_route, keyed_schema
 from plait.expiring import Folded, Stepped, aggregated, stepped
-from plait.graph import Aggregate, AggregateNode, FoldNode, OnError, StatefulNode
+from plait.graph import Aggregate, AggregateNode, FoldNode, OnError, Route, StatefulNode
 from plait.place import Place
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ class Running(Aggregating[Made]):
         *,
         type: Any = None,
         on_error: OnError | None = None,
+        route: Route = "auto",
     ) -> Made:
         """A state of your own: `fold(0, lambda total, bid: total + bid.price)` as column "value".
 
         `init` is a value, copied for each key, or a function that makes one. The type of the column
-        is `type=`, or the return annotation of `step`, or the type of `init`.
+        is `type=`, or the return annotation of `step`, or the type of `init`. `route`: as of `map`;
+        in worker processes each has the state of a part of the keys.
         """
         with Place("fold") as place:
             over = self._over()
@@ -70,7 +72,8 @@ class Running(Aggregating[Made]):
             schema = keyed_schema(over.schema, over.keys, (value,))
             policy = checked_policy(on_error or over.on_error)
             if site := self._kept():
-                made: Made = stepped(place, with_policy(site, policy), Folded(init, step), schema)
+                given = with_policy(site, policy)
+                made: Made = stepped(place, given, Folded(init, step), schema, route)
                 return made
             node = FoldNode(
                 name="fold",
@@ -81,7 +84,9 @@ class Running(Aggregating[Made]):
                 keys=over.keys,
                 init=init,
                 step=step,
+                route=route,
             )
+            checked_route(route, node.functions)
             return self._made(node)
 
     def stateful(
@@ -91,11 +96,12 @@ class Running(Aggregating[Made]):
         *,
         schema: Any = None,
         on_error: OnError | None = None,
+        route: Route = "auto",
     ) -> Made:
         """A state machine: `step(state, record)` returns the next state and a record, or None.
 
         The schema of the output is `schema=`, or Out of `tuple[State, Out | None]`, or the
-        input's.
+        input's. `route`: as of `fold`.
         """
         with Place("stateful") as place:
             over = self._over()
@@ -103,7 +109,8 @@ class Running(Aggregating[Made]):
             out = functions.stateful_schema(step, over.schema, schema)
             policy = checked_policy(on_error or over.on_error)
             if site := self._kept():
-                made: Made = stepped(place, with_policy(site, policy), Stepped(init, step), out)
+                given = with_policy(site, policy)
+                made: Made = stepped(place, given, Stepped(init, step), out, route)
                 return made
             node = StatefulNode(
                 name="stateful",
@@ -114,7 +121,9 @@ class Running(Aggregating[Made]):
                 keys=over.keys,
                 init=init,
                 step=step,
+                route=route,
             )
+            checked_route(route, node.functions)
             return self._made(node)
 
     def _aggregate(

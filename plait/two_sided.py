@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from plait import timed
     from plait.event_time import Time
-    from plait.graph import OnError
+    from plait.graph import OnError, Route
     from plait.place import Place
 
 
@@ -32,12 +32,14 @@ class TwoSided:
         fields: Mapping[str, Field],
         on_error: OnError,
         results: Sequence[Field] = (),
+        route: Route = "auto",
     ) -> None:
         self.spec = spec
         self.columns = columns
         self.fields = fields
         self.on_error = on_error
         self.results = results
+        self.route = route
 
 
 def two_sided(
@@ -74,6 +76,7 @@ def two_sided(
         keys=tuple(f"k_{i}" for i in range(len(parts[0].keys))),
         time="",
         spec=made.spec,
+        route=made.route,
     )
     stream = both._made(node, time)
     if whole:

@@ -7,6 +7,9 @@ that of the records by which one run is longer than another. A speed-up is that 
 over the better number of workers inline. `handover_ns_per_record` is what the trip to two processes
 costs beside one worker inline, in time of all processors together; `record_ns` is a trivial
 function inline.
+
+`fold_*` is the same with a fold over 10,007 keys, of no work and of about 1 us, in batches of 256,
+1,024 and 4,096 records: each worker process has the state of a part of the keys.
 """
 
 from __future__ import annotations
@@ -76,6 +79,46 @@ def timed(function: Any, route: Any, processes: int, table: Any, sink: plait.Sin
     return made.run(workers=workers, pool=processes, epoch_records=BATCH, progress=False)
 
 
+FOLD_BATCHES = (256, 1024, 4096)
+FOLD_ROWS = {"trivial": 600_000, "1us": 300_000}
+FOLD_KEYS = 10_007
+
+
+def folded(work: Callable[[int], int]) -> Callable[[int, Any], int]:
+    def step(total: int, record: Any) -> int:
+        return (total + work(record.v)) & 0xFFFFF
+
+    return step
+
+
+def keyed_columns() -> dict[str, Any]:
+    numbers = np.arange(100_000)
+    return {"n": numbers, "k": numbers * 7919 % FOLD_KEYS, "v": numbers % 1009, "f": numbers / 4}
+
+
+def timed_fold(
+    step: Any, route: Any, processes: int, batch: int, table: Any, sink: plait.Sink
+) -> Any:
+    keyed = plait.stream(plait.Table(table)).key_by("k")
+    made = keyed.fold(0, step, type=int, route=route).sink(sink)
+    workers = processes if route == "inline" else 2
+    return made.run(workers=workers, pool=processes, epoch_records=batch, progress=False)
+
+
+def check_folds(functions: dict[str, Any], given: dict[str, Any]) -> None:
+    table = replayed(given, CHECKED_ROWS)
+    step = folded(functions["trivial"])
+    totals: dict[int, int] = {}
+    wanted = []
+    for k, v in zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True):
+        totals[k] = (totals.get(k, 0) + functions["trivial"](v)) & 0xFFFFF
+        wanted.append(totals[k])
+    for route, processes in (("inline", 1), ("pool", 1), ("pool", 2)):
+        sink = plait.Collect(label="out")
+        done = timed_fold(step, route, processes, BATCH, table, sink)
+        check_equal(f"fold, {route} {processes}", done.outputs["out"]["value"], wanted)
+
+
 def check(functions: dict[str, Any], given: dict[str, Any]) -> None:
     table = replayed(given, CHECKED_ROWS)
     for name in ("trivial", "1us"):
@@ -99,6 +142,8 @@ def run(options: Options) -> dict[str, Any]:
     given = columns()
     progress("checking all variants")
     check(functions, given)
+    keyed = keyed_columns()
+    check_folds(functions, keyed)
     cost_ns: dict[str, list[float]] = {"inline": [], "pool": []}
 
     def rate(name: str, route: str, processes: int) -> float:
@@ -114,9 +159,28 @@ def run(options: Options) -> dict[str, Any]:
             cost_ns[route].append((used[1] - used[0]) / more * 1e9)
         return float(more / max(1e-9, seconds[1] - seconds[0]))
 
+    def fold_rate(name: str, route: str, processes: int, batch: int) -> float:
+        rows = options.pick(1, 3) * FOLD_ROWS[name]
+        step = folded(functions[name])
+        seconds = []
+        for count in (rows // 10, rows):
+            table = replayed(keyed, count)
+            done = timed_fold(step, route, processes, batch, table, plait.Discard())
+            seconds.append(done.seconds)
+        return float((rows - rows // 10) / max(1e-9, seconds[1] - seconds[0]))
+
     variants: dict[str, Callable[[], float]] = {
         f"{name}_{route}_{processes}": partial(rate, name, route, processes)
         for name in WORK_US
+        for route in ("inline", "pool")
+        for processes in (1, 2)
+    }
+    variants |= {
+        f"fold_{name}_{batch}_{route}_{processes}": partial(
+            fold_rate, name, route, processes, batch
+        )
+        for name in FOLD_ROWS
+        for batch in FOLD_BATCHES
         for route in ("inline", "pool")
         for processes in (1, 2)
     }
@@ -129,6 +193,14 @@ def run(options: Options) -> dict[str, Any]:
                 middle[f"{name}_pool_2"], max(middle[f"{name}_inline_{n}"] for n in (1, 2))
             )
             for name in WORK_US
+        },
+        **{
+            f"fold_speedup_{name}{'' if batch == BATCH else f'_{batch}'}": ratio(
+                middle[f"fold_{name}_{batch}_pool_2"],
+                max(middle[f"fold_{name}_{batch}_inline_{n}"] for n in (1, 2)),
+            )
+            for name in FOLD_ROWS
+            for batch in FOLD_BATCHES
         },
         "handover_ns_per_record": round(handed, 1),
         "record_ns": round(1e9 / middle["trivial_inline_1"], 1),

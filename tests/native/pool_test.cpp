@@ -3,7 +3,8 @@
 // The first part writes random columns of every type, sliced at odd places, as a flat block and
 // reads them again. The second runs workers as threads (which is what the sanitizers can see), the
 // third as real processes that are killed at random: every batch must come back once and right,
-// whatever died, and batches larger than their slot too.
+// whatever died, and batches larger than their slot too. The last part gives lanes their messages:
+// each lane adds up what it is given, in order, and its sum must survive the death of its worker.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -21,7 +22,9 @@
 // The kernels use 128-bit integers, which the standard does not have.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
+#include "plait/lane_split.hpp"
 #include "plait/pool.hpp"
+#include "plait/pool_lanes.hpp"
 #include "plait/pool_worker.hpp"
 #pragma GCC diagnostic pop
 
@@ -318,6 +321,190 @@ void with_processes(Random& random, uint64_t batches) {
               (unsigned long long)sender.failed);
 }
 
+// The state of a lane: the sum of all rows so far, in one bin.
+struct Sum {
+  int64_t total = 0;
+
+  void add(const LaneMessage& m) {
+    for (int64_t i = 0; i < m.length; ++i) total += m.columns[0].i64()[i];
+    if (m.what == LaneDo::Take) total = 0;
+    for (const auto& b : m.put) total = std::stoll(b.bytes);
+  }
+  // What a worker does: the sum behind every row.
+  void serve(PoolWorker& worker) {
+    const LaneMessage m = worker.message();
+    LaneStep step;
+    CallOutcome& o = step.step.outcome;
+    o.one_to_one = true;
+    if (m.what == LaneDo::Copy || m.what == LaneDo::Take) {
+      step.told.bins.push_back({0, std::to_string(total)});
+    }
+    if (m.has_rows()) {
+      o.out = numbers(0, m.length);
+      int64_t sum = total;
+      for (int64_t i = 0; i < m.length; ++i) {
+        sum += m.columns[0].i64()[i];
+        o.out.columns[0].data_owner.as<int64_t>()[i] = sum;
+      }
+    }
+    add(m);
+    step.told.next_timer = total;
+    worker.answer(step);
+  }
+};
+
+// Gives lanes messages, one batch for all of them at a time, and checks every sum.
+struct Lanes {
+  static constexpr uint32_t kLanes = 3;
+  std::atomic<int64_t> raised{0};
+  ParallelStage stage{"stage", StageLimits(), Operators()};
+  std::shared_ptr<Pool> pool = std::make_shared<Pool>(16, 1 << 14, kLanes, kept, &raised);
+  std::shared_ptr<PoolLanes> lanes;
+  std::shared_ptr<LaneReturns> returns = std::make_shared<LaneReturns>(stage, 64, kLanes);
+  std::vector<int64_t> sums = std::vector<int64_t>(kLanes, 0);
+  std::map<uint64_t, std::vector<std::vector<int64_t>>> away;  // serial -> by lane: the sums
+  uint64_t next = 0, back = 0;
+
+  explicit Lanes(int64_t most) {
+    lanes = std::make_shared<PoolLanes>(pool, 5, kLanes, 3, false, false, most);
+    CHECK(lanes->lanes() == kLanes);
+    lanes->attach(returns);
+    lanes->gone();
+    pool->add(lanes);
+    pool->start();
+  }
+  void take() {
+    LaneReturns::Item item;
+    while (returns->take(item)) {
+      const auto found = away.find(item.serial);
+      CHECK(found != away.end() && !item.dropped);
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        const CallOutcome& o = item.answers[l].outcome;
+        CHECK(!o.fatal && o.out.length == int64_t(found->second[l].size()));
+        for (int64_t i = 0; i < o.out.length; ++i) {
+          CHECK(o.out.columns[0].i64()[i] == found->second[l][size_t(i)]);
+        }
+      }
+      away.erase(found);
+      ++back;
+    }
+  }
+  std::shared_ptr<LaneMessage> message(Random& random, uint32_t lane) {
+    auto m = std::make_shared<LaneMessage>();
+    auto& wanted = away[next][lane];
+    if (random() % 16 == 0) {
+      m->what = LaneDo::Copy;
+      m->all = true;
+      return m;
+    }
+    if (random() % 16 == 0) {
+      m->what = LaneDo::Put;
+      sums[lane] = int64_t(random() % 1000);
+      m->put.push_back({0, std::to_string(sums[lane])});
+      return m;
+    }
+    const Batch rows = numbers(int64_t(random() % 1000), 1 + int64_t(random() % 30));
+    m->length = rows.length;
+    m->columns = rows.columns;
+    for (int64_t i = 0; i < rows.length; ++i) {
+      wanted.push_back(sums[lane] += rows.columns[0].i64()[i]);
+    }
+    return m;
+  }
+  template <class Meanwhile>
+  void send(Random& random, uint64_t batches, Meanwhile&& meanwhile) {
+    for (; next < batches; ++next) {
+      while (away.size() >= 32) {
+        take();
+        meanwhile();
+        std::this_thread::yield();
+      }
+      away[next].resize(kLanes);
+      CHECK(returns->send(next, kLanes, false));
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        const auto m = message(random, l);
+        while (!lanes->try_give(l, next, m, {0})) {
+          take();
+          meanwhile();
+          std::this_thread::yield();
+        }
+      }
+      meanwhile();
+    }
+    while (back < batches) {
+      take();
+      meanwhile();
+      std::this_thread::yield();
+    }
+  }
+};
+
+void lanes_with_threads(Random& random, uint64_t batches) {
+  Lanes lanes(random() % 2 ? 1 : 1 << 20);
+  std::vector<std::thread> workers;
+  for (uint32_t w = 0; w < Lanes::kLanes; ++w) {
+    workers.emplace_back([&lanes, w] {
+      PoolWorker worker(dup(lanes.pool->fd()), w);
+      Sum sum;
+      while (!worker.closing()) {
+        if (!worker.claim(10'000'000)) continue;
+        CHECK(worker.program() == 5);
+        sum.serve(worker);
+      }
+    });
+  }
+  lanes.send(random, batches, [&] { (void)lanes.lanes->due(0, 1, 1); });
+  lanes.pool->close();
+  for (auto& worker : workers) worker.join();
+}
+
+pid_t lane_process(Pool& pool, uint32_t w) {
+  const int restore = pool.restore_fd(w);
+  const int64_t size = restore < 0 ? 0 : lseek(restore, 0, SEEK_END);
+  const pid_t pid = fork();
+  if (pid != 0) {
+    if (restore >= 0) close(restore);
+    return pid;
+  }
+  PoolWorker worker(dup(pool.fd()), w);
+  Sum sum;
+  if (restore >= 0) {
+    LaneRestore again(restore, size);
+    LaneMessage message;
+    while (again.next()) {
+      for (const auto& b : again.bins()) sum.total = std::stoll(b.bytes);
+      while (again.next_message(message)) sum.add(message);
+    }
+  }
+  while (!worker.closing()) {
+    if (worker.claim(10'000'000)) sum.serve(worker);
+  }
+  _exit(0);
+}
+
+void lanes_with_processes(Random& random, uint64_t batches) {
+  Lanes lanes(random() % 2 ? 1 : 3000);
+  std::vector<pid_t> children(Lanes::kLanes);
+  std::vector<int> deaths(Lanes::kLanes, 0);
+  for (uint32_t w = 0; w < Lanes::kLanes; ++w) children[w] = lane_process(*lanes.pool, w);
+  uint64_t kills = 0, seen = 0;
+  lanes.send(random, batches, [&] {
+    // A third death without a batch in between could be the end of one.
+    if (lanes.back < seen + 3 || random() % 200) return;
+    const auto w = uint32_t(random() % Lanes::kLanes);
+    kill(children[w], SIGKILL);
+    waitpid(children[w], nullptr, 0);
+    CHECK(lanes.pool->died(w, "killed") == 0);
+    ++kills;
+    seen = lanes.back;
+    children[w] = lane_process(*lanes.pool, w);
+  });
+  lanes.pool->close();
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  std::printf("%llu kills of lanes\n", (unsigned long long)kills);
+  CHECK(kills > 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -330,6 +517,8 @@ int main(int argc, char** argv) {
   flat_blocks(random, rounds);
   with_threads(random, rounds);
   poison();
+  lanes_with_threads(random, rounds);
   if (processes) with_processes(random, processes);
+  if (processes) lanes_with_processes(random, processes);
   return 0;
 }

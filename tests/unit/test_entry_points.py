@@ -195,6 +195,10 @@ JOBS: dict[str, Any] = {
     "aggregate of all": lambda s: s.aggregate(n=plait.count(), mean=plait.mean("v")),
     "fold by key": lambda s: s.key_by("s").fold(0, added, type=int),
     "fold of all": lambda s: s.fold(0, added, type=int),
+    "fold in the pool": lambda s: s.key_by("s").fold(0, added, type=int, route="pool"),
+    "stateful in the pool": lambda s: s.key_by("k").stateful(
+        0, alternating, schema=s.schema, route="pool"
+    ),
     "stateful by key": lambda s: s.key_by("k").stateful(0, alternating, schema=s.schema),
     "stateful of all": lambda s: s.stateful(0, alternating, schema=s.schema),
     "two keyed operators": lambda s: (
@@ -314,6 +318,11 @@ TIMED_JOBS: dict[str, Any] = {
     "late for a join": paired(lambda a, b: b.join(a, on="k", between=("-3s", "4s"), how="late")),
     "process": lambda s: s.key_by("k").process(Quiet()),
     "timeouts": lambda s: s.key_by("k").process(Patient()),
+    "process in the pool": lambda s: s.key_by("k").process(Quiet(), route="pool"),
+    "timeouts in the pool": lambda s: s.key_by("k").process(Patient(), route="pool"),
+    "forgotten fold in the pool": lambda s: s.key_by("k", ttl="25s").fold(
+        0, added, type=int, route="pool"
+    ),
     "forgotten": lambda s: s.key_by("k", ttl="25s").aggregate(n=plait.count(), last=plait.max("s")),
     "forgotten fold": lambda s: s.key_by("k", ttl="25s").fold(0, added, type=int),
     "forgotten process": lambda s: s.key_by("k", ttl="7s").process(Quiet()),

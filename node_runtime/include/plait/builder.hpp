@@ -14,6 +14,7 @@
 #include "plait/deferred_stage.hpp"
 #include "plait/engine.hpp"
 #include "plait/pool.hpp"
+#include "plait/pooled_stage.hpp"
 #include "plait/process_stage.hpp"
 #include "plait/rate_origin.hpp"
 #include "plait/timed_joins.hpp"
@@ -170,6 +171,38 @@ class Builder {
     auto& s = engine_.add(std::make_unique<OutsideStateStage>(
         name, limits, std::move(operators_.front()), control, context));
     s.python = true;
+    if (cluster) s.moves(*cluster, keyless);
+    return done(s);
+  }
+  // The same, with the state in worker processes as soon as `lanes` says so. `keys`: of the plan
+  // only what it says of keys and bins counts.
+  uint32_t pooled_state_stage(const std::string& name, OutsideStateStage::ControlFunction control,
+                              OutsideStateStage::ControlFunction hand_over, void* context,
+                              bool keyless, std::shared_ptr<PoolLanes> lanes,
+                              std::shared_ptr<KeyedPlan> keys) {
+    std::unique_ptr<CallOperator> op(&dynamic_cast<CallOperator&>(*operators_.front()));
+    (void)operators_.front().release();
+    auto work = std::make_unique<RowsWork>(*op, lanes, std::move(keys));
+    auto& s = engine_.add(std::make_unique<PooledStage<OutsideStateStage>>(
+        name, limits, std::move(op), control, hand_over, context, std::move(work),
+        std::move(lanes)));
+    if (cluster) s.moves(*cluster, keyless);
+    return done(s);
+  }
+  uint32_t pooled_process_stage(const std::string& name, uint32_t node, int on_error,
+                                std::shared_ptr<TimedPlan> plan, ProcessOperator::Function function,
+                                OutsideStateStage::ControlFunction control,
+                                OutsideStateStage::ControlFunction hand_over, void* context,
+                                std::vector<Type> types, bool keyless,
+                                std::shared_ptr<PoolLanes> lanes, std::shared_ptr<KeyedPlan> keys) {
+    engine_.epochs.closes = true;
+    auto op = std::make_unique<ProcessOperator>(node, OnError(on_error), function, context,
+                                                std::move(types), UnitTime(plan->sources),
+                                                cluster != nullptr, plan->sub_bits, false);
+    auto work = std::make_unique<UnitsWork>(*op, lanes, std::move(keys));
+    auto& s = engine_.add(
+        std::make_unique<PooledStage<ProcessStage>>(name, limits, std::move(op), control, hand_over,
+                                                    context, std::move(work), std::move(lanes)));
     if (cluster) s.moves(*cluster, keyless);
     return done(s);
   }

@@ -66,6 +66,8 @@ class CallOperator final : public Operator {
     }
     Counts::add(counts(worker).out, batch.length);
   }
+  // The columns of an output without rows.
+  void empty_out(Batch& batch) { clear(batch); }
   // Lets the rows go: nobody will see them.
   void drop(Batch& batch) {
     batch.length = 0;

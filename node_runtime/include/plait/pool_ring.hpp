@@ -11,8 +11,10 @@
 // thread. Nobody spins: who finds nothing sleeps on a futex, and is woken only if it said that it
 // sleeps. Full: try_reserve gives -1, because the slot of the next serial is not free. A batch or
 // an outcome that is larger than its slot goes to an extent of its own behind the ring: a range of
-// the same file that is used once, and given back to the system when the slot is freed. A worker
-// shows at which row of which function it is, so that the one it died on can be named (Poison).
+// the same file that is used once, and given back to the system when the slot is freed. A slot may
+// be pinned: only one of the workers may claim it, which does so in the order of the serials. A
+// worker shows at which row of which function it is, so that the one it died on can be named
+// (Poison).
 #pragma once
 
 #include <fcntl.h>
@@ -72,6 +74,8 @@ struct alignas(kCacheLine) RingSlot {
   static constexpr uint32_t kPoisons = 4;
   std::atomic<uint64_t> state{0};
   uint32_t program = 0;               // what to do with the batch
+  std::atomic<uint32_t> pin{0};       // 1 + the only worker that may claim it; 0: any
+  uint32_t without_rows = 0;          // the worker is to take no rows of it: they are deadly
   uint32_t attempts = 0;              // workers that died on it since a row was named
   uint32_t poisons = 0;               // rows that were named
   std::atomic<uint32_t> reserved{0};  // the owner's: not free to be reserved
@@ -196,12 +200,15 @@ class PoolRing {
   uint8_t* input(uint32_t i, int64_t size, RingView& view) {
     return place(i, slot(i).in, slot(i).beyond[0], 0, size, view);
   }
-  void publish(uint32_t i, uint32_t program) {
+  // `pin`: 1 + the worker it is for; 0: any.
+  void publish(uint32_t i, uint32_t program, uint32_t pin = 0) {
     RingSlot& s = slot(i);
     s.program = program;
+    s.pin.store(pin, std::memory_order_relaxed);  // published by the state
+    s.without_rows = 0;
     const SlotState state{serial_of(i), 0, SlotKind::Filled};
     s.state.store(state.word(), std::memory_order_release);  // pairs with try_claim
-    rouse(1);
+    rouse(1, pin);
   }
   // A reserved slot that is not used after all, or one whose outcome was taken out.
   void free(uint32_t i) {
@@ -243,7 +250,8 @@ class PoolRing {
   bool name_poison(uint32_t i, uint32_t dead, const std::string& how) {
     RingSlot& s = slot(i);
     const uint64_t at = worker(dead).at.load(std::memory_order_relaxed);  // it writes no more
-    if (at == kNowhere || s.poisons == RingSlot::kPoisons) return false;
+    const bool pinned = s.pin.load(std::memory_order_relaxed) != 0;       // state: its user decides
+    if (pinned || at == kNowhere || s.poisons == RingSlot::kPoisons) return false;
     Poison& poison = s.poison[s.poisons++];
     poison.row = uint32_t(at);
     poison.step = uint32_t(at >> 32);
@@ -283,6 +291,7 @@ class PoolRing {
       uint64_t word = slot(i).state.load(std::memory_order_acquire);  // pairs with publish
       SlotState state = SlotState::of(word);
       if (state.kind != SlotKind::Filled || state.serial != serial) continue;
+      if (!is_for(i, worker_)) continue;
       state.kind = SlotKind::Claimed;
       state.worker = worker_;
       // acq_rel: the batch came by publish; the owner sees who has it.
@@ -298,7 +307,9 @@ class PoolRing {
     // seq_cst pairs with rouse: either it sees that we sleep, or we see what it has filled.
     worker(worker_).asleep.store(1, std::memory_order_seq_cst);
     const uint32_t seen = head().filled.load(std::memory_order_seq_cst);
-    if (!any_filled() && !closing()) futex_wait(head().filled, seen, timeout_ns);
+    if (!any_filled(worker_) && !closing()) {
+      futex_wait(head().filled, seen, timeout_ns, bit(worker_ + 1));
+    }
     worker(worker_).asleep.store(0, std::memory_order_relaxed);
   }
   // The batch of a claimed slot.
@@ -328,17 +339,28 @@ class PoolRing {
     const uint64_t last = (tail - 1) / n * n + i;
     return last < tail ? last : last - n;
   }
-  bool any_filled() const {
+  bool any_filled(uint32_t worker_) const {
     for (uint32_t i = 0; i < head().slots; ++i) {
-      if (state(i).kind == SlotKind::Filled) return true;
+      if (state(i).kind == SlotKind::Filled && is_for(i, worker_)) return true;
     }
     return false;
   }
-  void rouse(int workers) {
+  // Of a slot that was seen as filled. If it has been used again since, the pin may be another one:
+  // then the claim fails, or the futex has changed.
+  bool is_for(uint32_t i, uint32_t worker_) const {
+    const uint32_t pin = slot(i).pin.load(std::memory_order_relaxed);
+    return !pin || pin == worker_ + 1;
+  }
+  // What worker `pin` - 1 sleeps with; 0: any of them.
+  static uint32_t bit(uint32_t pin) { return pin ? 1u << ((pin - 1) % 32) : kAnyBit; }
+  void rouse(int workers, uint32_t pin = 0) {
     head().filled.fetch_add(1, std::memory_order_seq_cst);  // pairs with wait_filled
     for (uint32_t i = 0; i < head().workers; ++i) {
+      if (pin && pin != i + 1) continue;
       if (worker(i).asleep.load(std::memory_order_seq_cst)) {
-        return futex_wake(head().filled, workers);
+        // Several may sleep with the same bit, and the right one must be among the woken.
+        const bool shared = pin && head().workers > 32;
+        return futex_wake(head().filled, shared ? INT_MAX : workers, bit(pin));
       }
     }
   }

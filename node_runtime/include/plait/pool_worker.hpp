@@ -1,7 +1,8 @@
 // PoolWorker: a worker process's side of the ring: claim a batch, give its outcome.
 //
-// One thread: claim, look at the batch in place, finish; then claim again. The batch's columns
-// point into shared memory and are gone with `finish`, unless they were copied.
+// One thread: claim, look at the batch (or, if the program has state, at the message) in place,
+// finish (or answer); then claim again. Columns point into shared memory and are gone with that,
+// unless they were copied. LaneRestore: what a process that takes a dead one's place does first.
 #pragma once
 
 #include <algorithm>
@@ -62,20 +63,79 @@ class PoolWorker {
       FlatWriter out(ring_.output(slot_, size.used(), view));
       flat_outcome(out, steps, given_);
     }
-    given_.clear();
-    given_view_ = RingView();
-    ring_.finish(slot_, index_);
+    done();
+  }
+  LaneMessage message() {
+    FlatReader in(ring_.given(slot_, given_view_), ring_.slot(slot_).in.size);
+    LaneMessage m = read_message(in, BufferRef());
+    given_ = m.columns;
+    if (!ring_.slot(slot_).without_rows) return m;
+    for (Column& c : m.columns) c = c.slice(0, 0);
+    m.length = 0;
+    m.order.clear();
+    return m;
+  }
+  void answer(const LaneStep& step) {
+    FlatWriter size;
+    flat_answer(size, step, given_);
+    {
+      RingView view;
+      FlatWriter out(ring_.output(slot_, size.used(), view));
+      flat_answer(out, step, given_);
+    }
+    done();
   }
   // Rises with every record that is done: how others see that this process gets on. Behind it is
   // the place that it is at.
   std::atomic<uint64_t>* beat() { return &ring_.worker(index_).beat; }
 
  private:
+  void done() {
+    given_.clear();
+    given_view_ = RingView();
+    ring_.finish(slot_, index_);
+  }
+
   PoolRing ring_;
   const uint32_t index_;
   uint32_t slot_ = 0;
   RingView given_view_;
   std::vector<Column> given_;
+};
+
+// What Pool::restore_fd wrote: programs, each with bins to put and messages to do again.
+class LaneRestore {
+ public:
+  // Takes the descriptor over.
+  LaneRestore(int fd, int64_t size) : fd_(fd), view_(fd, 0, size), in_(view_.data(), size) {
+    left_ = in_.get<int64_t>();
+  }
+  ~LaneRestore() { ::close(fd_); }
+
+  // The next program, with its bins; false: there are no more.
+  bool next() {
+    if (left_-- <= 0) return false;
+    program_ = in_.get<uint32_t>();
+    bins_ = read_bins(in_);
+    messages_ = in_.get<int64_t>();
+    return true;
+  }
+  uint32_t program() const { return program_; }
+  const std::vector<LaneBin>& bins() const { return bins_; }
+  // The next message of the program, whose columns are views; false: there are no more.
+  bool next_message(LaneMessage& message) {
+    if (messages_-- <= 0) return false;
+    message = read_message(in_, BufferRef());
+    return true;
+  }
+
+ private:
+  const int fd_;
+  RingView view_;
+  FlatReader in_;
+  int64_t left_ = 0, messages_ = 0;
+  uint32_t program_ = 0;
+  std::vector<LaneBin> bins_;
 };
 
 }  // namespace plait

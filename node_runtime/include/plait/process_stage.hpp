@@ -63,29 +63,52 @@ class ProcessOperator final : public Operator {
         sub_bits_(sub_bits),
         ends_(ends) {}
 
+  // A unit as it is when the operator comes to it.
+  struct Begun {
+    ProcessUnit unit{};
+    BufferRef order;                           // of its rows
+    int64_t after = kNoTime, clock = kNoTime;  // how far time is, whatever is delivered of it
+  };
+
   void run(Batch& batch, Worker& worker) override {
-    Counts::add(counts(worker).in, batch.length);
-    const int64_t before = time.watermarks.now();
-    time.watermarks.note(batch);
-    const int64_t after = time.watermarks.now();
-    BufferRef order;
-    if (nodes_) order = order_of(batch, sub_bits_);
-    const uint32_t* rows = nodes_ && batch.length ? order.as<uint32_t>() : nullptr;
+    const Begun begun = begin(batch, worker);
     ProcessOutcome o;
-    const bool failed = batch.failure != nullptr;
-    const int64_t ended = failed ? -1 : newly_ended(batch);
-    const int64_t now = time.watermarks.clock();
-    const int64_t clock = after == kAllTime ? kAllTime : now;
-    if (batch.length || ended >= 0 || next_timer_ <= after || next_timeout_ <= clock) {
-      // What is due behind a failure is not delivered.
-      function_(context_,
-                {&batch, time.place(batch), rows, before, failed ? kNoTime : after, now,
-                 failed ? kNoTime : clock, ended},
-                o);
+    if (batch.length || begun.unit.ended >= 0 || next_timer_ <= begun.after ||
+        next_timeout_ <= begun.clock) {
+      function_(context_, begun.unit, o);
       next_timer_ = o.next_timer;
       next_timeout_ = o.next_timeout;
     }
-    settle(batch, o, rows, worker);
+    finish(batch, o, begun, worker);
+  }
+  // Counts the rows, and lets time go on. Units in order.
+  Begun begin(Batch& batch, Worker& worker) {
+    Counts::add(counts(worker).in, batch.length);
+    Begun b;
+    const int64_t before = time.watermarks.now();
+    time.watermarks.note(batch);
+    b.after = time.watermarks.now();
+    if (nodes_) b.order = order_of(batch, sub_bits_);
+    const uint32_t* rows = nodes_ && batch.length ? b.order.as<uint32_t>() : nullptr;
+    const bool failed = batch.failure != nullptr;
+    const int64_t ended = failed ? -1 : newly_ended(batch);
+    const int64_t now = time.watermarks.clock();
+    b.clock = b.after == kAllTime ? kAllTime : now;
+    // What is due behind a failure is not delivered.
+    b.unit = {&batch, time.place(batch),          rows, before, failed ? kNoTime : b.after,
+              now,    failed ? kNoTime : b.clock, ended};
+    return b;
+  }
+  // Puts what the function said in place of the rows. Any worker.
+  void finish(Batch& batch, ProcessOutcome& o, const Begun& begun, Worker& worker) {
+    settle(batch, o, begun, worker);
+  }
+  // Lets the rows go: nobody will see them.
+  void drop(Batch& batch) {
+    batch.length = 0;
+    batch.tags = nullptr;
+    batch.subs = nullptr;
+    clear(batch);
   }
 
   // Timers came or went by themselves.
@@ -102,47 +125,49 @@ class ProcessOperator final : public Operator {
     return unit.source;
   }
 
-  void settle(Batch& batch, ProcessOutcome& o, const uint32_t* order, Worker& worker) {
+  void clear(Batch& batch) {
+    batch.columns.clear();
+    for (Type type : types_) batch.columns.push_back(empty_column(type));
+  }
+  void settle(Batch& batch, ProcessOutcome& o, const Begun& begun, Worker& worker) {
     const Batch input = batch;
     std::vector<TimedRow> rows;
     for (size_t i = 0; i < o.times.size(); ++i) {
       rows.push_back({{o.times[i], o.places[i]}, uint32_t(i)});
     }
-    set_tags(batch, order, rows, nodes_);
+    set_tags(batch, begun.unit.order, rows, nodes_);
     batch.columns = std::move(o.out.columns);
     batch.length = o.out.length;
-    if (batch.length == 0) {
-      batch.columns.clear();
-      for (Type type : types_) batch.columns.push_back(empty_column(type));
-    }
+    if (batch.length == 0) clear(batch);
     Counts& c = counts(worker);
     if (o.fatal) return stop(batch, input, o.failures.front(), -1, {kAtOnce, 0});
-    Counts::add(c.absorbed, settle_failures(batch, input, o, worker));
+    Counts::add(c.absorbed, settle_failures(batch, input, o, begun, worker));
     Counts::add(c.made, batch.length);
     Counts::add(c.out, batch.length);
   }
 
   // How many rows did not fail.
-  int64_t settle_failures(Batch& batch, const Batch& input, ProcessOutcome& o, Worker& worker) {
+  int64_t settle_failures(Batch& batch, const Batch& input, ProcessOutcome& o, const Begun& begun,
+                          Worker& worker) {
     const bool ends = on_error() == OnError::Fail && !o.failures.empty();
     if (ends) o.failures.resize(1);
     for (auto& failure : o.failures) note(batch, input, failure, worker);
     if (o.stopped) {
       stop(batch, input, o.timer, input.base + input.rows, o.timer_order);
     } else if (nodes_ && batch.failure) {
-      batch.failure = placed(*batch.failure, input);
+      batch.failure = placed(*batch.failure, input, begun.unit.base);
     }
     return ends ? o.failures.front().row : input.length - int64_t(o.failures.size());
   }
 
   // Where the rows of all nodes meet a failed record is told by its place, as they are.
-  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input) const {
+  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input, uint64_t base) const {
     auto made = std::make_shared<Failure>(failure);
     Letter& letter = made->letter;
     if (letter.row < 0 || letter.sub == std::numeric_limits<uint64_t>::max()) return made;
     const uint64_t row = uint64_t(letter.row - input.base);
     const uint64_t at = sub_bits_ == kIndexed ? letter.sub : row << sub_bits_ | letter.sub;
-    letter.sub = time.place(input) + at;
+    letter.sub = base + at;
     return made;
   }
 
@@ -172,7 +197,7 @@ class ProcessOperator final : public Operator {
   int64_t next_timer_ = kAllTime, next_timeout_ = kAllTime;
 };
 
-class ProcessStage final : public OutsideStateStage {
+class ProcessStage : public OutsideStateStage {
  public:
   ProcessStage(std::string name, const StageLimits& limits, std::unique_ptr<ProcessOperator> op,
                ControlFunction control, void* context)
@@ -187,34 +212,38 @@ class ProcessStage final : public OutsideStateStage {
     inner.bins = c.bins;
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node == op().node()) adopt(c, bin, inner);
+        std::string bytes;
+        if (bin.node == op().node() && adopt(c, bin, bytes)) {
+          inner.put.push_back({bin.node, bin.bin, std::move(bytes)});
+        }
       }
     }
     OutsideStateStage::state_control(inner);
     for (auto& why : inner.errors) c.refuse(std::move(why));
     if (c.kind == Control::Kind::Put) return;
-    // How far time is must be somewhere.
-    const bool snapshot = c.kind == Control::Kind::Snapshot;
-    if (snapshot && inner.collected.empty()) inner.collected.push_back({op().node(), 0, {}});
+    collect(c, head_of(c.kind == Control::Kind::Snapshot, c.epoch), inner.collected);
+  }
+  // What is known of time, in front of the bytes of each bin that goes.
+  std::string head_of(bool snapshot, uint64_t epoch) const override {
     // A run that begins with a snapshot counts its units from here on.
     const UnitTime& time = op().time;
     std::string head(time.head_size(), '\0');
     time.write_head(reinterpret_cast<uint8_t*>(head.data()),
-                    time.units_until(snapshot ? c.epoch : 0));
-    for (auto& bin : inner.collected) c.collect({bin.node, bin.bin, head + bin.bytes});
+                    time.units_until(snapshot ? epoch : 0));
+    return head;
+  }
+  bool adopt(Control& c, const Control::Bin& bin, std::string& bytes) override {
+    const auto* data = reinterpret_cast<const uint8_t*>(bin.bytes.data());
+    if (!op().time.adopt(data, bin.bytes.size())) {
+      c.refuse("bin " + std::to_string(bin.bin) + ": damaged: its times");
+      return false;
+    }
+    bytes = bin.bytes.substr(op().time.head_size());
+    return !bytes.empty();
   }
 
  private:
-  ProcessOperator& op() { return static_cast<ProcessOperator&>(state_operator()); }
-
-  void adopt(Control& c, const Control::Bin& bin, Control& inner) {
-    const auto* data = reinterpret_cast<const uint8_t*>(bin.bytes.data());
-    if (!op().time.adopt(data, bin.bytes.size())) {
-      return c.refuse("bin " + std::to_string(bin.bin) + ": damaged: its times");
-    }
-    const size_t head = op().time.head_size();
-    if (bin.bytes.size() > head) inner.put.push_back({bin.node, bin.bin, bin.bytes.substr(head)});
-  }
+  ProcessOperator& op() const { return static_cast<ProcessOperator&>(state_operator()); }
 };
 
 }  // namespace plait

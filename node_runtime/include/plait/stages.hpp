@@ -102,10 +102,9 @@ class SerialStage : public Stage {
 
   int64_t run(Worker& worker, int64_t records) override {
     if (!runnable()) return 0;
-    PythonTurn turn(worker, python);
+    PythonTurn turn(worker, needs_python());
     if (!turn) return 0;
-    // Acquire pairs with the release below: the state as the last holder left it.
-    if (busy_.exchange(true, std::memory_order_acquire)) return 0;
+    if (!try_hold()) return 0;
     int64_t done = 0;
     while (done < records) {
       // Only the holder of the flag claims, so the next slot cannot be claimed by another
@@ -119,7 +118,7 @@ class SerialStage : public Stage {
       finish(*s, worker);
       if (worker.slice_over()) break;
     }
-    busy_.store(false, std::memory_order_release);
+    let_go();
     return done;
   }
 
@@ -127,6 +126,11 @@ class SerialStage : public Stage {
   virtual void process(Batch& batch, Worker& worker) = 0;
   // Whether the next batch can be processed now; asked in order.
   virtual bool ready(Batch& /*batch*/) { return true; }
+
+  // The one worker that may claim. Acquire and release pair with each other from holder to holder:
+  // the state as the last one left it.
+  bool try_hold() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void let_go() { busy_.store(false, std::memory_order_release); }
 
  private:
   std::atomic<bool> busy_{false};
@@ -140,9 +144,9 @@ class OutsideStateStage : public SerialStage {
   OutsideStateStage(std::string name, const StageLimits& limits, std::unique_ptr<Operator> op,
                     ControlFunction control, void* context)
       : SerialStage(std::move(name), limits),
-        op_(std::move(op)),
         control_(control),
-        context_(context) {}
+        context_(context),
+        op_(std::move(op)) {}
 
   void control_now(Control& control) override { state_control(control); }
 
@@ -160,7 +164,9 @@ class OutsideStateStage : public SerialStage {
     Control& c = *batch.control;
     if (moving_ != &c) {
       moving_ = &c;
-      give(c);
+      Control take;
+      take.bins = note_moves(c);
+      if (!take.bins.empty()) give(c, take);
     }
     std::erase_if(missing_, [&](uint32_t bin) { return install(c, bin); });
     return missing_.empty();
@@ -176,58 +182,85 @@ class OutsideStateStage : public SerialStage {
   }
   // Snapshot, Take or Put.
   virtual void state_control(Control& control) { control_(context_, control); }
-  Operator& state_operator() { return *op_; }
+  Operator& state_operator() const { return *op_; }
 
- private:
-  // Ships the bins that go, and notes those that come. Python state goes whole: no copy is made
-  // ahead.
-  void give(const Control& c) {
+  // What stands in front of the bytes of a bin that goes, if anything ...
+  virtual std::string head_of(bool /*snapshot*/, uint64_t /*epoch*/) const { return {}; }
+  // ... and is taken over where one comes: leaves the rest. False: there is none, or it is refused.
+  virtual bool adopt(Control& /*c*/, const Control::Bin& bin, std::string& bytes) {
+    bytes = bin.bytes;
+    return true;
+  }
+  // Bins that go, with their head. That of a snapshot must be somewhere.
+  void collect(Control& c, const std::string& head, std::vector<Control::Bin>& bins) {
+    if (c.kind == Control::Kind::Snapshot && bins.empty() && !head.empty()) {
+      bins.push_back({op_->node(), 0, {}});
+    }
+    for (auto& bin : bins) c.collect({bin.node, bin.bin, head + bin.bytes});
+  }
+
+  // What a layout takes from here; what it brings is missing then.
+  std::vector<uint32_t> note_moves(const Control& c) {
     missing_.clear();
-    Control take;
-    take.kind = Control::Kind::Take;
-    take.node = op_->node();
+    std::vector<uint32_t> going;
     const auto& before = c.before->owners;
     const auto& after = c.layout->owners;
-    const uint32_t here = moves_->here();
+    const uint32_t here = moves_->here(), single = singleton_bin(op_->node(), after.size());
     for (uint32_t i = 0; i < after.size(); ++i) {
-      if (before[i] == after[i] || (keyless_ && i != singleton_bin(take.node, after.size()))) {
-        continue;
-      }
-      if (before[i] == here) take.bins.push_back(keyless_ ? 0 : i);
+      if (before[i] == after[i] || (keyless_ && i != single)) continue;
+      if (before[i] == here) going.push_back(keyless_ ? 0 : i);
       if (after[i] == here) missing_.push_back(keyless_ ? 0 : i);
     }
-    if (take.bins.empty()) return;
-    state_control(take);
-    for (auto& bin : take.collected) {
+    return going;
+  }
+  void ship(const Control& c, const std::vector<Control::Bin>& bins) {
+    const auto& after = c.layout->owners;
+    for (const auto& bin : bins) {
       BufferRef bytes = BufferRef::make(int64_t(bin.bytes.size()));
       std::memcpy(bytes.data(), bin.bytes.data(), bin.bytes.size());
-      const uint32_t at = keyless_ ? singleton_bin(take.node, after.size()) : bin.bin;
+      const uint32_t at = keyless_ ? singleton_bin(bin.node, after.size()) : bin.bin;
       const uint8_t* data = bytes.data();
       moves_->ship(after[at], bin.node, bin.bin,
                    {c.epoch, MoveKind::Whole, std::move(bytes), data, int64_t(bin.bytes.size())});
     }
-    for (auto& why : take.errors) moving_->refuse(why);
   }
-  bool install(Control& c, uint32_t bin) {
+  // The state of a bin that a layout brings, if it is here.
+  bool arrived(const Control& c, uint32_t bin, Control::Bin& out) {
     MovedBin moved;
     if (!moves_->take(op_->node(), bin, c.epoch, moved)) return false;
-    Control put;
-    put.kind = Control::Kind::Put;
-    put.put.push_back({op_->node(), bin,
-                       std::string(reinterpret_cast<const char*>(moved.data), size_t(moved.size))});
-    state_control(put);
-    moves_->installed(moved.size);
-    for (auto& why : put.errors) c.refuse(why);
+    out = {op_->node(), bin,
+           std::string(reinterpret_cast<const char*>(moved.data), size_t(moved.size))};
     return true;
   }
 
-  std::unique_ptr<Operator> op_;
   ControlFunction control_;
   void* context_;
   StateMoves* moves_ = nullptr;
   bool keyless_ = false;
   Control* moving_ = nullptr;  // the layout that is being passed; under the stage's flag
   std::vector<uint32_t> missing_;
+
+ private:
+  // Ships the bins that go. Python state goes whole: no copy is made ahead.
+  void give(Control& c, Control& take) {
+    take.kind = Control::Kind::Take;
+    take.node = op_->node();
+    state_control(take);
+    ship(c, take.collected);
+    for (auto& why : take.errors) c.refuse(why);
+  }
+  bool install(Control& c, uint32_t bin) {
+    Control put;
+    put.kind = Control::Kind::Put;
+    put.put.emplace_back();
+    if (!arrived(c, bin, put.put.front())) return false;
+    state_control(put);
+    moves_->installed(int64_t(put.put.front().bytes.size()));
+    for (auto& why : put.errors) c.refuse(why);
+    return true;
+  }
+
+  std::unique_ptr<Operator> op_;
 };
 
 // The end of a stream. What it gets is delivered; latency is taken here.

@@ -1,0 +1,166 @@
+"""An operator with keyed state in a worker process: does the messages of its lane, one by one.
+
+The state of a lane is here alone. Rows and units change it and are answered with what they made;
+bins are copied, taken and put as bytes. A process that takes the place of a dead one gets the last
+copy of the lane's bins and does again what was answered since (`restore`), before anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import JobError, StateError
+from plait.graph import FoldNode, StatefulNode, TimedNode
+from plait.node_runtime._calls import Beating
+from plait.node_runtime.pool_errors import pack, text_of
+from plait.node_runtime.process_state import ProcessPython
+from plait.node_runtime.process_timers import ALL_TIME
+from plait.node_runtime.python_ops import KeyedPython
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from plait.model import Schema
+    from plait.node_runtime._pool import Message, NativeWorker, Step
+    from plait.node_runtime._process import MadeRows
+    from plait.node_runtime.process_state import UnitResult
+    from plait.node_runtime.python_ops import Failures
+
+NOTHING: Step = (None, None, False, False, [], None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSpec:
+    """What a worker process needs to know of an operator with state."""
+
+    node: FoldNode | StatefulNode | TimedNode
+    given: Schema
+    bin_bits: int
+    number: int
+
+    def states(self) -> KeyedPython | ProcessPython:
+        if isinstance(self.node, TimedNode):
+            return ProcessPython(self.node, self.given, self.bin_bits, self.number)
+        return KeyedPython(self.node, self.given, self.bin_bits, self.number)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a message: see NativeWorker.answer."""
+
+    step: Step = NOTHING
+    bins: Sequence[tuple[int, bytes]] = ()
+    refused: str = ""
+    rows: MadeRows | None = None
+    timer: tuple[bytes, bytes, int, int] | None = None
+
+
+class LaneProgram:
+    """An operator with the state of a lane."""
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self.spec = spec
+        self.states = spec.states()
+        self.stops = spec.node.on_error == "fail"
+        self.tried = False
+        """Whether a state was packed, so that it is known to be possible."""
+        if isinstance(self.states, KeyedPython):
+            inputs = self.states.inputs
+            self.states.inputs = lambda *given: Beating(inputs(*given))  # type: ignore[method-assign]
+        else:
+            self.watch_handlers(self.states)
+
+    def watch_handlers(self, states: ProcessPython) -> None:
+        """Every call of a handler shows that this process gets on."""
+        run, beats = states.run, Beating(iter(int, 1))  # ends never
+
+        def watched(*given: Any) -> Any:
+            next(beats)
+            return run(*given)
+
+        states.run = watched  # type: ignore[assignment, method-assign]
+
+    def restore(self, bins: Iterable[tuple[int, bytes]], messages: Iterable[Message]) -> None:
+        """The state as it was: what was answered before is not answered again."""
+        for _, data in bins:
+            self.states.put_bin(data)
+        for message in messages:
+            self.done(message)
+
+    def serve(self, worker: NativeWorker) -> None:
+        """Does the message that the worker has claimed."""
+        answer = self.done(worker.message())
+        timers = ALL_TIME, ALL_TIME
+        if isinstance(self.states, ProcessPython):
+            timers = self.states.heaps[0].next(), self.states.heaps[1].next()
+        refused = answer.refused.encode("utf-8", "replace")
+        worker.answer(answer.step, answer.bins, refused, answer.rows, timers, answer.timer)
+
+    def done(self, message: Message) -> Answer:
+        what, batch, unit, order, bins, put = message
+        try:
+            match what:
+                case "rows":
+                    assert isinstance(self.states, KeyedPython)
+                    out, origin, failures = self.states(batch)
+                    answer = Answer((out, origin, False, False, self.failed(failures), None))
+                case "unit":
+                    assert isinstance(self.states, ProcessPython)
+                    base, before, watermark, now, clock = unit
+                    made = self.states(batch, base, order, watermark, before, now, clock)
+                    answer = self.made(made)
+                case _:
+                    return self.moved(what, bins, put)
+            self.try_packing()
+        except BaseException as error:  # not a matter of one record
+            told = (0, text_of(error).encode("utf-8", "replace"), pack(error))
+            return Answer((None, None, False, True, [told], None))
+        return answer
+
+    def made(self, made: UnitResult) -> Answer:
+        step: Step = (
+            made.rows.finish(), None, False, False, self.failed(made.failures), None
+        )  # fmt: skip
+        timer = None
+        if made.timer is not None:
+            text, error, due, place = made.timer
+            timer = (text.encode("utf-8", "replace"), pack(error), due, place)
+        return Answer(step, rows=made.rows, timer=timer)
+
+    def moved(self, what: str, bins: list[int] | None, put: list[tuple[int, bytes]]) -> Answer:
+        """Copies, takes or puts bins; refused: why not."""
+        states = self.states
+        try:
+            if what == "put":
+                for _, data in put:
+                    states.put_bin(data)
+                return Answer()
+            if what == "take":
+                return Answer(bins=[(bin, states.take_bin(bin)) for bin in bins or ()])
+            found = states.bins()
+            wanted = found if bins is None else set(bins).intersection(found)
+            return Answer(bins=[(bin, states.copy_bin(bin)) for bin in wanted])
+        except Exception as error:
+            return Answer(refused=text_of(error))
+
+    def try_packing(self) -> None:
+        """The first state is packed at once: one that cannot be is not found out late."""
+        if self.tried:
+            return
+        for bin in self.states.bins():
+            self.tried = True
+            try:
+                self.states.copy_bin(bin)
+            except StateError as error:
+                raise JobError(
+                    f"{self.spec.node}: its state cannot be in a worker process: {error}\n"
+                    '  use route="inline"'
+                ) from error
+            return
+
+    def failed(self, failures: Failures) -> list[tuple[int, bytes, bytes]]:
+        return [
+            (row, text_of(error).encode("utf-8", "replace"), pack(error) if self.stops else b"")
+            for row, error in failures
+        ]
