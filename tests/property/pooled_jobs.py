@@ -36,9 +36,10 @@ def pooled(graph: Graph) -> Graph:
     """The job with every function on its way to the pool, if it has any."""
     nodes: list[Any] = []
     for node in graph.nodes:
+        one: Any = node
         goes = isinstance(node, CallNode) or holds_state(node)
-        nodes.append(dataclasses.replace(node, route="pool") if goes else node)  # type: ignore[call-arg]
-    assume(any(one is not node for one, node in zip(nodes, graph.nodes, strict=True)))
+        nodes.append(dataclasses.replace(one, route="pool") if goes else node)
+    assume(any(made is not node for made, node in zip(nodes, graph.nodes, strict=True)))
     return dataclasses.replace(graph, nodes=tuple(nodes))
 
 

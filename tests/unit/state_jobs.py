@@ -50,7 +50,7 @@ class Seen:
 
 
 def summed(total: int, record: Any) -> int:
-    return total + record.n
+    return total + int(record.n)
 
 
 def seen(state: Seen, record: Any) -> Any:
@@ -72,14 +72,14 @@ def thirds(state: int, record: Any) -> Any:
 def picky(total: int, record: Any) -> int:
     if record.n % 100 == 57:
         raise ValueError(f"{record.n} is refused")
-    return total + record.n
+    return total + int(record.n)
 
 
 def late_picky(total: int, record: Any) -> int:
     """Keys of different lanes fail in one batch."""
     if record.n >= 300 and record.n % 3 == 0:
         raise ValueError(f"{record.n} is refused")
-    return total + record.n
+    return total + int(record.n)
 
 
 def wrong(total: Any, record: Any) -> Any:
@@ -89,19 +89,19 @@ def wrong(total: Any, record: Any) -> Any:
 def deadly(total: int, record: Any) -> int:
     if record.n == 300:
         os.kill(os.getpid(), signal.SIGKILL)
-    return total + record.n
+    return total + int(record.n)
 
 
 def endless(total: int, record: Any) -> int:
     while record.n == 300:
         time.sleep(0.01)
-    return total + record.n
+    return total + int(record.n)
 
 
 def leaves(total: int, record: Any) -> int:
     if record.n == 300:
         raise SystemExit(3)
-    return total + record.n
+    return total + int(record.n)
 
 
 def locked(state: Any, record: Any) -> Any:
@@ -173,7 +173,7 @@ class Pair(plait.Process):
             yield key, n, -1
 
 
-def connected(s: Any, route: str, **more: Any) -> Any:
+def connected(s: Any, route: Any, **more: Any) -> Any:
     left, right = s.filter(plait.col("n") % 3 > 0), s.filter(plait.col("n") % 3 == 0)
     return plait.connect(left.key_by("k"), right.key_by("k")).process(Pair(), route=route, **more)
 

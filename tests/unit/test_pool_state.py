@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 import pytest
@@ -37,6 +37,9 @@ from tests.unit.state_jobs import (
     summed,
 )
 from tests.unit.test_pool import is_alive, more_batches, no_process_left, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["no_process_left"]
 
@@ -247,7 +250,7 @@ def test_a_process_moves_with_its_timers() -> None:
     job = plait.Job("moving")
     source = job.source(feed, name="given", event_time="ts")
     source.key_by("k").process(Laborious()).sink(plait.Collect(), name="out")
-    run = start(job, workers=2, epoch_records=16)
+    run: Any = start(job, workers=2, epoch_records=16)
     (way,) = run.built.pools.ways
     rows = job_table(20_000).select(["k", "n", "ts"]).to_pylist()
     at = 0
@@ -307,7 +310,7 @@ def test_a_state_that_cannot_be_pickled_stays_by_itself() -> None:
     job = plait.Job("states")
     made = job.source(Gate(enough)).key_by("k").stateful(0, slow_locked, schema={"n": int})
     made.sink(plait.Collect(), name="out")
-    run = start(job, workers=2, epoch_records=64)
+    run: Any = start(job, workers=2, epoch_records=64)
     (way,) = run.built.pools.ways
     wait_for(lambda: way.outside.why_here)
     before = run.engine.read()
@@ -334,11 +337,12 @@ def test_what_cannot_be_sent_is_told_when_the_job_is_built() -> None:
             return state
 
     keyed = plait.stream([{"k": 1, "n": 1}]).key_by("k")
-    for build in (
+    builds: tuple[Callable[[], Any], ...] = (
         lambda: keyed.fold(0, held, route="pool"),
         lambda: keyed.stateful(0, held, route="pool"),
         lambda: plait.stream([{"k": 1}]).fold(0, held, route="pool"),
-    ):
+    )
+    for build in builds:
         with pytest.raises(plait.JobError, match='it holds "lock"'):
             build()
     with pytest.raises(plait.JobError, match="route is 'fast'"):

@@ -54,7 +54,7 @@ class PooledStage final : public Base {
         return returns_->outside() == 0 || chance();
       case Waits::Answers:
         return came_.load(std::memory_order_acquire);
-      case Waits::Bins:
+      case Waits::Look:
         return true;
       case Waits::Nothing:
         break;
@@ -71,7 +71,9 @@ class PooledStage final : public Base {
   }
 
  private:
-  enum class Waits : uint8_t { Nothing, Room, Answers, Bins };
+  // What the giver waits for; Look: it goes on when somebody comes by (its slice was over, or bins
+  // may have come).
+  enum class Waits : uint8_t { Nothing, Room, Answers, Look };
   struct Giving {
     uint64_t serial = 0;
     std::vector<PoolLanes::Message> messages;  // by lane; those that were given are null
@@ -93,6 +95,7 @@ class PooledStage final : public Base {
       hand_over_(this->context_, all);
       if (all.errors.empty()) {
         put_by_lane(all.collected, PoolLanes::kNobody);
+        waits_.store(Waits::Look, std::memory_order_relaxed);
         lanes_->gone();
       } else {
         lanes_->stays(all.errors.front());
@@ -164,6 +167,10 @@ class PooledStage final : public Base {
       this->stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
       begin(*s, worker);
       if (worker.slice_over()) break;
+    }
+    const bool more = !giving_.empty() || layout_;
+    if (more && waits_.load(std::memory_order_relaxed) == Waits::Nothing) {
+      waits_.store(Waits::Look, std::memory_order_relaxed);
     }
     this->let_go();
     return done;
@@ -324,7 +331,7 @@ class PooledStage final : public Base {
       return true;
     }
     if (this->missing_.empty()) return end_layout(worker);
-    waits_.store(Waits::Bins, std::memory_order_relaxed);
+    waits_.store(Waits::Look, std::memory_order_relaxed);
     return false;
   }
   bool end_layout(Worker& worker) {
