@@ -41,7 +41,8 @@ from plait.node_messages import (
     Refused,
 )
 from plait.node_runtime._cluster import NativeCluster
-from plait.node_runtime.build import Built, Seat, build
+from plait.node_runtime.build import build
+from plait.node_runtime.built import Built, Seat
 from plait.node_runtime.elastic_edge import ElasticWatch, watched
 from plait.outcomes import Cuts, NodeOutcome, counted, percentile_ns
 from plait.plan import make_plan

@@ -1,14 +1,15 @@
 """From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages
 together.
- Pure decisions are in `plait.plan` and, for a job on several nodes, in `exchange_plan`; this module
+
+Pure decisions are in `plait.plan` and, for a job on several nodes, in `exchange_plan`; this module
 turns them into calls of the native builder. What is outside the engine (readers, writers) comes in
 as functions, so that nothing here opens or closes anything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from plait.config import THREADINGS
 from plait.graph import (
@@ -27,6 +28,15 @@ from plait.model import Type
 from plait.node_runtime._engine import NativeEngine
 from plait.node_runtime._kernels import NativeProgram
 from plait.node_runtime._timed import NativeTimedPlan
+from plait.node_runtime.built import (
+    Built,
+    ElsewhereEnd,
+    RateEnd,
+    Seat,
+    SinkEnd,
+    SourceEnd,
+    TableEnd,
+)
 from plait.node_runtime.exchange_plan import Exchange, ExchangePlan, paced_rows, plan_exchanges
 from plait.node_runtime.lower import lower
 from plait.node_runtime.timed_lower import lowered
@@ -34,15 +44,12 @@ from plait.plan import Plan, StagePlan, source_numbers
 from plait.timed import OperatorSpec, ProcessSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from plait.config import Settings
     from plait.expr import Expr
     from plait.graph import Graph, Node
     from plait.model import Schema
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime._cluster import NativeCluster
-    from plait.node_runtime.async_loop import AsyncLoop
     from plait.node_runtime.operator_state import OperatorPython
     from plait.node_runtime.pool_stages import Pools
 
@@ -50,108 +57,6 @@ ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 BEAT_US = 20_000
 """So often units come in jobs with timers by the wall clock."""
 QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableEnd:
-    """A source that is a table in memory: its chunks, and the rate of a replay (0: as fast as it
-    is taken)."""
-
-    chunks: Sequence[NativeBatch]
-    rate_per_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateEnd:
-    """The native generator of numbered records."""
-
-    rate_per_s: float
-    total: int
-    start_us: int
-    first: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderEnd:
-    """A source that is asked: poll(max_rows) gives a NativeBatch, seconds to wait, or None at the
-    end."""
-
-    poll: Callable[[int], NativeBatch | float | None]
-    position: Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkEnd:
-    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run
-    after so many."""
-
-    write: Callable[[NativeBatch], None] | None = None
-    keep: bool = False
-    most: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElsewhereEnd:
-    """A source that another node reads."""
-
-
-SourceEnd = TableEnd | RateEnd | ReaderEnd | ElsewhereEnd
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """This node among the nodes of the job."""
-
-    cluster: NativeCluster
-    rank: int
-    home: int
-    """The node that has the sinks of a job in total order."""
-
-
-class Helper(Protocol):
-    """What works on batches beside the engine's workers."""
-
-    def start(self) -> None: ...
-    def stop(self) -> bool:
-        """Leaves nothing behind; False if a function of the job does not let it."""
-        ...
-
-
-@dataclass(slots=True)
-class Built:
-    """An engine ready to start, and what is needed to read its results."""
-
-    engine: NativeEngine
-    seat: Seat | None = None
-    exchanges: ExchangePlan = field(default_factory=ExchangePlan)
-    sink_stages: dict[int, int] = field(default_factory=dict)
-    """Sink node -> stage."""
-    heads: list[int] = field(default_factory=list)
-    """By stage of the plan: the engine's stage that takes its input, and ..."""
-    tails: list[int] = field(default_factory=list)
-    """... the one that gives its output; -1: on this node it has none."""
-    operators: list[OperatorPython] = field(default_factory=list)
-    """Those with a loop of their own."""
-    loop: AsyncLoop | None = None
-    """Where functions are awaited, if there are any."""
-    pools: Pools | None = None
-    """The worker processes of its plain Python functions, if it has such functions."""
-    helpers: list[Helper] = field(default_factory=list)
-
-    def start(self) -> None:
-        for helper in self.helpers:
-            helper.start()
-        self.engine.start()
-
-    def close(self) -> None:
-        """Ends the loops of operators that have not ended; when no worker runs any more."""
-        for operator in self.operators:
-            operator.close()
-
-    def stop_helpers(self) -> bool:
-        """After the workers have left. False: a function of the job does not return."""
-        stopped = [helper.stop() for helper in self.helpers]  # each of them, whatever the others do
-        return all(stopped)
 
 
 def lane_bits_of(settings: Settings) -> int:

@@ -13,7 +13,7 @@ from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph import Graph, SinkNode, SourceNode
 from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._records import Shape
-from plait.node_runtime.build import (
+from plait.node_runtime.built import (
     ElsewhereEnd,
     RateEnd,
     ReaderEnd,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from plait.model import Schema
-    from plait.node_runtime.build import Built
+    from plait.node_runtime.built import Built
     from plait.sinks.base import Writer
 
 EMPTY_WAIT_S = 0.001

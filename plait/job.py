@@ -41,6 +41,7 @@ from plait.graph import (
     AnyNode,
     Graph,
     OnError,
+    Route,
     SinkNode,
     SourceNode,
     UnionNode,
