@@ -26,11 +26,14 @@
 #include "plait/pool.hpp"
 #include "plait/pool_lanes.hpp"
 #include "plait/pool_worker.hpp"
+#include "pool_samples.hpp"
 #pragma GCC diagnostic pop
 
 namespace {
 
 using namespace plait;
+using plait::testing::numbers;
+using plait::testing::WorkerThreads;
 using Random = std::mt19937_64;
 
 Column random_column(Random& random, Type type, int64_t length, bool nulls) {
@@ -120,18 +123,6 @@ void flat_blocks(Random& random, unsigned long rounds) {
   }
 }
 
-Batch numbers(int64_t first, int64_t length) {
-  Batch batch;
-  batch.length = length;
-  Column c;
-  c.length = length;
-  c.data_owner = BufferRef::make(8 * length);
-  for (int64_t i = 0; i < length; ++i) c.data_owner.as<int64_t>()[i] = first + i;
-  c.data = c.data_owner.data();
-  batch.columns.push_back(c);
-  return batch;
-}
-
 // What a worker does: twice the number, the last row fails.
 void answer(PoolWorker& worker) {
   const Batch in = worker.batch(false);
@@ -218,22 +209,17 @@ struct Sender {
 
 void with_threads(Random& random, uint64_t batches) {
   Sender sender;
-  std::vector<std::thread> workers;
-  for (uint32_t w = 0; w < Sender::kWorkers; ++w) {
-    workers.emplace_back([&sender, w] {
-      PoolWorker worker(dup(sender.pool->fd()), w);
-      while (!worker.closing()) {
-        if (!worker.claim(10'000'000)) continue;
-        CHECK(worker.program() == 7);
-        worker.beat()->fetch_add(1, std::memory_order_relaxed);
-        answer(worker);
-      }
-    });
-  }
+  WorkerThreads workers(*sender.pool, Sender::kWorkers, [] {
+    return [](PoolWorker& worker) {
+      CHECK(worker.program() == 7);
+      worker.beat()->fetch_add(1, std::memory_order_relaxed);
+      answer(worker);
+    };
+  });
   sender.send(random, batches, [] {});
   CHECK(sender.failed == 0 && sender.raised.load() == int64_t(batches));
   sender.pool->close();
-  for (auto& worker : workers) worker.join();
+  workers.join();
 }
 
 // A worker dies at a row, as often as it takes until that row is named to the next one.
@@ -441,21 +427,43 @@ struct Lanes {
 
 void lanes_with_threads(Random& random, uint64_t batches) {
   Lanes lanes(random() % 2 ? 1 : 1 << 20);
-  std::vector<std::thread> workers;
-  for (uint32_t w = 0; w < Lanes::kLanes; ++w) {
-    workers.emplace_back([&lanes, w] {
-      PoolWorker worker(dup(lanes.pool->fd()), w);
-      Sum sum;
-      while (!worker.closing()) {
-        if (!worker.claim(10'000'000)) continue;
-        CHECK(worker.program() == 5);
-        sum.serve(worker);
-      }
-    });
-  }
+  WorkerThreads workers(*lanes.pool, Lanes::kLanes, [] {
+    return [sum = Sum()](PoolWorker& worker) mutable {
+      CHECK(worker.program() == 5);
+      sum.serve(worker);
+    };
+  });
   lanes.send(random, batches, [&] { (void)lanes.lanes->due(0, 1, 1); });
   lanes.pool->close();
-  for (auto& worker : workers) worker.join();
+  workers.join();
+}
+
+// The answers to two copies come in any order; the later one counts.
+void copies_in_any_order() {
+  for (const bool older_last : {false, true}) {
+    LaneLog log(1 << 20);
+    LaneMessage copy;
+    copy.what = LaneDo::Copy;
+    copy.all = true;
+    auto rows = std::make_shared<LaneMessage>();
+    const uint64_t first = log.add(std::make_shared<LaneMessage>(copy)), between = log.add(rows);
+    const uint64_t second = log.add(std::make_shared<LaneMessage>(copy));
+    LaneTold older, newer;
+    older.bins.push_back({0, "older"});
+    newer.bins.push_back({0, "newer"});
+    log.answered(between, *rows, LaneTold());
+    if (!older_last) log.answered(first, copy, older);
+    log.answered(second, copy, newer);
+    if (older_last) log.answered(first, copy, older);
+    FlatWriter size;
+    log.write(size);
+    BufferRef block = BufferRef::make(size.used());
+    FlatWriter out(block.data());
+    log.write(out);
+    FlatReader in(block.data(), size.used());
+    const auto bins = read_bins(in);
+    CHECK(bins.size() == 1 && bins[0].bytes == "newer" && in.get<int64_t>() == 0);
+  }
 }
 
 pid_t lane_process(Pool& pool, uint32_t w) {
@@ -517,6 +525,7 @@ int main(int argc, char** argv) {
   flat_blocks(random, rounds);
   with_threads(random, rounds);
   poison();
+  copies_in_any_order();
   lanes_with_threads(random, rounds);
   if (processes) with_processes(random, processes);
   if (processes) lanes_with_processes(random, processes);

@@ -83,7 +83,10 @@ class LaneLog {
   }
   void copied(uint64_t number, const LaneMessage& message, const LaneTold& told) {
     if (copying_ == number) copying_ = 0;
-    if (!told.refused.empty()) return;
+    // Answers may be looked at in any order. An older copy has nothing that a newer one lacks,
+    // since one of changes only is not asked for before the last one is there.
+    if (!told.refused.empty() || number < copied_) return;
+    copied_ = number;
     if (message.all) copy_.clear();
     for (uint32_t bin : message.bins) copy_.erase(bin);
     for (const LaneBin& b : told.bins) copy_[b.bin] = b.bytes;
@@ -96,7 +99,8 @@ class LaneLog {
   }
 
   const int64_t most_;
-  uint64_t last_ = 0, copying_ = 0;  // numbers: of the last message; of the copy under way, or 0
+  // Numbers: of the last message; of the last copy under way, or 0; of the one that is here.
+  uint64_t last_ = 0, copying_ = 0, copied_ = 0;
   int64_t bytes_ = 0, copy_bytes_ = 0;
   std::deque<Entry> kept_;  // by number
   std::map<uint32_t, std::string> copy_;

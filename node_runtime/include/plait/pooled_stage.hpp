@@ -70,6 +70,10 @@ class PooledStage final : public Base {
     return done >= records ? done : done + give_out(worker, records - done);
   }
 
+ protected:
+  // Another worker may have handed the state over since `run` looked; under the flag none can.
+  bool ready(Batch& batch) override { return lanes_->here() && Base::ready(batch); }
+
  private:
   // What the giver waits for; Look: it goes on when somebody comes by (its slice was over, or bins
   // may have come).
@@ -94,7 +98,7 @@ class PooledStage final : public Base {
       Control all;
       hand_over_(this->context_, all);
       if (all.errors.empty()) {
-        put_by_lane(all.collected, PoolLanes::kNobody);
+        (void)put_by_lane(all.collected, PoolLanes::kNobody);
         waits_.store(Waits::Look, std::memory_order_relaxed);
         lanes_->gone();
       } else {
@@ -180,7 +184,7 @@ class PooledStage final : public Base {
     for (Giving& g : giving_) {
       for (uint32_t lane = 0; lane < g.messages.size(); ++lane) {
         if (!g.messages[lane]) continue;
-        if (g.serial != PoolLanes::kNobody && !returns_->waits(g.serial)) break;  // it was dropped
+        if (!needed(g.serial)) break;
         const uint64_t chances = returns_->chances();
         if (!try_give(lane, g)) {
           refused_at_.store(chances, std::memory_order_relaxed);
@@ -192,6 +196,10 @@ class PooledStage final : public Base {
     }
     giving_.clear();
     return true;
+  }
+  // False: it was dropped, or nobody is there to take it.
+  bool needed(uint64_t serial) const {
+    return serial == PoolLanes::kNobody ? returns_->why().empty() : returns_->waits(serial);
   }
   bool try_give(uint32_t lane, const Giving& g) {
     try {
@@ -216,16 +224,18 @@ class PooledStage final : public Base {
     bool asks = false;
     guarded(batch, node(), [&] { asks = work_->ask(batch, worker, what); });
     if (!asks) return this->finish(s, worker);
-    if (!returns_->send(s.serial, what.count(), false)) {
-      LaneReturns::Item item{s.serial, returns_->fatal(returns_->why()), false};
+    const uint64_t serial = s.serial;
+    Giving giving{serial, {what.messages.begin(), what.messages.end()}, std::move(what.bins)};
+    if (!returns_->send(serial, what.count(), false)) {
+      LaneReturns::Item item{serial, returns_->fatal(returns_->why()), false};
       return settle(s, item, worker);
     }
-    giving_.push_back(
-        {s.serial, {what.messages.begin(), what.messages.end()}, std::move(what.bins)});
+    // From here on the slot, and what was asked of it, belong to who takes the answers.
+    giving_.push_back(std::move(giving));
     (void)give_rest();
     // A failure may have come in between; see DeferredStage::give.
     const uint64_t last = last_needed_.load(std::memory_order_relaxed);
-    if (s.serial > last) returns_->drop_after(last);
+    if (serial > last) returns_->drop_after(last);
   }
 
   void begin_control(Slot& s, Worker& worker) {
@@ -235,16 +245,15 @@ class PooledStage final : public Base {
       layout_ = &s;
       passing_ = Passing::Taking;
       const auto going = this->note_moves(c);
-      if (!going.empty()) return ask_bins(s, LaneDo::Take, going);
-      came_.store(true, std::memory_order_relaxed);
+      if (going.empty() || !ask_bins(s, LaneDo::Take, going)) nothing_comes();
       return;
     }
     const bool snapshot = c.kind == Control::Kind::Snapshot;
     asked(s.serial).head = this->head_of(snapshot, c.epoch);
     if (snapshot) {
-      ask_bins(s, LaneDo::Copy, {});
+      (void)ask_bins(s, LaneDo::Copy, {});
     } else if (c.kind == Control::Kind::Take && c.node == node()) {
-      ask_bins(s, LaneDo::Take, c.bins);
+      (void)ask_bins(s, LaneDo::Take, c.bins);
     } else if (c.kind == Control::Kind::Put) {
       std::vector<Control::Bin> mine;
       for (const auto& bin : c.put) {
@@ -253,15 +262,15 @@ class PooledStage final : public Base {
           mine.push_back({bin.node, bin.bin, std::move(bytes)});
         }
       }
-      put_by_lane(mine, s.serial);
+      (void)put_by_lane(mine, s.serial);
     }
     if (giving_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
       if (!returns_->why().empty()) c.refuse(returns_->why());
       this->finish(s, worker);
     }
   }
-  // Asks for bins; Copy: all lanes for all that have state.
-  void ask_bins(Slot& s, LaneDo what, const std::vector<uint32_t>& bins) {
+  // Asks for bins; Copy: all lanes for all that have state. False: no answer comes.
+  bool ask_bins(Slot& s, LaneDo what, const std::vector<uint32_t>& bins) {
     std::vector<std::shared_ptr<LaneMessage>> by_lane(lanes_->lanes());
     auto at = [&](uint32_t lane) -> LaneMessage& {
       if (!by_lane[lane]) by_lane[lane] = std::make_shared<LaneMessage>();
@@ -272,9 +281,9 @@ class PooledStage final : public Base {
     for (uint32_t lane = 0; what == LaneDo::Copy && lane < by_lane.size(); ++lane) {
       at(lane).all = true;
     }
-    send(s.serial, std::move(by_lane));
+    return send(s.serial, std::move(by_lane));
   }
-  void put_by_lane(std::vector<Control::Bin>& bins, uint64_t serial) {
+  bool put_by_lane(std::vector<Control::Bin>& bins, uint64_t serial) {
     std::vector<std::shared_ptr<LaneMessage>> by_lane(lanes_->lanes());
     for (auto& bin : bins) {
       auto& m = by_lane[work_->lane_of(bin.bin)];
@@ -282,27 +291,30 @@ class PooledStage final : public Base {
       m->what = LaneDo::Put;
       m->put.push_back({bin.bin, std::move(bin.bytes)});
     }
-    send(serial, std::move(by_lane));
+    return send(serial, std::move(by_lane));
   }
-  void send(uint64_t serial, std::vector<std::shared_ptr<LaneMessage>> by_lane) {
+  bool send(uint64_t serial, std::vector<std::shared_ptr<LaneMessage>> by_lane) {
     Asked what;
     what.messages = std::move(by_lane);
-    if (!what.count()) return;
-    if (serial != PoolLanes::kNobody && !returns_->send(serial, what.count(), true)) return;
+    if (!what.count()) return false;
+    if (serial != PoolLanes::kNobody && !returns_->send(serial, what.count(), true)) return false;
     giving_.push_back({serial, {what.messages.begin(), what.messages.end()}, {}});
+    return true;
   }
 
   // One step of a layout; false: it has to wait for answers, or for bins.
   bool pass_layout(Worker& worker) {
     Control& c = control_of(*layout_);
-    if (!returns_->why().empty()) {
-      c.refuse(returns_->why());
-      return end_layout(worker);
-    }
-    // Acquire pairs with take_in: the answers.
+    // Acquire pairs with take_in: the answers. If the pool broke some come too, and until then the
+    // slot has to stay.
     if (passing_ != Passing::Bringing && !came_.exchange(false, std::memory_order_acquire)) {
       waits_.store(Waits::Answers, std::memory_order_relaxed);
       return false;
+    }
+    if (!returns_->why().empty()) {
+      moved_.clear();
+      c.refuse(returns_->why());
+      return end_layout(worker);
     }
     std::vector<Control::Bin> bins;
     if (passing_ != Passing::Bringing) gather(c, moved_, bins);
@@ -327,13 +339,14 @@ class PooledStage final : public Base {
     });
     if (!brought.empty()) {
       passing_ = Passing::Putting;
-      put_by_lane(brought, layout_->serial);
+      if (!put_by_lane(brought, layout_->serial)) nothing_comes();
       return true;
     }
     if (this->missing_.empty()) return end_layout(worker);
     waits_.store(Waits::Look, std::memory_order_relaxed);
     return false;
   }
+  void nothing_comes() { came_.store(true, std::memory_order_relaxed); }
   bool end_layout(Worker& worker) {
     Slot& s = *std::exchange(layout_, nullptr);
     this->finish(s, worker);

@@ -109,7 +109,7 @@ class SerialStage : public Stage {
     while (done < records) {
       // Only the holder of the flag claims, so the next slot cannot be claimed by another
       // meanwhile.
-      if (claimed() < pushed() && !ready(slot(claimed()).batch)) break;
+      if (claimed() >= pushed() || !ready(slot(claimed()).batch)) break;
       Slot* s = try_claim(limits_.batches);
       if (!s) break;
       done += s->records + 1;
