@@ -41,6 +41,9 @@ class LaneLog {
   }
   // Processes died on it: it never was, or had no rows.
   void forget(uint64_t number) {
+    const Entry* entry = find(number);
+    if (!entry) return;
+    bytes_ -= entry->message->byte_size();
     std::erase_if(kept_, [&](const Entry& e) { return e.number == number; });
   }
   void forget_rows(uint64_t number) {
@@ -48,6 +51,8 @@ class LaneLog {
   }
   // A copy has to be asked for before more is given.
   bool full() const { return !copying_ && bytes_ > std::max(most_, 2 * copy_bytes_); }
+  // The next copy has to be of all bins: one that was refused had some that have not changed since.
+  bool needs_all() const { return needs_all_; }
   bool empty() const {
     return copy_.empty() &&
            std::none_of(kept_.begin(), kept_.end(), [](auto& e) { return e.done; });
@@ -85,9 +90,13 @@ class LaneLog {
     if (copying_ == number) copying_ = 0;
     // Answers may be looked at in any order. An older copy has nothing that a newer one lacks,
     // since one of changes only is not asked for before the last one is there.
+    if (!told.refused.empty()) needs_all_ = true;
     if (!told.refused.empty() || number < copied_) return;
     copied_ = number;
-    if (message.all) copy_.clear();
+    if (message.all) {
+      copy_.clear();
+      needs_all_ = false;
+    }
     for (uint32_t bin : message.bins) copy_.erase(bin);
     for (const LaneBin& b : told.bins) copy_[b.bin] = b.bytes;
     copy_bytes_ = 0;
@@ -102,6 +111,7 @@ class LaneLog {
   // Numbers: of the last message; of the last copy under way, or 0; of the one that is here.
   uint64_t last_ = 0, copying_ = 0, copied_ = 0;
   int64_t bytes_ = 0, copy_bytes_ = 0;
+  bool needs_all_ = false;
   std::deque<Entry> kept_;  // by number
   std::map<uint32_t, std::string> copy_;
 };

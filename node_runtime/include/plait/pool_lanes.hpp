@@ -171,8 +171,11 @@ class PoolLanes final : public PoolUser {
   Message copy_of(const Lane& l) const {
     auto m = std::make_shared<LaneMessage>();
     m->what = LaneDo::Copy;
-    m->all = copies_all_;
-    for (size_t w = 0; !copies_all_ && w < l.dirty.size(); ++w) {
+    {
+      std::lock_guard<std::mutex> hold(l.lock);
+      m->all = copies_all_ || l.log.needs_all();
+    }
+    for (size_t w = 0; !m->all && w < l.dirty.size(); ++w) {
       for (uint64_t bits = l.dirty[w]; bits; bits &= bits - 1) {
         m->bins.push_back(uint32_t(w * 64 + size_t(__builtin_ctzll(bits))));
       }
