@@ -6,6 +6,7 @@
 // whatever died, and batches larger than their slot too. The last part gives lanes their messages:
 // each lane adds up what it is given, in order, and its sum must survive the death of its worker.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -277,6 +278,7 @@ void poison() {
 pid_t worker_process(int fd, uint32_t w) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   PoolWorker worker(dup(fd), w);
   while (!worker.closing()) {
     if (worker.claim(10'000'000)) answer(worker);
@@ -474,6 +476,7 @@ pid_t lane_process(Pool& pool, uint32_t w) {
     if (restore >= 0) close(restore);
     return pid;
   }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   PoolWorker worker(dup(pool.fd()), w);
   Sum sum;
   if (restore >= 0) {

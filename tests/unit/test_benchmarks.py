@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from benchmarks import migrating, plots
 from benchmarks.__main__ import MODULES, NAMES
 from benchmarks.micro import bins_overhead, control, exchange, migration
 from benchmarks.nodes import Nodes, Reading, Recipe
+from benchmarks.stalls import Stalls
 
 ROOT = Path(__file__).resolve().parents[2]
 MICRO = [path.stem for path in (ROOT / "benchmarks" / "micro").glob("*.py")]
@@ -152,3 +156,26 @@ def test_latencies_by_time_are_drawn(tmp_path: Path) -> None:
     points = [{"at_s": 0.1 * i, "max_ms": 1.0 + i} for i in range(5)]
     plots.timelines(str(file), {"a": {"fluid": points}, "b": {"none": points}})
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_machine_that_stands_still_is_seen() -> None:
+    with Stalls() as stalls:
+        stalls.longest_ms(0.0, 0.0)  # it runs
+        began = time.monotonic()
+        os.kill(stalls.process.pid, signal.SIGSTOP)
+        time.sleep(0.05)
+        os.kill(stalls.process.pid, signal.SIGCONT)
+        assert stalls.longest_ms(began, time.monotonic()) >= 45
+        assert stalls.longest_ms(0.0, began - 1) == 0
+
+
+def test_disturbed_migrations_count_only_if_there_are_no_others() -> None:
+    def migrated(latency_ms: float, stall_ms: float) -> dict[str, Any]:
+        return {"max_latency_ms": latency_ms, "stall_ms": stall_ms, "timeline": [latency_ms]}
+
+    calm, disturbed = migrated(5.0, 0.0), migrated(40.0, 36.0)
+    found = migration.summed([disturbed, calm, disturbed])
+    assert (found["max_latency_ms"], found["timeline"]) == (5.0, [5.0])
+    assert found["max_latency_all_ms"] == [40.0, 5.0, 40.0]
+    assert found["stall_all_ms"] == [36.0, 0.0, 36.0]
+    assert migration.summed([disturbed])["max_latency_ms"] == 40.0
