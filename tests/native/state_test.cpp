@@ -436,6 +436,19 @@ void populated_meanwhile() {
   other.join();
   const Batch out = run(plan, two, counted(keys));
   for (size_t i = 0; i < keys.size(); ++i) CHECK(out.columns[1].i64()[i] == 2);
+  // It is kept when they have all gone again, until somebody says that none will come.
+  for (uint32_t bin : bins) CHECK(put(*one[0], two[0]->take_bin(bin)).empty());
+  run(plan, two, counted({keys[0]}));  // empty segments become as small as that of this one
+  for (uint32_t bin : bins) two[0]->discard_bin(bin);
+  two[0]->prepare(bins, keys.size());
+  CHECK(two[0]->untouched().empty());
+  for (uint32_t bin : bins) CHECK(put(*two[0], one[0]->take_bin(bin)).empty());
+  const Batch again = run(plan, two, counted(keys));
+  for (size_t i = 0; i < keys.size(); ++i) CHECK(again.columns[1].i64()[i] == 3);
+  for (uint32_t bin : bins) two[0]->discard_bin(bin);
+  two[0]->prepare({}, 0);
+  two[0]->prepare(bins, keys.size());
+  CHECK(!two[0]->untouched().empty());
 }
 
 // The mask way of two lanes gives what the row-number way gives, at every length around a step.
