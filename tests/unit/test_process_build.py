@@ -143,7 +143,7 @@ def test_explain_says_that_it_is_python(capsys: pytest.CaptureFixture[str]) -> N
     bids().key_by("auction").process(Spike()).explain()
     told = capsys.readouterr().out
     assert "by auction, Spike" in told
-    assert "inline: state, timers and functions are Python objects: one core" in told
+    assert "inline: state and function are Python objects: one core; when it has cost" in told
 
 
 def test_state() -> None:
