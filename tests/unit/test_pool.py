@@ -289,17 +289,23 @@ def refuse() -> Any:
 
 
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    leaves_nothing_when_killed(tmp_path, "test_pool", "slow", batches=0)
+
+
+def leaves_nothing_when_killed(folder: Path, module: str, name: str, batches: int) -> None:
+    """A program that runs a job of a test module is killed when its pool has done so many batches:
+    neither processes nor shared memory are left."""
     here = Path(__file__).parent.parent.parent
-    program = tmp_path / "program.py"
+    program = folder / "program.py"
     program.write_text(
         textwrap.dedent(
             f"""
             import sys, time
             sys.path.insert(0, {str(here)!r})
-            from tests.unit import test_pool
-            run, _ = test_pool.running(test_pool.slow, "pool", pool=2)
+            from tests.unit import {module} as jobs
+            run, _ = jobs.running(jobs.{name}, "pool", pool=2)
             pool = run.built.pools.pool
-            while len(pool.pids()) < 2:
+            while len(pool.pids()) < 2 or pool.native.batches < {batches}:
                 time.sleep(0.01)
             print("ready", flush=True)
             run.wait()

@@ -5,11 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
@@ -36,10 +32,16 @@ from tests.unit.state_jobs import (
     seen,
     summed,
 )
-from tests.unit.test_pool import is_alive, more_batches, no_process_left, wait_for
+from tests.unit.test_pool import (
+    leaves_nothing_when_killed,
+    more_batches,
+    no_process_left,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["no_process_left"]
 
@@ -481,37 +483,7 @@ def stuck(state: int, record: Any) -> int:
 
 
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
-    here = Path(__file__).parent.parent.parent
-    program = tmp_path / "program.py"
-    program.write_text(
-        textwrap.dedent(
-            f"""
-            import sys, time
-            sys.path.insert(0, {str(here)!r})
-            from tests.unit import test_pool_state
-            run, _ = test_pool_state.running(test_pool_state.counts, "pool", pool=2)
-            pool = run.built.pools.pool
-            while len(pool.pids()) < 2 or pool.native.batches < 50:
-                time.sleep(0.01)
-            print("ready", flush=True)
-            run.wait()
-            """
-        )
-    )
-    before = set(os.listdir("/dev/shm"))
-    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) == 3
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-    wait_for(lambda: not any(is_alive(one) for one in family))
-    assert set(os.listdir("/dev/shm")) <= before
+    leaves_nothing_when_killed(tmp_path, "test_pool_state", "counts", batches=50)
 
 
 def test_classes_of_a_script_come_back_as_themselves() -> None:
