@@ -428,10 +428,10 @@ class SilentWire final : public Wire {
   uint32_t here() const override { return 0; }
   const Layouts& layouts() const override { return all; }
   void send(uint32_t, Encoded) override { ++sent; }
-  void send_credit(uint32_t, uint32_t, uint64_t) override {}
+  void send_credit(uint32_t, uint32_t, uint64_t consumed) override { credited = consumed; }
 
   Layouts all;
-  uint64_t sent = 0;
+  uint64_t sent = 0, credited = 0;
 };
 
 void check_credit() {
@@ -462,6 +462,37 @@ void check_credit() {
   CHECK(stage.room(0));
 }
 
+// A node whose stream has failed sends nothing more: nobody waits for its parts, or for credit.
+void check_behind_a_failure() {
+  SilentWire wire;
+  Shared shared(1);
+  Worker worker(0, 1, shared);
+  GatherStage stage("gather", StageLimits(), 0, 0, {0}, true, true, false, wire);
+  ParallelStage behind("behind", StageLimits(), Operators());
+  stage.connect(behind, 0);
+  const auto part = [&](uint32_t from, uint64_t epoch, bool fails) {
+    Batch batch;
+    batch.epoch = epoch;
+    if (fails) batch.failure = std::make_shared<Failure>();
+    stage.take_part(from, std::move(batch));
+  };
+  uint64_t epoch = 0;
+  for (; stage.room(0); ++epoch) part(0, epoch, false);
+  CHECK(epoch == kWindow && !stage.runnable());
+  part(1, 0, true);
+  CHECK(stage.runnable());
+  stage.run(worker, 1);
+  CHECK(stage.room(0) && !stage.pending() && wire.credited == 1);
+  for (; epoch < 10 * kWindow; ++epoch) {
+    CHECK(stage.room(0));
+    part(0, epoch, false);
+    if (epoch < 3 * kWindow) part(1, epoch, false);  // what was on its way
+    stage.run(worker, 1);
+  }
+  CHECK(!stage.pending() && wire.credited == 1 + 2 * kWindow);
+  CHECK(behind.runnable() && behind.run(worker, 1000) == 1);  // the failure, nothing behind it
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -471,6 +502,7 @@ int main(int argc, char** argv) {
   seeded_fault = argc > 4 ? std::atoi(argv[4]) : 0;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   check_credit();
+  check_behind_a_failure();
   for (unsigned long i = 0; i < runs; ++i) {
     story() = "seed " + std::to_string(seed + i) + ": ";
     Conductor conductor(seed + i, rows);

@@ -3,8 +3,10 @@
 //
 // Parts of a node come in the order of units; a unit is complete when every member of the layout of
 // its epoch has sent its part. A control item or the end is complete when all members have it next.
-// What waits here is bounded by the senders' credit. Any thread may bring parts (a mutex); one
-// worker at a time merges and hands on.
+// Behind a failure nothing goes on, and a node whose stream has failed sends nothing more: what
+// comes is let go as it comes, so that no sender waits for credit and no branch beside this one
+// stands still. What waits here is bounded by the senders' credit. Any thread may bring parts (a
+// mutex); one worker at a time merges and hands on.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +51,8 @@ class GatherStage final : public Stage, public Inlet {
     return pending() ? front_ns_.load(std::memory_order_relaxed) : 0;
   }
   bool runnable() const override {
-    return waiting_.load(std::memory_order_acquire) > 0 && outputs_have_room() && complete();
+    if (waiting_.load(std::memory_order_acquire) <= 0) return false;
+    return failed() || (outputs_have_room() && complete());
   }
   void push(Batch&& batch, uint32_t /*input*/) override {
     take_part(wire_.here(), std::move(batch));
@@ -75,11 +78,12 @@ class GatherStage final : public Stage, public Inlet {
     int64_t done = 0;
     std::vector<Batch> parts;
     try {
-      while (done < records && outputs_have_room() && next_unit(parts)) {
+      while (!failed() && done < records && outputs_have_room() && next_unit(parts)) {
         done += 1 + emit(parts, worker);
         parts.clear();
         if (worker.slice_over()) break;
       }
+      if (failed()) done += let_go();
     } catch (const std::exception& error) {
       worker.shared.fail(runtime_failure(node_, error));
     }
@@ -125,16 +129,9 @@ class GatherStage final : public Stage, public Inlet {
       if (!complete_locked()) return false;
       for (uint32_t rank : expected()) {
         Input& input = inputs_[rank];
-        parts.push_back(std::move(input.parts.front()));
-        input.parts.pop_front();
-        if (!input.parts.empty()) {
-          front_ns_.store(input.parts.front().ingest_ns, std::memory_order_relaxed);
-        }
-        waiting_.fetch_sub(1, std::memory_order_relaxed);
-        ++input.consumed;
+        parts.push_back(take_front(rank, input));
         if (rank == wire_.here()) {
           own_ = parts.size() - 1;
-          own_waiting_.fetch_sub(1, std::memory_order_relaxed);
         } else if (input.consumed - input.credited >= kCreditEvery) {
           input.credited = input.consumed;
           credits.emplace_back(rank, input.consumed);
@@ -150,6 +147,41 @@ class GatherStage final : public Stage, public Inlet {
     for (auto [rank, consumed] : credits) wire_.send_credit(rank, channel_, consumed);
     return true;
   }
+  // Under the lock.
+  Batch take_front(uint32_t rank, Input& input) {
+    Batch part = std::move(input.parts.front());
+    input.parts.pop_front();
+    if (!input.parts.empty()) {
+      front_ns_.store(input.parts.front().ingest_ns, std::memory_order_relaxed);
+    }
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    if (rank == wire_.here()) own_waiting_.fetch_sub(1, std::memory_order_relaxed);
+    ++input.consumed;
+    return part;
+  }
+  // Behind a failure: whatever has come goes, and its senders have their credit back.
+  int64_t let_go() {
+    int64_t done = 0;
+    std::vector<std::pair<uint32_t, uint64_t>> credits;
+    {
+      std::lock_guard<std::mutex> hold(lock_);
+      for (auto& [rank, input] : inputs_) {
+        while (!input.parts.empty()) {
+          const int64_t records = take_front(rank, input).length;
+          stats.waiting_records.fetch_sub(records, std::memory_order_relaxed);
+          stats.records_in.fetch_add(records, std::memory_order_relaxed);
+          done += 1 + records;
+        }
+        if (rank == wire_.here() || input.credited == input.consumed) continue;
+        input.credited = input.consumed;
+        credits.emplace_back(rank, input.consumed);
+      }
+    }
+    for (auto [rank, consumed] : credits) wire_.send_credit(rank, channel_, consumed);
+    return done;
+  }
+  // Relaxed: a stage that has failed stays so, and its holder knows by itself.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
   static bool is_marker(const Batch& b) { return b.control || b.end; }
 
   int64_t emit(std::vector<Batch>& parts, Worker& worker) {
@@ -164,13 +196,12 @@ class GatherStage final : public Stage, public Inlet {
     }
     stats.waiting_records.fetch_sub(records, std::memory_order_relaxed);
     stats.records_in.fetch_add(records, std::memory_order_relaxed);
-    if (failed_) return records;
     if (is_marker(parts[own_])) {
       hand_on(std::move(parts[own_]), worker);
       return 0;
     }
     Batch out = merged(parts);
-    failed_ = out.failure != nullptr;
+    if (out.failure) failed_.store(true, std::memory_order_relaxed);
     stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
     hand_on(std::move(out), worker);
     return records;
@@ -270,7 +301,7 @@ class GatherStage final : public Stage, public Inlet {
   const bool unique_, tags_, index_;
   Wire& wire_;
   const std::vector<uint32_t> alone_{wire_.here()};
-  bool failed_ = false;                        // under busy_
+  std::atomic<bool> failed_{false};            // a failure went on; set under busy_
   size_t own_ = 0;                             // this node's place among the parts; under busy_
   bool asked_ = false, bits_will_do_ = false;  // under busy_
 
