@@ -25,8 +25,14 @@ inline bool& over_local() {
   static bool yes = true;
   return yes;
 }
+// How large their rings are; 0: none.
+inline uint64_t& ring_bytes() {
+  static uint64_t bytes = LinkOptions().ring_bytes;
+  return bytes;
+}
 inline LinkOptions with_way(LinkOptions options) {
   options.local = over_local();
+  options.ring_bytes = ring_bytes();
   return options;
 }
 

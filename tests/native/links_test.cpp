@@ -349,6 +349,38 @@ void taken_name() {
   CHECK(!b.was_down(0, ""));
 }
 
+// What is no ring, or not a safe one, is not mapped; a place that cannot be is noticed.
+void ring_refused() {
+  Socket memory;
+  const auto ring = LinkRing::make(4096, memory);
+  CHECK(ring && memory);
+  CHECK(!LinkRing::adopt(memory.fd(), 2048));
+  auto other = LinkRing::adopt(memory.fd(), 4096);
+  CHECK(other && other->size() == 4096 && other->available() == 0);
+  Socket none;
+  CHECK(!LinkRing::make(5000, none) && !none);
+  const Socket open(::memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  CHECK(::ftruncate(open.fd(), 8192) == 0 && !LinkRing::adopt(open.fd(), 1 << 20));
+  int ends[2];
+  CHECK(::pipe(ends) == 0);
+  const Socket in(ends[0]), out(ends[1]);
+  CHECK(!LinkRing::adopt(in.fd(), 1 << 20));
+  uint8_t bytes[64] = {1, 2, 3};
+  const iovec piece{bytes, sizeof bytes};
+  CHECK(ring->try_write(&piece, 1) == 64 && other->available() == 64);
+  auto late = LinkRing::adopt(memory.fd(), 4096);
+  late->read(bytes, 32);
+  // A head below the reader's place, or more than the ring holds.
+  void* shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
+  CHECK(shared != MAP_FAILED);
+  auto& head = *static_cast<std::atomic<uint64_t>*>(shared);
+  for (const uint64_t wrong : {uint64_t(7), uint64_t(1) << 40}) {
+    head.store(wrong, std::memory_order_relaxed);
+    CHECK(late->available() > late->size());
+  }
+  ::munmap(shared, 4096);
+}
+
 bool has_ipv6() {
   const Socket s(::socket(AF_INET6, SOCK_STREAM, 0));
   sockaddr_in6 to{};
@@ -374,8 +406,11 @@ int main(int argc, char** argv) {
   const unsigned long breaks = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 200;
   const unsigned long seed = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 1;
   story() = "seed " + std::to_string(seed) + ": ";
-  for (const bool local : {true, false}) {
-    over_local() = local;
+  ring_refused();
+  // TCP; a socket of the host; a ring that is nearly always full; one as it is used.
+  for (const int64_t way : {-1, 0, 128, 512 << 10}) {
+    over_local() = way >= 0;
+    ring_bytes() = uint64_t(std::max<int64_t>(way, 0));
     three_nodes(frames / 2, 0, seed);
     three_nodes(frames / 2, breaks / 2, seed);
     refused_node("the proof of the job's token is wrong", 1, "wrong", "job");

@@ -3,7 +3,9 @@
 // An exchange is a channel: the route stage of every node sends its part of every unit (epoch,
 // source) to every node that takes part; the gather stage of each waits for all parts of a unit.
 // Channels have the same numbers on all nodes. Credit: a route stage is at most kWindow frames
-// ahead of what the receiver has consumed, so memory is bounded whatever the speed of a node.
+// ahead of what the receiver has consumed, so memory is bounded whatever the speed of a node; and
+// of frames so large that kWindowBytes are on the way, at most kLeast: what waits longer leaves the
+// caches and costs twice.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,10 @@
 namespace plait {
 
 inline constexpr uint64_t kWindow = 16;
-inline constexpr uint64_t kCreditEvery = 4;
+inline constexpr uint64_t kLeast = 4;
+inline constexpr int64_t kWindowBytes = 256 << 10;
+inline constexpr uint64_t kCreditEvery = 4;  // frames, or sooner:
+inline constexpr int64_t kCreditBytes = kWindowBytes / 8;
 
 class Inlet {  // a gather stage
  public:

@@ -43,7 +43,9 @@ class GatherStage final : public Stage, public Inlet {
   uint32_t max_workers() const override { return 1; }
   // The own route stage waits when this node itself does not keep up.
   bool room(uint32_t) const override {
-    return own_waiting_.load(std::memory_order_relaxed) < int64_t(kWindow);
+    const int64_t waiting = own_waiting_.load(std::memory_order_relaxed);
+    return waiting < int64_t(kLeast) || (waiting < int64_t(kWindow) &&
+                                         own_bytes_.load(std::memory_order_relaxed) < kWindowBytes);
   }
   bool releasable() const override { return false; }
   bool pending() const override { return waiting_.load(std::memory_order_acquire) > 0; }
@@ -62,8 +64,11 @@ class GatherStage final : public Stage, public Inlet {
     {
       std::lock_guard<std::mutex> hold(lock_);
       if (!pending()) front_ns_.store(part.ingest_ns, std::memory_order_relaxed);
+      if (from == wire_.here()) {
+        own_waiting_.fetch_add(1, std::memory_order_relaxed);
+        own_bytes_.fetch_add(part.byte_size(), std::memory_order_relaxed);
+      }
       inputs_[from].parts.push_back(std::move(part));
-      if (from == wire_.here()) own_waiting_.fetch_add(1, std::memory_order_relaxed);
       waiting_.fetch_add(1, std::memory_order_release);  // pairs with runnable
     }
     came();
@@ -96,6 +101,7 @@ class GatherStage final : public Stage, public Inlet {
   struct Input {
     std::deque<Batch> parts;
     uint64_t consumed = 0, credited = 0;
+    int64_t bytes = 0;  // consumed and not credited
   };
 
   // The nodes whose parts the next unit has; under the lock. A node that is no member any more
@@ -132,8 +138,9 @@ class GatherStage final : public Stage, public Inlet {
         parts.push_back(take_front(rank, input));
         if (rank == wire_.here()) {
           own_ = parts.size() - 1;
-        } else if (input.consumed - input.credited >= kCreditEvery) {
+        } else if (input.consumed - input.credited >= kCreditEvery || input.bytes >= kCreditBytes) {
           input.credited = input.consumed;
+          input.bytes = 0;
           credits.emplace_back(rank, input.consumed);
         }
       }
@@ -155,8 +162,13 @@ class GatherStage final : public Stage, public Inlet {
       front_ns_.store(input.parts.front().ingest_ns, std::memory_order_relaxed);
     }
     waiting_.fetch_sub(1, std::memory_order_relaxed);
-    if (rank == wire_.here()) own_waiting_.fetch_sub(1, std::memory_order_relaxed);
+    const int64_t bytes = part.byte_size();
+    if (rank == wire_.here()) {
+      own_waiting_.fetch_sub(1, std::memory_order_relaxed);
+      own_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    }
     ++input.consumed;
+    input.bytes += bytes;
     return part;
   }
   // Behind a failure: whatever has come goes, and its senders have their credit back.
@@ -311,7 +323,7 @@ class GatherStage final : public Stage, public Inlet {
   size_t at_ = 0;
   mutable Layouts::Ref layout_;
   mutable uint64_t version_ = 0, looked_at_ = 0;
-  std::atomic<int64_t> waiting_{0}, own_waiting_{0}, front_ns_{0};
+  std::atomic<int64_t> waiting_{0}, own_waiting_{0}, own_bytes_{0}, front_ns_{0};
   std::atomic<bool> busy_{false};
 };
 

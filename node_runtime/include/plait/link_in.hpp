@@ -4,7 +4,8 @@
 // its columns keep the chunk alive; a frame cut off by a chunk's end moves to the next, which is
 // made large enough for it. Frames are taken in the order of their numbers, each once, and
 // acknowledged in groups. Before the peer has proved itself, only handshake frames are read, into a
-// small buffer. Threads: the thread that polls.
+// small buffer. A peer of the same host may bring a ring (link_ring.hpp): then its bytes are there,
+// and what comes by the socket are signals. Threads: the thread that polls.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 #include <utility>
 
 #include "plait/link_context.hpp"
+#include "plait/link_local.hpp"
+#include "plait/link_ring.hpp"
 
 namespace plait {
 
@@ -46,22 +49,41 @@ class InLink final : public Watched {
   }
 
   void ready(uint32_t) override {
+    if (ring_) return take_signals();
     int64_t budget = trusted() ? context_.options.read_per_poll_bytes : kStranger;
     while (!closed() && budget > 0) {
       make_room();
-      const ssize_t n =
-          ::recv(socket_.fd(), chunk_.data() + end_, size_t(capacity_ - end_), MSG_DONTWAIT);
+      const ssize_t n = receive(chunk_.data() + end_, size_t(capacity_ - end_));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) return close();
       const bool filled = end_ + n == capacity_;
-      end_ += n;
       budget -= n;
-      context_.moved = true;
-      take_all();
-      if (!filled) return;  // the connection was read empty: do not ask it again
+      came(n);
+      if (!filled || ring_) return;  // the connection was read empty: do not ask it again
     }
   }
+
+  // Takes what is in the ring.
+  void poll() {
+    if (!ring_ || closed()) return;
+    int64_t budget = context_.options.read_per_poll_bytes;
+    while (budget > 0) {
+      const uint64_t there = ring_->available();
+      if (there == 0) return;
+      if (there > ring_->size()) return refuse("a ring that is not sane");
+      make_room();
+      const auto n = std::min(int64_t(there), capacity_ - end_);
+      ring_->read(chunk_.data() + end_, uint64_t(n));
+      budget -= n;
+      if (ring_->freed()) acknowledge();
+      if (closed()) return;
+      came(n);
+      if (closed()) return;
+    }
+  }
+  // Before a wait, and behind it. False: there is something in the ring.
+  bool sleeps(bool on) { return !ring_ || closed() || ring_->sleeps(on); }
 
   void close() {
     if (inbox_ && inbox_->reader == this) inbox_->reader = nullptr;
@@ -72,6 +94,29 @@ class InLink final : public Watched {
 
  private:
   static constexpr int64_t kStranger = (64 << 10) - 64, kWorthReading = 16 << 10;
+  static constexpr uint64_t kMostRing = 64 << 20;
+
+  ssize_t receive(uint8_t* to, size_t most) {
+    if (trusted()) return ::recv(socket_.fd(), to, most, MSG_DONTWAIT);
+    return receive_with(socket_.fd(), to, most, offered_);
+  }
+  // So many bytes more are in the chunk.
+  void came(int64_t n) {
+    end_ += n;
+    context_.moved = true;
+    take_all();
+  }
+  // The bytes mean nothing; the end of the connection does, behind what was written before it.
+  void take_signals() {
+    uint8_t bytes[256];
+    while (!closed()) {
+      const ssize_t n = ::recv(socket_.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (n == ssize_t(sizeof bytes) || (n < 0 && errno == EINTR)) continue;
+      if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return;
+      while (!closed() && ring_->available() != 0) poll();
+      return close();
+    }
+  }
 
   bool answer(const Encoded& e) {
     return ::send(socket_.fd(), e.bytes.data(), size_t(e.size), MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -184,6 +229,11 @@ class InLink final : public Watched {
     }
     if (h.to != context_.rank) return refuse("this is node " + std::to_string(context_.rank));
     if (context_.dropped(h.rank)) return refuse("node " + std::to_string(h.rank) + " was dropped");
+    if (offered_) {
+      ring_ = LinkRing::adopt(offered_.fd(), kMostRing);
+      offered_.close();
+      if (!ring_) return refuse("memory that cannot be shared");
+    }
     Inbox& inbox = context_.inboxes[{h.rank, h.bulk}];
     if (inbox.session != 0 && inbox.session != h.session) {
       return refuse("node " + std::to_string(h.rank) + " was another process before");
@@ -220,6 +270,8 @@ class InLink final : public Watched {
 
   LinkContext& context_;
   Socket socket_;
+  Socket offered_;                  // came with the greeting
+  std::unique_ptr<LinkRing> ring_;  // from which bytes come; null: from the socket
   uint64_t id_ = 0;
   const std::string nonce_;
   int64_t due_, challenged_ns_ = 0, ack_due_ = INT64_MAX;

@@ -10,6 +10,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -79,6 +80,48 @@ inline Socket open_local(uint16_t port) {
   }
 #endif
   return s;
+}
+
+// Sends bytes and a descriptor with them; whether all went.
+inline bool send_with(int fd, const void* data, size_t size, int descriptor) {
+  iovec piece{const_cast<void*>(data), size};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == ssize_t(size);
+}
+
+// As recv; a descriptor that came along is left in `with`. More than one is not let in.
+inline ssize_t receive_with(int fd, void* data, size_t size, Socket& with) {
+  iovec piece{data, size};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+#ifdef MSG_CMSG_CLOEXEC
+  const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+#else
+  const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT);
+#endif
+  if (n < 0) return n;
+  const cmsghdr* head = CMSG_FIRSTHDR(&message);
+  if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+      head->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(head), sizeof descriptor);
+    with = Socket(descriptor);
+  }
+  return n;
 }
 
 // Whether the other end of a local connection is the same user, or the system's own.

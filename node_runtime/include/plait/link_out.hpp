@@ -72,6 +72,7 @@ class OutLink final : public Watched {
     queue.close();
     context_.unwatch(socket_.fd(), id_);
     socket_.close();
+    ring_.reset();
     up_.store(false, std::memory_order_relaxed);
     state_ = State::Idle;
     due_ = context_.now;
@@ -150,6 +151,8 @@ class OutLink final : public Watched {
       if (decode(data, size, in_, kHandshakeLimits, frame).empty() &&
           frame.kind == FrameKind::Ack) {
         if (!queue.acknowledge(frame.number)) fail("it acknowledged a frame never sent", true);
+        if (ring_)
+          context_.moved |= queue.writable(most());  // it may be the word that there is room
         return;
       }
     }
@@ -174,9 +177,12 @@ class OutLink final : public Watched {
     hello_.proof = hello_proof(context_.token, challenge_, hello_);
     hello_.now_ns = link_now_ns();
     const Encoded e = encode_hello(hello_);
-    if (::send(socket_.fd(), e.bytes.data(), size_t(e.size), MSG_NOSIGNAL) != e.size) {
-      return fail("the greeting could not be sent");
-    }
+    Socket memory;
+    if (local_) ring_ = LinkRing::make(context_.options.ring_bytes, memory);
+    const bool sent =
+        ring_ ? send_with(socket_.fd(), e.bytes.data(), size_t(e.size), memory.fd())
+              : ::send(socket_.fd(), e.bytes.data(), size_t(e.size), MSG_NOSIGNAL) == e.size;
+    if (!sent) return fail("the greeting could not be sent");
     state_ = State::Greeted;
   }
 
@@ -188,7 +194,7 @@ class OutLink final : public Watched {
       return fail("another process has come in its place", true);
     }
     session_ = w.session;
-    const std::string why = queue.open(socket_.fd(), w.sequence);
+    const std::string why = queue.open(socket_.fd(), w.sequence, ring_.get());
     if (!why.empty()) return fail(why, true);
     state_ = State::Up;
     attempt_ = 0;
@@ -210,6 +216,7 @@ class OutLink final : public Watched {
   State state_ = State::Idle;
   bool local_ = false;  // the present connection, or the last one
   Socket socket_;
+  std::unique_ptr<LinkRing> ring_;  // in which the queue writes; null: to the socket
   uint64_t id_ = 0;
   int64_t due_ = 0, pause_ns_;
   uint64_t session_ = 0;

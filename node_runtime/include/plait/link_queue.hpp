@@ -28,6 +28,7 @@
 
 #include "plait/frame.hpp"
 #include "plait/link_options.hpp"
+#include "plait/link_ring.hpp"
 
 namespace plait {
 
@@ -65,13 +66,15 @@ class SendQueue {
   }
 
   // A connection is up, and the peer has all frames up to `has`. Empty: writing goes on from there.
-  std::string open(int fd, uint64_t has) {
+  // `ring`: what takes the bytes in place of the descriptor, until `close`.
+  std::string open(int fd, uint64_t has, LinkRing* ring = nullptr) {
     std::unique_lock<std::mutex> hold(lock_);
     if (has < base_ || has > base_ + entries_.size()) {
       return "it has frame " + std::to_string(has) + ", not one of " + std::to_string(base_) +
              " to " + std::to_string(base_ + entries_.size());
     }
     fd_ = fd;
+    ring_ = ring;
     blocked_ = retry_ = false;
     written_ = acked_ = has;
     offset_ = 0;
@@ -82,7 +85,7 @@ class SendQueue {
     return {};
   }
 
-  // Nothing is written to the descriptor after this returns.
+  // Nothing is written to the descriptor or the ring after this returns.
   void close() {
     std::unique_lock<std::mutex> hold(lock_);
     fd_ = -1;
@@ -91,6 +94,7 @@ class SendQueue {
       std::this_thread::yield();
       hold.lock();
     }
+    ring_ = nullptr;
     trim();
   }
 
@@ -133,12 +137,29 @@ class SendQueue {
   static constexpr size_t kPieces = 128;
 
   bool can_write() const {
-    return fd_ >= 0 && !blocked_ && !writing_ && written_ < base_ + entries_.size();
+    return fd_ >= 0 && !stuck() && !writing_ && written_ < base_ + entries_.size();
+  }
+  // A ring shows by itself that there is room again.
+  bool stuck() const { return blocked_ && !(ring_ && fd_ >= 0 && ring_->has_room()); }
+
+  // As sendmsg: how many bytes were taken, or -1 and the error.
+  static ssize_t give(int fd, LinkRing* ring, const msghdr& message, int& error) {
+    if (!ring) {
+      const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      error = errno;
+      return n;
+    }
+    const int64_t n = ring->try_write(message.msg_iov, message.msg_iovlen);
+    error = n == 0 ? EAGAIN : EPROTO;
+    // A socket full of signals needs no further one.
+    if (n > 0 && ring->must_wake()) (void)!::send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return n == 0 ? -1 : n;
   }
 
   bool write(std::unique_lock<std::mutex>& hold, int64_t most) {
-    if (writing_ || blocked_) return false;
+    if (writing_ || stuck()) return false;
     bool wrote = false;
+    blocked_ = false;
     writing_ = true;
     while (fd_ >= 0 && most > 0 && written_ < base_ + entries_.size()) {
       std::array<iovec, kPieces> pieces;
@@ -146,10 +167,11 @@ class SendQueue {
       message.msg_iov = pieces.data();
       message.msg_iovlen = collect(pieces, most);
       const int fd = fd_;
+      LinkRing* const ring = ring_;  // as long as writing_ is set
+      int error = 0;
       retry_ = false;
       hold.unlock();
-      const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-      const int error = errno;
+      const ssize_t n = give(fd, ring, message, error);
       hold.lock();
       if (fd_ < 0) break;
       if (n > 0) {
@@ -232,6 +254,7 @@ class SendQueue {
   uint64_t written_ = 0;       // all up to this one were written to the present connection
   int64_t offset_ = 0;         // bytes written of the one behind
   int fd_ = -1;
+  LinkRing* ring_ = nullptr;
   bool writing_ = false, blocked_ = false, retry_ = false, forgotten_ = false;
   std::atomic<int64_t> unsent_{0};
   const std::shared_ptr<LinkCounts> counts_;

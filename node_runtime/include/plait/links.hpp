@@ -118,7 +118,10 @@ class Links {
     adopt();
     act();
     if (!serve() && !context_.moved && timeout_ns > 0) {
-      bell_.wait(context_.epoll.fd(), std::min(timeout_ns, next_due_ - context_.now));
+      if (rings_sleep(true)) {
+        bell_.wait(context_.epoll.fd(), std::min(timeout_ns, next_due_ - context_.now));
+      }
+      rings_sleep(false);
       context_.now = link_now_ns();
       serve();
       act();
@@ -242,7 +245,14 @@ class Links {
       const epoll_event& e = events[size_t(i)];
       if (Watched* who = context_.find(e.data.u64)) who->ready(e.events);
     }
+    for (const auto& in : inward_) in->poll();
     return n > 0;
+  }
+  // False: there is something in one, and nobody may sleep.
+  bool rings_sleep(bool on) {
+    bool empty = true;
+    for (const auto& in : inward_) empty = in->sleeps(on) && empty;
+    return empty;
   }
 
   void let_in(const Door& door) {

@@ -70,12 +70,12 @@ class RouteStage final : public Stage, public Outlet {
     if (!outputs_have_room()) return false;
     std::lock_guard<std::mutex> hold(lock_);
     return std::all_of(windows_.begin(), windows_.end(),
-                       [](const auto& w) { return w.second.sent - w.second.consumed < kWindow; });
+                       [](const auto& w) { return w.second.open(); });
   }
   void credit(uint32_t from, uint64_t consumed) override {
     std::lock_guard<std::mutex> hold(lock_);
     auto found = windows_.find(from);
-    if (found != windows_.end()) found->second.consumed = consumed;
+    if (found != windows_.end()) found->second.credit(consumed);
   }
   void forget(uint32_t peer) override {
     std::lock_guard<std::mutex> hold(lock_);
@@ -112,8 +112,23 @@ class RouteStage final : public Stage, public Outlet {
   }
 
  private:
+  // What one receiver has not consumed yet.
   struct Window {
     uint64_t sent = 0, consumed = 0;
+    int64_t bytes = 0;
+    std::array<int64_t, kWindow> sizes{};
+
+    bool open() const {
+      const uint64_t ahead = sent - consumed;
+      return ahead < kLeast || (ahead < kWindow && bytes < kWindowBytes);
+    }
+    void send(int64_t size) {
+      sizes[sent++ % kWindow] = size;
+      bytes += size;
+    }
+    void credit(uint64_t upto) {
+      while (consumed < std::min(upto, sent)) bytes -= sizes[consumed++ % kWindow];
+    }
   };
   using Frames = std::vector<std::pair<uint32_t, Encoded>>;
 
@@ -140,7 +155,7 @@ class RouteStage final : public Stage, public Outlet {
     {
       std::lock_guard<std::mutex> hold(lock_);
       if (std::find(gone_.begin(), gone_.end(), to) != gone_.end()) return;
-      ++windows_[to].sent;
+      windows_[to].send(frame.size);
     }
     wire_.send(to, std::move(frame));
   }
