@@ -72,7 +72,7 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
             places = rows_array(order)
         more = () if unit.ended < 0 else (unit.ended,)
         made = callback.function(given, unit.base, places, unit.watermark, unit.before, unit.now,
-                                unit.clock, *more)
+                                 unit.clock, *more)
         rows = made.rows
         out = rows.finish()
         outcome.out.columns = out.batch.columns

@@ -9,7 +9,6 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
-from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
