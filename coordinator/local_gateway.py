@@ -13,7 +13,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from plait.coordinator.events import Answered, HostsSeen, NodeLost, NodeMade, NodeNotMade, Reported
+from plait.coordinator import replies
+from plait.coordinator.events import HostsSeen, NodeLost
 from plait.coordinator.once import Once
 from plait.coordinator.placement import HostView
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plait.coordinator.commands import AskHosts, AskReport, StartNode, StopNode, Tell
-    from plait.coordinator.events import Event
+    from plait.coordinator.events import Event, NodeMade
     from plait.coordinator.spec import JobSpec
     from plait.node_messages import Answer, Command, NodeReport, Peer, Rank
 
@@ -94,15 +95,7 @@ class LocalGateway:
             self.deliver(self.made(command, node, node.agent))
 
     def made(self, command: StartNode, node: LocalNode, agent: NodeAgentLike) -> NodeMade:
-        return NodeMade(
-            at=self.clock(),
-            cause=command.cause,
-            job=command.job,
-            rank=command.rank,
-            host=node.host,
-            peer=agent.peer(),
-            pid=os.getpid(),
-        )
+        return replies.made(command, self.clock(), node.host, agent.peer(), os.getpid())
 
     def live(self, command: StartNode) -> None:
         """The life of a node, in its thread."""
@@ -113,15 +106,8 @@ class LocalGateway:
         except Exception as error:
             with self.lock:
                 self.nodes.pop(key, None)
-            self.deliver(
-                NodeNotMade(
-                    at=self.clock(),
-                    cause=command.cause,
-                    job=command.job,
-                    rank=command.rank,
-                    reason=f"{type(error).__name__}: {error}",
-                )
-            )
+            reason = f"{type(error).__name__}: {error}"
+            self.deliver(replies.not_made(command, self.clock(), reason))
             return
         try:
             made = self.made(command, node, agent)
@@ -130,16 +116,7 @@ class LocalGateway:
             once = Once(agent.apply)
             while (tell := node.todo.get()) is not None:
                 answer = once.tell(tell.command_id, tell.command)
-                self.deliver(
-                    Answered(
-                        at=self.clock(),
-                        cause=tell.cause,
-                        job=tell.job,
-                        rank=tell.rank,
-                        command_id=tell.command_id,
-                        answer=answer,
-                    )
-                )
+                self.deliver(replies.answered(tell, self.clock(), answer))
         finally:
             node.agent = None
             agent.close()
@@ -172,16 +149,7 @@ class LocalGateway:
             except Exception:
                 # It is being closed, or it is broken: silence says so soon enough.
                 continue
-            self.deliver(
-                Reported(
-                    at=self.clock(),
-                    cause=command.cause,
-                    job=command.job,
-                    rank=command.rank,
-                    report=report,
-                    loads=command.loads,
-                )
-            )
+            self.deliver(replies.reported(command, self.clock(), report))
 
     def stop_node(self, command: StopNode) -> None:
         with self.lock:

@@ -20,14 +20,8 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from plait.coordinator.events import (
-    Answered,
-    HostsSeen,
-    NodeLost,
-    NodeMade,
-    NodeNotMade,
-    Reported,
-)
+from plait.coordinator import replies
+from plait.coordinator.events import HostsSeen, NodeLost
 from plait.coordinator.ray_hosts import RayHosts
 from plait.node_messages import Refused
 from plait.node_runtime.ray_node import RayNode
@@ -120,32 +114,14 @@ class RayGateway:
             self.not_made(command, why_not_made(error))
             return
         peer, pid = done.result()
-        self.deliver(
-            NodeMade(
-                at=self.clock(),
-                cause=command.cause,
-                job=command.job,
-                rank=command.rank,
-                host=command.host,
-                peer=peer,
-                pid=pid,
-            )
-        )
+        self.deliver(replies.made(command, self.clock(), command.host, peer, pid))
 
     def not_made(self, command: StartNode, reason: str) -> None:
         with self.lock:
             actor = self.actors.pop((command.job, command.rank), None)
         if actor is not None:
             self.pool.submit(ray.kill, actor)
-        self.deliver(
-            NodeNotMade(
-                at=self.clock(),
-                cause=command.cause,
-                job=command.job,
-                rank=command.rank,
-                reason=reason,
-            )
-        )
+        self.deliver(replies.not_made(command, self.clock(), reason))
 
     def tell(self, command: Tell) -> None:
         self.call(
@@ -164,16 +140,7 @@ class RayGateway:
         else:
             self.failed((command.job, command.rank), command.cause, error)
             return
-        self.deliver(
-            Answered(
-                at=self.clock(),
-                cause=command.cause,
-                job=command.job,
-                rank=command.rank,
-                command_id=command.command_id,
-                answer=answer,
-            )
-        )
+        self.deliver(replies.answered(command, self.clock(), answer))
 
     def ask_report(self, command: AskReport) -> None:
         key = (command.job, command.rank)
@@ -201,16 +168,7 @@ class RayGateway:
         else:
             report = done.result()
             self.hosts.note(self.places.get(key, ""), report.cpu_ratio)
-            self.deliver(
-                Reported(
-                    at=self.clock(),
-                    cause=command.cause,
-                    job=command.job,
-                    rank=command.rank,
-                    report=report,
-                    loads=command.loads,
-                )
-            )
+            self.deliver(replies.reported(command, self.clock(), report))
 
     def stop_node(self, command: StopNode) -> None:
         self.pool.submit(self.stop, (command.job, command.rank))

@@ -6,13 +6,6 @@ from plait.node_runtime._batch import NativeBatch
 from plait.node_runtime._cluster import NativeCluster
 from plait.node_runtime._kernels import NativeProgram
 
-class ControlItem:
-    @property
-    def epoch(self) -> int: ...
-    def bins(self) -> list[tuple[int, int, bytes]]: ...
-    def errors(self) -> list[str]: ...
-    def positions(self) -> list[tuple[int, int]]: ...
-
 class NativeEngine:
     raised: list[Any]
     def __init__(

@@ -2,37 +2,43 @@
 
 This module binds, holds references and takes or drops the interpreter's lock; stages, order and
 state are in the headers. Functions of the user run under the lock in whichever worker holds
-Python's turn; what they raise is kept here and named by number.
+Python's turn (`_callbacks`); what they raise is kept here and named by number.
 """
 
-from cpython.ref cimport Py_INCREF, PyObject
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
-from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
+from plait.node_runtime._callbacks cimport (
+    Callback, ask_outside, call_outside, poll_outside, position_outside, process_outside,
+    write_outside,
+)
 from plait.node_runtime._cluster cimport NativeCluster
+from plait.node_runtime._control cimport (
+    ControlItem, control_item, control_outside, hand_over_outside,
+)
 from plait.node_runtime._kernels cimport NativeProgram, Program
-from plait.node_runtime._outside cimport NativeTray, fill, fill_fatal, text_of
+from plait.node_runtime._outside cimport NativeTray
 from plait.node_runtime._pool cimport NativeLanes, NativeWay
-from plait.node_runtime._process cimport MadeRows
-from plait.node_runtime._records cimport rows_array
 from plait.node_runtime._timed cimport NativeTimedPlan
 from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_calls cimport CallOutcome, Outside as NativeOutside, RowFailure
+from plait.node_runtime.native_calls cimport Outside
 from plait.node_runtime.native_engine cimport (
-    Answer, Bin, Builder, Control, ControlKind, Engine, Letter, Polled, PolledKind, ProcessOutcome,
-    ProcessUnit, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, plait_stage,
-    stage_load_of, stage_names_of, stamps_of, state_bytes_of, take_letters,
+    Builder, Engine, Letter, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
+    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, stage_load_of,
+    stage_names_of, stamps_of, state_bytes_of, take_letters,
 )
-from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
+from plait.node_runtime.native_keyed cimport (
+    AggregateSpec, KeyedPlan, aggregates_into, keys_into,
+)
 
 from plait.node_runtime._kernels import NativeProgram as ProgramType
+from plait.node_runtime._outside import interrupt
 from plait.node_runtime.lower import error_text
-from plait.scheduling import NativeScheduler, StageView
+from plait.scheduling import NativeScheduler
 from plait.scheduling import name_of as scheduler_name
 
 
@@ -48,253 +54,11 @@ cdef shared_ptr[KeyedPlan] keys_plan(list keys, unsigned bin_bits) except *:
     cdef vector[AggregateSpec] none
     cdef vector[int] columns
     cdef vector[Type] types
-    for column, kind in keys:
-        columns.push_back(column)
-        types.push_back(<Type><int>kind.code)
+    keys_into(keys, columns, types)
     return make_shared[KeyedPlan](KeyedPlan.make(columns, types, none, bin_bits, 0))
 
 
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident() noexcept
-
-
-cdef extern from "Python.h":
-    int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* error) noexcept
-
-
 cdef dict BY = {"key": 0, "bin": 1, "home": 2, "pinned": 3}
-
-
-cdef class Outside:
-    """A Python function that the engine calls, and the list where it leaves what it raised."""
-
-    cdef object function
-    cdef object other
-    cdef list raised
-    cdef list turn  # the thread that runs Python code now; one worker at a time does
-    cdef bint whole
-    cdef bint stops  # a failed record ends the run
-
-    cdef int64_t keep(self, error):
-        self.raised.append(error)
-        return len(self.raised) - 1
-
-
-cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) noexcept with gil:
-    """Gives a batch to `function(native_batch) -> (out, origin or None, [(row, exception)])`."""
-    cdef Outside outside = <Outside>context
-    cdef NativeBatch given = NativeBatch()
-    given.batch = batch
-    outside.turn[0] = PyThread_get_thread_ident()
-    try:
-        made, origin, failures = outside.function(given)
-        fill(&outcome, made, origin, failures, outside.whole, outside.raised, outside.stops)
-    except BaseException as error:
-        fill_fatal(&outcome, error, outside.raised)
-    outside.turn[0] = 0
-
-
-cdef void process_outside(void* context, const ProcessUnit& unit,
-                          ProcessOutcome& outcome) noexcept with gil:
-    """Gives a unit to `function(native_batch, base, order or None, watermark, before, now, clock)`,
-    which returns a UnitResult. One that is told of the ends of sources gets one more argument where
-    a source ended behind the unit: its number."""
-    cdef Outside outside = <Outside>context
-    cdef NativeBatch given = NativeBatch()
-    cdef NativeBatch out
-    cdef MadeRows rows
-    cdef RowFailure failure
-    cdef vector[uint32_t] order
-    cdef int64_t i
-    given.batch = unit.rows[0]
-    outside.turn[0] = PyThread_get_thread_ident()
-    try:
-        places = None
-        if unit.order != NULL:
-            for i in range(given.batch.length):
-                order.push_back(unit.order[i])
-            places = rows_array(order)
-        more = () if unit.ended < 0 else (unit.ended,)
-        made = outside.function(given, unit.base, places, unit.watermark, unit.before, unit.now,
-                                unit.clock, *more)
-        rows = made.rows
-        out = rows.finish()
-        outcome.out.columns = out.batch.columns
-        outcome.out.length = out.batch.length
-        outcome.times = rows.times
-        outcome.places = rows.places
-        outcome.next_timer = made.next_timer
-        outcome.next_timeout = made.next_timeout
-        for row, error in made.failures:
-            failure.row = row
-            failure.message = text_of(error).encode("utf-8", "replace")
-            failure.handle = outside.keep(error) if outside.stops else -1
-            outcome.failures.push_back(failure)
-        if made.timer is not None:
-            outcome.stopped = True
-            outcome.timer.message = made.timer[0].encode("utf-8", "replace")
-            outcome.timer.handle = outside.keep(made.timer[1])
-            outcome.timer_order.time = made.timer[2]
-            outcome.timer_order.place = made.timer[3]
-    except BaseException as error:
-        failure.row = 0
-        failure.message = text_of(error).encode("utf-8", "replace")
-        failure.handle = outside.keep(error)
-        outcome.failures.clear()
-        outcome.failures.push_back(failure)
-        outcome.fatal = True
-    outside.turn[0] = 0
-
-
-cdef void ask_outside(void* context, const plait_stage* stages, size_t count,
-                      Answer& answer) noexcept with gil:
-    """Asks `function(views) -> stage or None`; `other`: (scheduler's name, names of the stages)."""
-    cdef Outside outside = <Outside>context
-    cdef size_t i
-    outside.turn[0] = PyThread_get_thread_ident()
-    who, names = outside.other
-    try:
-        views = tuple([view_of(i, names[i], stages[i]) for i in range(count)])
-        picked = outside.function(views)
-        if picked is None:
-            answer.stage = -1
-        elif isinstance(picked, int) and not isinstance(picked, bool) and 0 <= picked < count:
-            answer.stage = picked
-        else:
-            answer.failed = True
-            answer.message = (f"scheduler {who}: pick gave {picked!r}; it must give the number of "
-                              f"a stage, 0 to {count - 1}, or None").encode("utf-8", "replace")
-    except BaseException as error:
-        answer.failed = True
-        answer.message = f"scheduler {who}: pick raised {text_of(error)}".encode("utf-8", "replace")
-        answer.handle = outside.keep(error)
-    outside.turn[0] = 0
-
-
-cdef object view_of(size_t number, name, const plait_stage& s):
-    return StageView(number, name, s.ready != 0, s.source != 0, s.python != 0, s.workers,
-                     s.waiting, s.waiting_output, s.room_output, s.cost_ns, s.selectivity,
-                     s.selectivity_all, s.running_ns * 1e-9, s.idle_ns * 1e-9, s.age_ns * 1e-9)
-
-
-cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil:
-    """Asks `function(max_rows)`: a NativeBatch, a number of seconds to wait, or None at the end."""
-    cdef Outside outside = <Outside>context
-    cdef NativeBatch batch
-    outside.turn[0] = PyThread_get_thread_ident()
-    try:
-        answer = outside.function(max_rows)
-        if answer is None:
-            out.kind = PolledKind.End
-        elif isinstance(answer, NativeBatch):
-            batch = answer
-            out.kind = PolledKind.Rows
-            out.batch.columns = batch.batch.columns
-            out.batch.length = batch.batch.length
-        else:
-            out.kind = PolledKind.Wait
-            out.wait_ns = <int64_t>(max(answer, 0.0) * 1e9)
-    except BaseException as error:
-        out.kind = PolledKind.Failed
-        out.message = text_of(error).encode("utf-8", "replace")
-        out.handle = outside.keep(error)
-    outside.turn[0] = 0
-
-
-cdef int64_t position_outside(void* context) noexcept with gil:
-    cdef Outside outside = <Outside>context
-    try:
-        return outside.keep(outside.other())
-    except BaseException as error:
-        return outside.keep(error)
-
-
-cdef cbool write_outside(void* context, const Batch& batch, string& message,
-                         int64_t& handle) noexcept with gil:
-    cdef Outside outside = <Outside>context
-    cdef NativeBatch given = NativeBatch()
-    given.batch = batch
-    outside.turn[0] = PyThread_get_thread_ident()
-    try:
-        outside.function(given)
-        return True
-    except BaseException as error:
-        (&message)[0] = text_of(error).encode("utf-8", "replace")
-        (&handle)[0] = outside.keep(error)
-        return False
-    finally:
-        outside.turn[0] = 0
-
-
-cdef void control_outside(void* context, Control& control) noexcept with gil:
-    """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin."""
-    cdef Outside outside = <Outside>context
-    cdef uint32_t node = outside.other.node
-    cdef size_t i
-    cdef Bin bin
-    try:
-        if control.kind == ControlKind.Put:
-            for i in range(control.put.size()):
-                if control.put[i].node == node:
-                    outside.other.put_bin(<bytes>control.put[i].bytes)
-            return
-        if control.kind == ControlKind.Take:
-            if control.node != node:
-                return
-            wanted = [(b, outside.other.take_bin(b)) for b in control.bins]
-        else:
-            wanted = [(b, outside.other.copy_bin(b)) for b in outside.other.bins()]
-        for number, data in wanted:
-            bin.node = node
-            bin.bin = number
-            bin.bytes = data
-            control.collect(bin)
-    except BaseException as error:
-        control.refuse(text_of(error).encode("utf-8", "replace"))
-
-
-cdef void hand_over_outside(void* context, Control& control) noexcept with gil:
-    """Takes all bins out of `other`, or refuses and leaves them there."""
-    cdef Outside outside = <Outside>context
-    cdef Bin bin
-    try:
-        states = outside.other
-        wanted = [(b, states.copy_bin(b)) for b in states.bins()]
-        for number, data in wanted:
-            bin.node = states.node
-            bin.bin = number
-            bin.bytes = data
-            control.collect(bin)
-        for number, _ in wanted:
-            states.discard_bin(number)
-    except BaseException as error:
-        control.refuse(text_of(error).encode("utf-8", "replace"))
-
-
-cdef class ControlItem:
-    """A control item on its way through a running engine."""
-
-    cdef shared_ptr[Control] control
-
-    @property
-    def epoch(self):
-        return self.control.get().epoch
-
-    def bins(self):
-        """(operator, bin, bytes) of every bin that was collected."""
-        cdef size_t i
-        cdef Control* c = self.control.get()
-        return [(c.collected[i].node, c.collected[i].bin, <bytes>c.collected[i].bytes)
-                for i in range(c.collected.size())]
-
-    def errors(self):
-        cdef size_t i
-        cdef Control* c = self.control.get()
-        return [c.errors[i].decode() for i in range(c.errors.size())]
-
-    def positions(self):
-        """(rows emitted, number of the reader's own position or -1) of every source."""
-        return list(zip(self.control.get().positions, self.control.get().handles, strict=True))
 
 
 cdef class NativeEngine:
@@ -302,7 +66,7 @@ cdef class NativeEngine:
 
     cdef unique_ptr[Engine] engine
     cdef unique_ptr[Builder] builder
-    cdef list outsides
+    cdef list held  # what the engine calls
     cdef list turn
     cdef readonly list raised
     cdef unsigned workers
@@ -322,7 +86,7 @@ cdef class NativeEngine:
         self.builder.get().limits.ordered = ordered
         self.builder.get().epoch_records = epoch_records
         self.builder.get().limit = limit
-        self.outsides = []
+        self.held = []
         self.turn = [0]
         self.raised = []
         self.workers = workers
@@ -337,15 +101,15 @@ cdef class NativeEngine:
             self.engine.reset()
 
     cdef void* hold(self, function, other=None, bint whole=False, bint stops=True):
-        cdef Outside outside = Outside()
-        outside.function = function
-        outside.other = other
-        outside.raised = self.raised
-        outside.turn = self.turn
-        outside.whole = whole
-        outside.stops = stops
-        self.outsides.append(outside)
-        return <void*>outside
+        cdef Callback callback = Callback()
+        callback.function = function
+        callback.other = other
+        callback.raised = self.raised
+        callback.turn = self.turn
+        callback.whole = whole
+        callback.stops = stops
+        self.held.append(callback)
+        return <void*>callback
 
     def scheduler_seed(self, seed):
         self.engine.get().options.seed = seed
@@ -360,7 +124,7 @@ cdef class NativeEngine:
         cdef size_t address
         if isinstance(scheduler, NativeScheduler):
             address = scheduler.address
-            self.outsides.append(scheduler)
+            self.held.append(scheduler)
             self.engine.get().use((<const plait_scheduler*>address)[0])
         else:
             names = [name.decode() for name in stage_names_of(self.engine.get()[0])]
@@ -394,16 +158,8 @@ cdef class NativeEngine:
         cdef vector[int] columns
         cdef vector[Type] types
         cdef vector[AggregateSpec] specs
-        cdef AggregateSpec spec
-        for column, kind in keys:
-            columns.push_back(column)
-            types.push_back(<Type><int>kind.code)
-        for name, column, kind, nullable in aggregates:
-            spec.kind = <AggregateKind><int>KINDS[name]
-            spec.input = column
-            spec.type = <Type><int>kind.code
-            spec.nullable = nullable
-            specs.push_back(spec)
+        keys_into(keys, columns, types)
+        aggregates_into(aggregates, specs)
         # On several nodes a bin has its own part of the table, so that it comes and goes as one.
         cdef unsigned segment_bits = 6 if self.cluster is None else 12
         cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits,
@@ -422,7 +178,7 @@ cdef class NativeEngine:
     def tray_stage(self, str name, uint32_t node, int on_error, schema, NativeTray tray not None,
                    uint32_t in_flight):
         """One operator whose batches wait in the tray for whoever works on them."""
-        cdef shared_ptr[NativeOutside] outside = <shared_ptr[NativeOutside]>tray.tray
+        cdef shared_ptr[Outside] outside = <shared_ptr[Outside]>tray.tray
         tray.raised = self.raised
         tray.stops = on_error == 0
         return self.builder.get().deferred_stage(name.encode(), node, on_error, types_of(schema),
@@ -595,36 +351,21 @@ cdef class NativeEngine:
     def interrupt_python(self):
         """Raises KeyboardInterrupt in the Python function that a worker runs now, if one does."""
         if self.turn[0]:
-            PyThreadState_SetAsyncExc(self.turn[0], <PyObject*>KeyboardInterrupt)
+            interrupt(self.turn[0])
 
     def put_now(self, put):
         """Puts state in before the start: a list of what was refused."""
-        cdef ControlItem item = self.control_item("put", 0, (), put)
+        cdef ControlItem item = control_item("put", 0, (), put)
         self.engine.get().control_now(item.control.get()[0])
         return item.errors()
 
     def control(self, kind, uint32_t node=0, bins=(), put=()):
         """Queues a control item at the next epoch boundary; None when the job is at its end."""
-        cdef ControlItem item = self.control_item(kind, node, bins, put)
+        cdef ControlItem item = control_item(kind, node, bins, put)
         cdef cbool queued
         with nogil:
             queued = self.engine.get().schedule(item.control)
         return item if queued else None
-
-    cdef ControlItem control_item(self, kind, uint32_t node, bins, put):
-        cdef ControlItem item = ControlItem()
-        cdef Bin one
-        item.control = make_shared[Control]()
-        item.control.get().kind = <ControlKind><int>{"snapshot": 0, "take": 1, "put": 2}[kind]
-        item.control.get().node = node
-        for bin in bins:
-            item.control.get().bins.push_back(bin)
-        for number, bin, data in put:
-            one.node = number
-            one.bin = bin
-            one.bytes = data
-            item.control.get().put.push_back(one)
-        return item
 
     def wait_control(self, ControlItem item not None, double seconds):
         cdef int64_t ns = <int64_t>(seconds * 1e9)
@@ -703,6 +444,3 @@ cdef letter_of(const Letter& letter):
     else:
         message = letter.message.decode("utf-8", "replace")
     return (letter.node, letter.source, letter.epoch, letter.row, message, letter.handle, record)
-
-
-KINDS = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6}

@@ -1,11 +1,15 @@
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside
+from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside, PoolUser
 
 
-cdef class NativeWay:
+cdef class NativeUser:
+    cdef shared_ptr[PoolUser] user
+
+
+cdef class NativeWay(NativeUser):
     cdef shared_ptr[PoolOutside] outside
 
 
-cdef class NativeLanes:
+cdef class NativeLanes(NativeUser):
     cdef shared_ptr[PoolLanes] lanes

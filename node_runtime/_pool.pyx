@@ -18,7 +18,7 @@ from plait.node_runtime._process cimport MadeRows
 from plait.node_runtime._records cimport rows_array
 from plait.node_runtime.native_pool cimport (
     LaneBin, LaneMessage, LaneRestore, LaneStep, LaneUnit, Poison, Pool, PoolLanes, PoolOutside,
-    PoolStep, PoolWorker, StepFailure,
+    PoolStep, PoolUser, PoolWorker, StepFailure,
 )
 
 
@@ -44,35 +44,30 @@ cdef int64_t keep_raised(void* context, const string& raised) noexcept with gil:
         return -1
 
 
-cdef class NativeWay:
+cdef class NativeUser:
     """One stage's way to the pool."""
 
     @property
     def here(self):
-        """Whether the engine's own workers run the functions still."""
-        return self.outside.get().here()
+        """Whether the engine's own workers run its functions still."""
+        return self.user.get().here()
 
     def go(self):
-        """From now on batches go to the pool."""
-        self.outside.get().go()
-
-
-cdef class NativeLanes:
-    """The lanes of one stage with state."""
-
-    @property
-    def here(self):
-        """Whether the engine's own workers run the operator still."""
-        return self.lanes.get().here()
-
-    def go(self):
-        """From now on the state is with the worker processes, unless it cannot be sent there."""
-        self.lanes.get().go()
+        """From now on batches go to the pool, and the state too, unless it cannot be sent there."""
+        self.user.get().go()
 
     @property
     def why_here(self):
         """Why the state could not be sent; empty: it could, or it was not tried."""
-        return self.lanes.get().why_here().decode("utf-8", "replace")
+        return self.user.get().why_here().decode("utf-8", "replace")
+
+
+cdef class NativeWay(NativeUser):
+    """That of a stage without state."""
+
+
+cdef class NativeLanes(NativeUser):
+    """That of a stage with state, which is in lanes."""
 
     @property
     def log_bytes(self):
@@ -102,7 +97,7 @@ cdef class NativePool:
         """The way of a stage to the program of this number; `here`: not before `go`."""
         cdef NativeWay made = NativeWay()
         made.outside = make_shared[PoolOutside](self.pool, program, <cbool>here)
-        self.pool.get().add(made.outside)
+        self.add(made, <shared_ptr[PoolUser]>made.outside)
         return made
 
     def lanes(self, uint32_t program, uint32_t lanes, unsigned bin_bits, bint here,
@@ -111,8 +106,12 @@ cdef class NativePool:
         cdef NativeLanes made = NativeLanes()
         made.lanes = make_shared[PoolLanes](self.pool, program, lanes, bin_bits, <cbool>here,
                                             <cbool>copies_all, most)
-        self.pool.get().add_user(made.lanes)
+        self.add(made, <shared_ptr[PoolUser]>made.lanes)
         return made
+
+    cdef add(self, NativeUser made, shared_ptr[PoolUser] user):
+        made.user = user
+        self.pool.get().add(user)
 
     def restore_fd(self, uint32_t worker):
         """A file with what a new process of this worker does first; -1: nothing. After `died`."""

@@ -13,7 +13,9 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime._batch cimport NativeBatch
 from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec, KeyedPlan
+from plait.node_runtime.native_keyed cimport (
+    AggregateSpec, KeyedPlan, aggregates_into, keys_into,
+)
 
 
 ctypedef void* voidp
@@ -84,17 +86,9 @@ cdef class KeyedStates:
         cdef vector[int] columns
         cdef vector[Type] types
         cdef vector[AggregateSpec] specs
-        cdef AggregateSpec spec
         cdef unsigned lane
-        for column, kind in keys:
-            columns.push_back(column)
-            types.push_back(<Type><int>kind.code)
-        for name, column, kind, nullable in aggregates:
-            spec.kind = <AggregateKind><int>KINDS.index(name)
-            spec.input = -1 if column is None else column
-            spec.type = <Type><int>kind.code
-            spec.nullable = nullable
-            specs.push_back(spec)
+        keys_into(keys, columns, types)
+        aggregates_into(aggregates, specs)
         self.plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits)
         for lane in range(self.plan.lanes()):
             self.states.push_back(new KeyedState(self.plan, lane))

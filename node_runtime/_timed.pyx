@@ -4,7 +4,7 @@ from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native cimport Type
-from plait.node_runtime.native_keyed cimport AggregateKind, AggregateSpec
+from plait.node_runtime.native_keyed cimport aggregates_into, keys_into
 from plait.node_runtime.native_timed cimport (
     How, SideSpec, TimedKind, TimedPlan, TimedSource, TimedSpec, Within,
 )
@@ -12,8 +12,6 @@ from plait.node_runtime.native_timed cimport (
 KINDS = {"Window": 0, "Top": 1, "Late": 2, "Last": 3, "Join": 4, "Span": 5, "Running": 6}
 WITHIN = {"Nothing": 0, "Grid": 1, "Session": 2, "Rows": 3, "Given": 4, "Between": 5, "AsOf": 6}
 HOW = {"Inner": 0, "Left": 1, "Semi": 2, "Anti": 3, "Late": 4}
-AGGREGATES = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6,
-              "distinct": 7}
 
 
 cdef void fill_side(SideSpec& side, columns, int time):
@@ -32,22 +30,14 @@ cdef class NativeTimedPlan:
         cdef shared_ptr[TimedPlan] made = make_shared[TimedPlan]()
         cdef TimedSpec* spec = &made.get().spec
         cdef vector[Type] key_types
-        cdef AggregateSpec aggregate
         cdef TimedSource source
         cdef vector[TimedSource] all_sources
         for kind in types:
             spec.types.push_back(<Type><int>kind.code)
         for kind in out_types:
             spec.out_types.push_back(<Type><int>kind.code)
-        for column, kind in keys:
-            spec.key_columns.push_back(column)
-            key_types.push_back(<Type><int>kind.code)
-        for name, column, kind, nullable in aggregates:
-            aggregate.kind = <AggregateKind><int>AGGREGATES[name]
-            aggregate.input = column
-            aggregate.type = <Type><int>kind.code
-            aggregate.nullable = nullable
-            spec.aggregates.push_back(aggregate)
+        keys_into(keys, spec.key_columns, key_types)
+        aggregates_into(aggregates, spec.aggregates)
         for reaches, timed, out_of_order, max_jump in sources:
             source.reaches = reaches
             source.timed = timed

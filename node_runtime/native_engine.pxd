@@ -7,8 +7,12 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime._kernels cimport Program
 from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_calls cimport CallOutcome, Outside, RowFailure
+from plait.node_runtime.native_callbacks cimport (
+    Answer, Polled, ProcessOutcome, ProcessUnit, plait_stage,
+)
+from plait.node_runtime.native_calls cimport CallOutcome, Outside
 from plait.node_runtime.native_cluster cimport Cluster
+from plait.node_runtime.native_control cimport Control
 from plait.node_runtime.native_keyed cimport KeyedPlan
 from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside
 from plait.node_runtime.native_timed cimport TimedPlan
@@ -25,32 +29,6 @@ cdef extern from "plait/events.hpp" namespace "plait" nogil:
         int64_t handle
         Batch record
 
-    cdef cppclass Bin "plait::Control::Bin":
-        uint32_t node
-        uint32_t bin
-        string bytes
-
-    cdef enum class ControlKind "plait::Control::Kind"(uint8_t):
-        Snapshot
-        Take
-        Put
-
-    cdef cppclass Control:
-        uint64_t epoch
-        ControlKind kind
-        uint32_t node
-        vector[uint32_t] bins
-        vector[Bin] put
-        vector[Bin] collected
-        vector[string] errors
-        vector[int64_t] positions
-        vector[int64_t] handles
-        void collect(Bin bin) except +
-        void refuse(string why) except +
-
-    cdef cppclass Counts:
-        pass
-
 
 cdef extern from "plait/builder.hpp" namespace "plait" nogil:
     cdef cppclass StageLimits:
@@ -60,68 +38,8 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
         cbool locked_reorder
         cbool ordered
 
-    cdef cppclass ProcessUnit:
-        const Batch* rows
-        uint64_t base
-        const uint32_t* order
-        int64_t before
-        int64_t watermark
-        int64_t ended
-        int64_t now
-        int64_t clock
-
-    cdef cppclass Order "plait::Emitter::Order":
-        int64_t time
-        uint64_t place
-
-    cdef cppclass ProcessOutcome:
-        Batch out
-        vector[int64_t] times
-        vector[uint64_t] places
-        vector[RowFailure] failures
-        RowFailure timer
-        Order timer_order
-        cbool stopped
-        cbool fatal
-        int64_t next_timer
-        int64_t next_timeout
-
-    cdef enum class PolledKind "plait::Polled::Kind":
-        Rows
-        Wait
-        End
-        Failed
-
-    cdef cppclass Polled:
-        PolledKind kind
-        Batch batch
-        int64_t wait_ns
-        string message
-        int64_t handle
-
-    cdef cppclass plait_stage "plait_stage":
-        uint8_t ready
-        uint8_t source
-        uint8_t python
-        int64_t workers
-        double waiting
-        double waiting_output
-        double room_output
-        double cost_ns
-        double selectivity
-        double selectivity_all
-        double running_ns
-        double idle_ns
-        double age_ns
-
     cdef cppclass plait_scheduler "plait_scheduler":
         pass
-
-    cdef cppclass Answer:
-        int64_t stage
-        cbool failed
-        string message
-        int64_t handle
 
     cdef enum class Threading(uint8_t):
         Dynamic

@@ -40,3 +40,23 @@ cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
         KeyedPlan make(vector[int] key_columns, vector[Type] key_types,
                        const vector[AggregateSpec]& aggregates, unsigned bin_bits,
                        unsigned lane_bits, unsigned max_segment_bits) except +ValueError
+
+
+cdef inline void keys_into(keys, vector[int]& columns, vector[Type]& types) except *:
+    """From (column, Type) of each key."""
+    for column, kind in keys:
+        columns.push_back(column)
+        types.push_back(<Type><int>kind.code)
+
+
+cdef inline void aggregates_into(aggregates, vector[AggregateSpec]& specs) except *:
+    """From (kind, column, or -1 or None, Type, nullable) of each aggregate."""
+    cdef AggregateSpec spec
+    cdef dict kinds = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6,
+                       "distinct": 7}
+    for name, column, kind, nullable in aggregates:
+        spec.kind = <AggregateKind><int>kinds[name]
+        spec.input = -1 if column is None else column
+        spec.type = <Type><int>kind.code
+        spec.nullable = nullable
+        specs.push_back(spec)

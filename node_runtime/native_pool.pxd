@@ -10,10 +10,13 @@ from plait.node_runtime.native cimport Batch, Column
 
 
 cdef extern from "plait/pool.hpp" namespace "plait" nogil:
-    cdef cppclass PoolOutside:
-        PoolOutside(shared_ptr[Pool] pool, uint32_t program, cbool here) except +
+    cdef cppclass PoolUser:
         cbool here() noexcept
         void go() except +
+        string why_here() except +
+
+    cdef cppclass PoolOutside(PoolUser):
+        PoolOutside(shared_ptr[Pool] pool, uint32_t program, cbool here) except +
 
     cdef cppclass Pool:
         Pool(uint32_t slots, int64_t slot_bytes, uint32_t workers,
@@ -21,23 +24,19 @@ cdef extern from "plait/pool.hpp" namespace "plait" nogil:
         int fd() noexcept
         void start() except +
         void close() except +
-        void add(shared_ptr[PoolOutside] outside) except +
+        void add(shared_ptr[PoolUser] user) except +
         uint32_t died(uint32_t worker, const string& how) except +
         pair[uint64_t, uint64_t] at(uint32_t worker) noexcept
         void broke(const string& why) except +
         int64_t batches() noexcept
-        void add_user "add"(shared_ptr[PoolLanes] lanes) except +
         int restore_fd(uint32_t worker) except +
 
 
 cdef extern from "plait/pool_lanes.hpp" namespace "plait" nogil:
-    cdef cppclass PoolLanes:
+    cdef cppclass PoolLanes(PoolUser):
         PoolLanes(shared_ptr[Pool] pool, uint32_t program, uint32_t lanes, unsigned bin_bits,
                   cbool here, cbool copies_all, int64_t most) except +
         uint32_t lanes() noexcept
-        cbool here() noexcept
-        void go() except +
-        string why_here() except +
         int64_t log_bytes() except +
 
 

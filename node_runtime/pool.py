@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from plait.graph import CallNode
     from plait.model import Schema
-    from plait.node_runtime._pool import NativeLanes, NativeWay
+    from plait.node_runtime._pool import NativeLanes, NativeUser, NativeWay
     from plait.node_runtime.pool_lanes import LaneSpec
 
     Calls = Sequence[tuple[CallNode, Schema]]
@@ -94,7 +94,7 @@ class Pool:
         self.replay_bytes = replay_bytes
         self.native = NativePool(max(16, 8 * processes), SLOT_BYTES, processes, self.keep)
         self.programs: list[Calls | LaneSpec] = []
-        self.outsides: list[NativeWay | NativeLanes] = []
+        self.outsides: list[NativeUser] = []
         self.children = [Child() for _ in range(processes)]
         self.broken: JobError | None = None
         """Why no worker process can run the functions."""

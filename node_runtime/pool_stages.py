@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plait.config import Settings
     from plait.node_runtime._batch import NativeBatch
     from plait.node_runtime._engine import NativeEngine
-    from plait.node_runtime._pool import NativeLanes, NativeWay
+    from plait.node_runtime._pool import NativeLanes, NativeUser
     from plait.node_runtime.process_state import ProcessPython
     from plait.node_runtime.python_ops import CallResult, KeyedPython, Operator
     from plait.plan import Plan, StagePlan
@@ -78,7 +78,7 @@ class Pools:
             self.pool = Pool(processes, hang_s, self.engine.raised, replay_bytes)
         return self.pool
 
-    def way(self, nodes: tuple[int, ...], outside: NativeWay | NativeLanes, routed: Routed) -> Way:
+    def way(self, nodes: tuple[int, ...], outside: NativeUser, routed: Routed) -> Way:
         way = Way(self.the_pool(), nodes, outside)
         self.forced = self.forced or routed.route == "pool"
         self.ways.append(way)
@@ -136,9 +136,7 @@ class Pools:
 class Way:
     """The way of one stage: what it has cost here, and whether it has gone over to the pool."""
 
-    def __init__(
-        self, pool: Pool, nodes: tuple[int, ...], outside: NativeWay | NativeLanes
-    ) -> None:
+    def __init__(self, pool: Pool, nodes: tuple[int, ...], outside: NativeUser) -> None:
         self.pool = pool
         self.nodes = nodes
         self.outside = outside
@@ -163,7 +161,7 @@ class Way:
         if self.outside.here:
             if self.pool.broken is not None and self.chosen is not None:
                 return f"inline: {self.pool.broken}"
-            if why := getattr(self.outside, "why_here", ""):
+            if why := self.outside.why_here:
                 return f"inline: {why}"
             return f"inline: {self.spent.records:,} records in {self.spent.ns / 1e6:.1f} ms"
         if self.chosen is None:

@@ -78,42 +78,34 @@ def compile_call(node: CallNode, in_schema: Schema, stop_at_first: bool | None =
             assert_never(node.mode)
 
 
-class MapCall:
-    """record -> record."""
+class RowCall:
+    """A function that is called with one record after the other."""
 
     def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
         self.function = node.function
         self.given, self.out = Shape(schema), Shape(node.schema)
         self.stop_at_first = stop_at_first
         self.again = again_of(node.retrying)
+
+
+class MapCall(RowCall):
+    """record -> record."""
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         given, out, stop = self.given, self.out, self.stop_at_first
         return CallResult(*map_rows(self.function, batch, given, out, stop, self.again))
 
 
-class FlatMapCall:
+class FlatMapCall(RowCall):
     """record -> iterable of records, all with the place of the record they came from."""
-
-    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
-        self.function = node.function
-        self.given, self.out = Shape(schema), Shape(node.schema)
-        self.stop_at_first = stop_at_first
-        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         given, out, stop = self.given, self.out, self.stop_at_first
         return CallResult(*flat_map_rows(self.function, batch, given, out, stop, self.again))
 
 
-class FilterCall:
+class FilterCall(RowCall):
     """record -> truth."""
-
-    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
-        self.function = node.function
-        self.given = Shape(schema)
-        self.stop_at_first = stop_at_first
-        self.again = again_of(node.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         given, stop = self.given, self.stop_at_first

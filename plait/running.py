@@ -70,24 +70,7 @@ class Running(Aggregating[Made]):
             functions.check_call(step, ("state", "record"))
             value = functions.value_field(step, init, type)
             schema = keyed_schema(over.schema, over.keys, (value,))
-            policy = checked_policy(on_error or over.on_error)
-            if site := self._kept():
-                given = with_policy(site, policy)
-                made: Made = stepped(place, given, Folded(init, step), schema, route)
-                return made
-            node = FoldNode(
-                name="fold",
-                at=place.at,
-                inputs=(over.number,),
-                schema=schema,
-                on_error=policy,
-                keys=over.keys,
-                init=init,
-                step=step,
-                route=route,
-            )
-            checked_route(route, node.functions)
-            return self._made(node)
+            return self._stepped(place, FoldNode, Folded(init, step), schema, on_error, route)
 
     def stateful(
         self,
@@ -107,24 +90,35 @@ class Running(Aggregating[Made]):
             over = self._over()
             functions.check_call(step, ("state", "record"))
             out = functions.stateful_schema(step, over.schema, schema)
-            policy = checked_policy(on_error or over.on_error)
-            if site := self._kept():
-                given = with_policy(site, policy)
-                made: Made = stepped(place, given, Stepped(init, step), out, route)
-                return made
-            node = StatefulNode(
-                name="stateful",
-                at=place.at,
-                inputs=(over.number,),
-                schema=out,
-                on_error=policy,
-                keys=over.keys,
-                init=init,
-                step=step,
-                route=route,
-            )
-            checked_route(route, node.functions)
-            return self._made(node)
+            return self._stepped(place, StatefulNode, Stepped(init, step), out, on_error, route)
+
+    def _stepped(
+        self,
+        place: Place,
+        kind: type[FoldNode | StatefulNode],
+        done: Folded | Stepped,
+        schema: Schema,
+        on_error: OnError | None,
+        route: Route,
+    ) -> Made:
+        over = self._over()
+        policy = checked_policy(on_error or over.on_error)
+        if site := self._kept():
+            made: Made = stepped(place, with_policy(site, policy), done, schema, route)
+            return made
+        node = kind(
+            name=place.name,
+            at=place.at,
+            inputs=(over.number,),
+            schema=schema,
+            on_error=policy,
+            keys=over.keys,
+            init=done.init,
+            step=done.step,
+            route=route,
+        )
+        checked_route(route, node.functions)
+        return self._made(node)
 
     def _aggregate(
         self, place: Place, results: dict[str, Aggregate], on_error: OnError | None

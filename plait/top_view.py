@@ -271,22 +271,23 @@ def amount(number: float) -> str:
     """A number in a few characters: 9,999, 12.3k, 4.56M."""
     if abs(number) < 9_999.5:
         return f"{number:,.0f}"
-    for unit in ("k", "M", "G"):
-        number /= 1000
-        if abs(number) < 999.5:
-            return f"{three(number)}{unit}"
-    return f"{three(number / 1000)}T"
+    return scaled(number, ("k", "M", "G", "T"))
 
 
 def size(count: float) -> str:
     """Bytes for people: 512 B, 1.50 GB."""
     if abs(count) < 999.5:
         return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if abs(count) < 999.5:
-            return f"{three(count)} {unit}"
-    return f"{three(count / 1000)} TB"
+    return scaled(count, (" kB", " MB", " GB", " TB"))
+
+
+def scaled(number: float, units: Sequence[str]) -> str:
+    """In the first unit, each a thousand times the one before, that keeps it below a thousand."""
+    for unit in units[:-1]:
+        number /= 1000
+        if abs(number) < 999.5:
+            return f"{three(number)}{unit}"
+    return f"{three(number / 1000)}{units[-1]}"
 
 
 def millis(number: float) -> str:

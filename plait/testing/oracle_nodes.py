@@ -302,36 +302,35 @@ def fresh(init: Any) -> Any:
     return called(init) if callable(init) else copy.deepcopy(init)
 
 
-class Fold:
-    def __init__(self, node: FoldNode, schema: Schema) -> None:
+class Stepping:
+    """A state for each key, and a step from it and a record."""
+
+    def __init__(self, node: FoldNode | StatefulNode, schema: Schema) -> None:
         self.node = node
         self.schema = schema
         self.keys = Keys(node.keys, schema)
         self.states: dict[Values, Any] = {}
 
-    def apply(self, values: Values) -> list[Values]:
+    def stepped(self, values: Values) -> tuple[Values, Any]:
+        """The key, and what the step returned."""
         key = self.keys.key(values)
         record = record_of(values, self.schema)
         state = self.states[key] if key in self.states else fresh(self.node.init)
-        state = called(self.node.step, state, record)
+        return key, called(self.node.step, state, record)
+
+
+class Fold(Stepping):
+    def apply(self, values: Values) -> list[Values]:
+        key, state = self.stepped(values)
         keys = self.keys.columns(values)
         value = fitted_value(state, self.node.schema.fields[-1])
         self.states[key] = state
         return [(*keys, value)]
 
 
-class Stateful:
-    def __init__(self, node: StatefulNode, schema: Schema) -> None:
-        self.node = node
-        self.schema = schema
-        self.keys = Keys(node.keys, schema)
-        self.states: dict[Values, Any] = {}
-
+class Stateful(Stepping):
     def apply(self, values: Values) -> list[Values]:
-        key = self.keys.key(values)
-        record = record_of(values, self.schema)
-        state = self.states[key] if key in self.states else fresh(self.node.init)
-        result = called(self.node.step, state, record)
+        key, result = self.stepped(values)
         if not isinstance(result, tuple) or len(result) != 2:
             raise Fault(f"the step must return (state, record or None), not {result!r}")
         state, out = result

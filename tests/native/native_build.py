@@ -1,20 +1,24 @@
 """Builds the native test programs, each as often as it has variants: plain, thread, address.
 
-Run as a script: each argument is `program:variant` or `program:variant:FLAG`, and the paths of
-the binaries are printed in that order. A binary is built again only when its command or one of the
-files it includes has changed, so the second run costs nothing. Binaries live in
-`build/native-tests`; a lock keeps two runs from building into it at once.
+A program is named `program:variant` or `program:variant:FLAG`. A binary is built again only when
+its command or one of the files it includes has changed, so the second run costs nothing. Binaries
+live in `build/native-tests`; a lock keeps two runs from building into it at once. `check` runs one:
+no report of a sanitizer is suppressed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import random
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -25,6 +29,14 @@ VARIANTS = {
     "thread": ["-O1", "-g1", "-fsanitize=thread"],
     "address": ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
+ENVIRONMENT = {
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
+    "ASAN_OPTIONS": "detect_stack_use_after_return=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+TIMEOUT_S = 300.0
+SEED = "SEED"
+"""In the arguments of a program and its words: a new number in every run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +87,34 @@ def build(program: Program) -> None:
     partial.rename(binary)
 
 
-def main(arguments: list[str]) -> int:
-    programs = [parse(argument) for argument in arguments]
+def build_all(names: Iterable[str]) -> dict[str, Path]:
+    """The binaries by name, built together so that the compilers run side by side."""
+    programs = {name: parse(name) for name in names}
     OUTPUT.mkdir(parents=True, exist_ok=True)
     with (
         (OUTPUT / ".lock").open("w") as lock,
         ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        list(pool.map(build, programs))
-    for program in programs:
-        print(program.binary)
-    return 0
+        list(pool.map(build, programs.values()))
+    return {name: program.binary for name, program in programs.items()}
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def run(binary: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """`more`: of the environment."""
+    return subprocess.run(
+        [binary, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**ENVIRONMENT, **more},
+    )
+
+
+def check(binary: Path, arguments: Iterable[object], *words: str, **more: str) -> None:
+    """The program must find nothing, and print these words."""
+    seed = str(random.SystemRandom().randrange(2**32))
+    done = run(binary, *(str(one).replace(SEED, seed) for one in arguments), **more)
+    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+    for one in words:
+        assert one.replace(SEED, seed) in done.stdout

@@ -12,31 +12,25 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import random
 import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE / "native_build.py"
-HEADERS = HERE.parent.parent / "node_runtime" / "include"
-OUTPUT = HERE.parent.parent / "build" / "native-tests"
+from tests.native.native_build import HERE, OUTPUT, ROOT, SEED, check, run
 
-RUNS = {  # The seed goes behind the first argument.
-    "cluster_test:plain": ("50", "4000"),
-    "cluster_test:thread": ("15", "1000"),
-    "cluster_test:address": ("15", "1000"),
-    "epochs_test:plain": ("4000",),
-    "epochs_test:address": ("800",),
-    "merge_parts_test:plain": ("20000",),
-    "merge_parts_test:address": ("4000",),
-}
-ENVIRONMENT = {
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
-    "ASAN_OPTIONS": "detect_stack_use_after_return=0",
-    "UBSAN_OPTIONS": "print_stacktrace=1",
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADERS = ROOT / "node_runtime" / "include"
+RUNS = {
+    "cluster_test:plain": (50, SEED, 4_000),
+    "cluster_test:thread": (15, SEED, 1_000),
+    "cluster_test:address": (15, SEED, 1_000),
+    "epochs_test:plain": (4_000, SEED),
+    "epochs_test:address": (800, SEED),
+    "merge_parts_test:plain": (20_000, SEED),
+    "merge_parts_test:address": (4_000, SEED),
 }
 
 FAULTS = {
@@ -87,15 +81,6 @@ NUMBERS = {name: number for number, name in enumerate(FAULTS, start=1)}
 
 
 @pytest.fixture(scope="module")
-def binaries() -> dict[str, str]:
-    """All programs, built together so that the compilers run side by side."""
-    done = subprocess.run(
-        [sys.executable, str(BUILD), *RUNS], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return dict(zip(RUNS, done.stdout.splitlines(), strict=True))
-
-
-@pytest.fixture(scope="module")
 def faulty() -> dict[str, Path]:
     """The programs with all faults in, of which an argument chooses one."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -139,19 +124,9 @@ def digest(command: list[str]) -> str:
     return made_of.hexdigest()
 
 
-def run(binary: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [binary, *arguments], capture_output=True, text=True, timeout=300, env=ENVIRONMENT
-    )
-
-
 @pytest.mark.parametrize("program", RUNS)
-def test_cluster_program(binaries: dict[str, str], program: str) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    count, *rest = RUNS[program]
-    done = run(binaries[program], count, str(seed), *rest)
-    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
-    assert f"seed {seed}" in done.stdout
+def test_cluster_program(binaries: dict[str, Path], program: str) -> None:
+    check(binaries[program], RUNS[program], f"seed {SEED}")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

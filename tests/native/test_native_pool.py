@@ -4,44 +4,22 @@ with thread and address checks with threads in their place. No report is suppres
 
 from __future__ import annotations
 
-import random
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-BUILD = Path(__file__).with_name("native_build.py")
+from tests.native.native_build import SEED, check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 RUNS = {
-    "pool_test:plain": ["3000", "3000"],
-    "pool_test:thread": ["800", "0"],
-    "pool_test:address": ["800", "0"],
+    "pool_test:plain": (3_000, 3_000, SEED),
+    "pool_test:thread": (800, 0, SEED),
+    "pool_test:address": (800, 0, SEED),
 }
-ENVIRONMENT = {
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
-    "ASAN_OPTIONS": "detect_stack_use_after_return=0",
-    "UBSAN_OPTIONS": "print_stacktrace=1",
-}
-
-
-@pytest.fixture(scope="module")
-def binaries() -> dict[str, str]:
-    """All programs, built together so that the compilers run side by side."""
-    done = subprocess.run(
-        [sys.executable, str(BUILD), *RUNS], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return dict(zip(RUNS, done.stdout.splitlines(), strict=True))
 
 
 @pytest.mark.parametrize("program", RUNS)
-def test_pool_program(binaries: dict[str, str], program: str) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    done = subprocess.run(
-        [binaries[program], *RUNS[program], str(seed)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
-    assert f"seed {seed}" in done.stdout
+def test_pool_program(binaries: dict[str, Path], program: str) -> None:
+    check(binaries[program], RUNS[program], f"seed {SEED}")

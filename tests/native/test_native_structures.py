@@ -9,14 +9,15 @@ modelled, so the order of `next` and a slot in the reorder buffer rests on its c
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-BUILD = Path(__file__).with_name("native_build.py")
-VARIANTS = ("plain", "thread", "address")
+from tests.native.native_build import VARIANTS, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ITERATIONS = {"rings_test": 20_000, "reorder_test": 8_000, "queues_test": 15_000}
 SEEDS = {"plain": 4_000, "thread": 150, "address": 300}
 FAULT_SEEDS = 150  # Each fault is found within the first twenty.
@@ -38,42 +39,21 @@ def spec(name: str, variant: str, flag: str = "") -> str:
     return f"{name}:{variant}:{flag}" if flag else f"{name}:{variant}"
 
 
-@pytest.fixture(scope="session")
-def binaries() -> dict[str, str]:
-    """All test programs by spec, built together so that the compilers run side by side."""
-    wanted = [
-        *(spec(name, variant) for name, variant in STRESS),
-        *(spec("explore_test", variant) for variant in VARIANTS),
-        *(spec(name, variant, flag) for name, variant, flag, _ in FAULTS),
-    ]
-    done = subprocess.run(
-        [sys.executable, str(BUILD), *wanted], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return dict(zip(wanted, done.stdout.splitlines(), strict=True))
-
-
-def run(binary: str, *arguments: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [binary, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={
-            "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
-            "ASAN_OPTIONS": "detect_stack_use_after_return=0",
-            "UBSAN_OPTIONS": "print_stacktrace=1",
-        },
-    )
+RUNS = [
+    *(spec(name, variant) for name, variant in STRESS),
+    *(spec("explore_test", variant) for variant in VARIANTS),
+    *(spec(name, variant, flag) for name, variant, flag, _ in FAULTS),
+]
 
 
 @pytest.mark.parametrize(("name", "variant"), STRESS)
-def test_stress(binaries: dict[str, str], name: str, variant: str) -> None:
+def test_stress(binaries: dict[str, Path], name: str, variant: str) -> None:
     done = run(binaries[spec(name, variant)], ITERATIONS.get(name, 20_000))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_explored_interleavings(binaries: dict[str, str], variant: str) -> None:
+def test_explored_interleavings(binaries: dict[str, Path], variant: str) -> None:
     done = run(binaries[spec("explore_test", variant)], SEEDS[variant])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{SEEDS[variant]} seeds") == 9
@@ -81,7 +61,7 @@ def test_explored_interleavings(binaries: dict[str, str], variant: str) -> None:
 
 @pytest.mark.parametrize(("name", "variant", "flag", "symptom"), FAULTS)
 def test_a_seeded_fault_is_found(
-    binaries: dict[str, str], name: str, variant: str, flag: str, symptom: str
+    binaries: dict[str, Path], name: str, variant: str, flag: str, symptom: str
 ) -> None:
     iterations = FAULT_SEEDS if name == "explore_test" else ITERATIONS[name]
     done = run(binaries[spec(name, variant, flag)], iterations)
@@ -89,7 +69,7 @@ def test_a_seeded_fault_is_found(
     assert symptom in done.stderr
 
 
-def test_a_reported_seed_repeats_the_failure(binaries: dict[str, str]) -> None:
+def test_a_reported_seed_repeats_the_failure(binaries: dict[str, Path]) -> None:
     binary = binaries[spec("explore_test", "plain", "PLAIT_BUG_NO_RECHECK")]
     first = run(binary, FAULT_SEEDS)
     seed = int(first.stderr.split("seed ")[1].split(":")[0])

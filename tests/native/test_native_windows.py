@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
+from tests.native.native_build import SEED, check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUNS = {"timed_windows_test:plain": (1_000, SEED), "timed_windows_test:address": (100, SEED)}
 
 
-@pytest.mark.parametrize("variant", ["plain", "address"])
-def test_windows_program(variant: str) -> None:
-    built = subprocess.run(
-        [sys.executable, str(HERE / "native_build.py"), f"timed_windows_test:{variant}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    seed = random.SystemRandom().randrange(2**32)
-    jobs = 1_000 if variant == "plain" else 100
-    command = [built.stdout.split()[-1], str(jobs), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+@pytest.mark.parametrize("program", RUNS)
+def test_windows_program(binaries: dict[str, Path], program: str) -> None:
+    check(binaries[program], RUNS[program])

@@ -22,7 +22,7 @@ from plait.run import Running
 from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.strategies import graphs
-from tests.property.test_nodes_oracle import row_by_row
+from tests.property.live_jobs import row_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

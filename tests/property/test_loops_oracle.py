@@ -8,18 +8,18 @@ plain loop, bit for bit.
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plait.graph import CallNode, Graph, SourceNode
-from plait.sources.memory import Table
-from plait.testing import Feed, assert_same
+from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.strategies_loops import loop_graphs
+from tests.property.live_jobs import Live, pushing, row_by_row, with_feeds
+
+if TYPE_CHECKING:
+    from plait.graph import Graph
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""
@@ -44,25 +44,6 @@ def run_settings(draw: Any) -> dict[str, Any]:
     if draw(st.integers(0, 5)) == 0:
         found["limit"] = draw(st.integers(0, 20))
     return found
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Same:
-    """map_batches: the batch as it is; on nodes a batch is a node's part of an epoch."""
-
-    def __call__(self, table: Any) -> Any:
-        return table
-
-
-def row_by_row(graph: Graph) -> Graph:
-    """The graph with functions of batches that do not depend on how rows are batched."""
-    nodes = [
-        dataclasses.replace(node, function=Same())
-        if isinstance(node, CallNode) and node.mode == "batches"
-        else node
-        for node in graph.nodes
-    ]
-    return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 @slow
@@ -107,38 +88,15 @@ def test_loops_with_order_by_key(
     assert_same_on_nodes(graph, given, nodes=count, seed=seed)
 
 
-def with_feed(graph: Graph) -> tuple[Graph, Feed, list[Any]]:
-    """The graph with a live source in place of its only one, and the rows to push there."""
-    node = graph.nodes[0]
-    assert isinstance(node, SourceNode)
-    feed = Feed(node.schema)
-    source = node.source
-    rows = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
-    live = dataclasses.replace(node, source=feed)
-    return dataclasses.replace(graph, nodes=(live, *graph.nodes[1:])), feed, rows
-
-
 @fewer
 @given(
-    found=loop_graphs(sources=(1,)).map(with_feed),
+    found=loop_graphs(sources=(1,)).map(with_feeds),
     size=st.integers(1, 9),
     chosen=run_settings(),
 )
-def test_a_live_source(
-    found: tuple[Graph, Feed, list[Any]], size: int, chosen: dict[str, Any]
-) -> None:
+def test_a_live_source(found: Live, size: int, chosen: dict[str, Any]) -> None:
     """Rows come while the job runs; the epochs are those that the run had."""
-    graph, feed, rows = found
+    graph, rows = found
     chosen.pop("limit", None)
-
-    def push() -> None:
-        for at in range(0, len(rows), size):
-            feed.push(rows[at : at + size])
-        feed.close()
-
-    pusher = threading.Thread(target=push)
-    pusher.start()
-    try:
+    with pushing(rows, [size]):
         assert_same(graph, chosen)
-    finally:
-        pusher.join()

@@ -8,25 +8,23 @@ and the failure are those of the plain loop, bit for bit.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import threading
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plait.errors import RecordError
-from plait.graph import CallNode, Graph, SourceNode
 from plait.run import run
-from plait.sources.memory import Table
-from plait.testing import Feed
 from plait.testing.check import capturing, place
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.nodes import run_on_nodes
 from plait.testing.strategies import graphs
+from tests.property.live_jobs import Live, pushing, row_by_row, with_feeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from plait.graph import Graph
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""
@@ -56,26 +54,6 @@ def run_settings(draw: Any) -> dict[str, Any]:
     if draw(st.integers(0, 4)) == 0:
         found["limit"] = draw(st.integers(0, 20))
     return found
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Same:
-    """map_batches: the batch as it is. On nodes a batch is a node's part of an epoch, so only a
-    function that treats each row by itself gives the same everywhere."""
-
-    def __call__(self, table: Any) -> Any:
-        return table
-
-
-def row_by_row(graph: Graph) -> Graph:
-    """The graph with functions of batches that do not depend on how rows are batched."""
-    nodes = [
-        dataclasses.replace(node, function=Same())
-        if isinstance(node, CallNode) and node.mode == "batches"
-        else node
-        for node in graph.nodes
-    ]
-    return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 def going_on(graph: Graph) -> Graph:
@@ -148,21 +126,6 @@ def test_order_by_key(graph: Graph, count: int, seed: int, chosen: dict[str, Any
     assert_same_on_nodes(graph, {**chosen, "order": "key"}, nodes=count, seed=seed)
 
 
-def with_feeds(graph: Graph) -> tuple[Graph, dict[Feed, list[Any]]]:
-    """The graph with a live source in place of each, and the rows to push there."""
-    rows: dict[Feed, list[Any]] = {}
-    nodes: list[Any] = []
-    for node in graph.nodes:
-        if isinstance(node, SourceNode):
-            source = node.source
-            feed = Feed(node.schema)
-            rows[feed] = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
-            nodes.append(dataclasses.replace(node, source=feed))
-        else:
-            nodes.append(node)
-    return dataclasses.replace(graph, nodes=tuple(nodes)), rows
-
-
 @slow
 @given(
     graph=graphs(max_rows=60, max_steps=4).map(row_by_row).map(going_on).map(with_feeds),
@@ -172,7 +135,7 @@ def with_feeds(graph: Graph) -> tuple[Graph, dict[Feed, list[Any]]]:
     chosen=run_settings(),
 )
 def test_live_sources(
-    graph: tuple[Graph, dict[Feed, list[Any]]],
+    graph: Live,
     sizes: list[int],
     count: int,
     seed: int,
@@ -181,21 +144,5 @@ def test_live_sources(
     """Rows come while the nodes change; the epochs are those that the run had."""
     live, rows = graph
     chosen.pop("limit", None)
-
-    def push() -> None:
-        places = dict.fromkeys(rows, 0)
-        for size in itertools.cycle(sizes):
-            for feed, at in places.items():
-                feed.push(rows[feed][at : at + size])
-                places[feed] = at + size
-            if all(at >= len(rows[feed]) for feed, at in places.items()):
-                break
-        for feed in rows:
-            feed.close()
-
-    pusher = threading.Thread(target=push)
-    pusher.start()
-    try:
+    with pushing(rows, sizes):
         assert_same_on_nodes(live, chosen, nodes=count, seed=seed)
-    finally:
-        pusher.join()

@@ -9,9 +9,7 @@ are compared as well.
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import deque
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,21 +21,16 @@ from plait.node_runtime.reference import (
     ReorderBufferTwin,
     RingTwin,
 )
+from tests.native.native_build import build_all
 
-BUILD = Path(__file__).parent.parent / "native" / "native_build.py"
 SMALL = st.integers(0, 12)
 COMPARE = settings(deadline=None, max_examples=60)
 
 
 @pytest.fixture(scope="module")
 def driver() -> str:
-    done = subprocess.run(
-        [sys.executable, str(BUILD), "structure_driver:address"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    (binary,) = build_all(["structure_driver:address"]).values()
+    return str(binary)
 
 
 def native(driver: str, header: str, script: list[str]) -> list[str]:

@@ -8,18 +8,18 @@ dead letters and the failure are those of the plain loop, bit for bit.
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plait.graph import CallNode, Graph, SourceNode
-from plait.sources.memory import Table
-from plait.testing import Feed, assert_same, sequential
+from plait.testing import assert_same, sequential
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.strategies import timed_graphs
+from tests.property.live_jobs import Live, pushing, row_by_row, with_feeds
+
+if TYPE_CHECKING:
+    from plait.graph import Graph
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""
@@ -74,21 +74,6 @@ def test_many_small_epochs(graph: Graph, chosen: dict[str, Any]) -> None:
     assert_same(graph, {**chosen, "epoch_records": 1, "workers": 4})
 
 
-def row_by_row(graph: Graph) -> Graph:
-    """The graph without functions of batches: a batch on nodes is a part of an epoch."""
-    nodes = [
-        dataclasses.replace(node, function=same)
-        if isinstance(node, CallNode) and node.mode == "batches"
-        else node
-        for node in graph.nodes
-    ]
-    return dataclasses.replace(graph, nodes=tuple(nodes))
-
-
-def same(table: Any) -> Any:
-    return table
-
-
 def on_nodes(chosen: dict[str, Any]) -> dict[str, Any]:
     """Settings with few workers and bins, so that bins that move have something in them."""
     return {**chosen, "workers": min(chosen["workers"], 2), "bin_bits": 4}
@@ -122,41 +107,18 @@ def test_state_moves_in_the_middle(
     assert_same_on_nodes(graph, {**chosen, "epoch_records": 1}, nodes=count, seed=seed)
 
 
-def with_feed(graph: Graph) -> tuple[Graph, Feed, list[Any]]:
-    """The graph with a live source in place of its only one, and the rows to push there."""
-    node = graph.nodes[0]
-    assert isinstance(node, SourceNode)
-    feed = Feed(node.schema)
-    source = node.source
-    rows = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
-    live = dataclasses.replace(node, source=feed)
-    return dataclasses.replace(graph, nodes=(live, *graph.nodes[1:])), feed, rows
-
-
 @slow
 @given(
-    found=timed_graphs(max_rows=40, sources=(1,)).map(with_feed),
+    found=timed_graphs(max_rows=40, sources=(1,)).map(with_feeds),
     size=st.integers(1, 9),
     chosen=run_settings(),
 )
-def test_a_live_source(
-    found: tuple[Graph, Feed, list[Any]], size: int, chosen: dict[str, Any]
-) -> None:
+def test_a_live_source(found: Live, size: int, chosen: dict[str, Any]) -> None:
     """Rows come while the job runs; the epochs are those that the run had."""
-    graph, feed, rows = found
+    graph, rows = found
     chosen.pop("limit", None)
-
-    def push() -> None:
-        for at in range(0, len(rows), size):
-            feed.push(rows[at : at + size])
-        feed.close()
-
-    pusher = threading.Thread(target=push)
-    pusher.start()
-    try:
+    with pushing(rows, [size]):
         assert_same(graph, chosen)
-    finally:
-        pusher.join()
 
 
 @slow

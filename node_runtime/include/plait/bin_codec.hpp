@@ -6,28 +6,28 @@
 // shared: any thread, no waiting.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "plait/aggregates.hpp"
 #include "plait/bin_format.hpp"
+#include "plait/sealed_bytes.hpp"
 #include "plait/wide_table.hpp"
 
 namespace plait {
 
-class BinWriter {
+class BinWriter : private SealedBytes<BinHeader> {
  public:
   BinWriter(const KeyedPlan& plan, BinKind kind, uint32_t bin, uint64_t base, uint64_t keys)
-      : plan_(plan), raw_(travels_raw(plan)) {
+      : SealedBytes(sizeof(BinHeader) + (keys + 1) * plan.used_words * 8),
+        plan_(plan),
+        raw_(travels_raw(plan)) {
     header_.magic[3] = BinHeader::mark(kind);
     header_.bin_bits = uint16_t(plan.bin_bits);
     header_.bin = bin;
     header_.base = base;
     header_.fingerprint = plan.fingerprint;
-    room_ = sizeof header_ + (keys + 1) * plan.used_words * 8;
-    out_ = BufferRef::make(int64_t(room_));
   }
 
   void add(const uint64_t* slot) {
@@ -59,36 +59,19 @@ class BinWriter {
   // fill(at) writes keys of a raw plan, no more than were announced and one, and returns the end.
   template <class Fill>
   void add_raw(Fill fill) {
-    auto* from = reinterpret_cast<uint64_t*>(out_.data() + size_);
+    auto* from = reinterpret_cast<uint64_t*>(end());
     const auto words = size_t(fill(from) - from);
     header_.count += words / plan_.used_words;
-    size_ += words * 8;
+    wrote(words * 8);
   }
 
   uint64_t count() const { return header_.count; }
-  Bytes finish() {
-    header_.length = size_ - sizeof header_;
-    header_.checksum = header_.right_checksum(out_.data() + sizeof header_);
-    std::memcpy(out_.data(), &header_, sizeof header_);
-    return {std::move(out_), int64_t(size_)};
-  }
+  Bytes finish() { return seal(header_); }
 
  private:
-  void put(const void* data, size_t size) {
-    if (size_ + size > room_) [[unlikely]] {
-      room_ = std::max(2 * room_, size_ + size);
-      BufferRef larger = BufferRef::make(int64_t(room_));
-      std::memcpy(larger.data(), out_.data(), size_);
-      out_ = std::move(larger);
-    }
-    if (size) std::memcpy(out_.data() + size_, data, size);
-    size_ += size;
-  }
   const KeyedPlan& plan_;
   const bool raw_;
   BinHeader header_;
-  BufferRef out_;
-  size_t size_ = sizeof(BinHeader), room_ = 0;
 };
 
 // Walks the entries between two addresses; never reads beyond the end.
@@ -205,26 +188,14 @@ inline std::string check_slots(const KeyedPlan& plan, bool whole, const BinHeade
 inline std::string check_bin(const KeyedPlan& plan, BinKind kind, const uint8_t* data, size_t size,
                              BinHeader& h) {
   using namespace bin_codec_detail;
-  if (size < sizeof h) return "truncated: shorter than a header";
-  std::memcpy(&h, data, sizeof h);
-  if (std::memcmp(h.magic, BinHeader().magic, 3) != 0) return "not the state of a bin";
-  if (h.magic[3] != BinHeader::mark(kind)) {
+  std::string why = unsealed(data, size, h, [&](const BinHeader& b) -> const char* {
+    if (std::memcmp(b.magic, BinHeader().magic, 3) != 0) return "not the state of a bin";
+    if (b.magic[3] == BinHeader::mark(kind)) return nullptr;
     return kind == BinKind::Whole ? "not the state of a whole bin" : "not the difference of a bin";
-  }
-  if (h.version != BinHeader::kVersion) {
-    return "version " + std::to_string(h.version) + ", this runtime reads " +
-           std::to_string(BinHeader::kVersion);
-  }
-  if (h.length != size - sizeof h) {
-    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
-           std::to_string(h.length);
-  }
-  if (h.checksum != h.right_checksum(data + sizeof h)) return "damaged: wrong checksum";
+  });
+  if (!why.empty()) return why;
   if (h.fingerprint != plan.fingerprint) return "of another plan: keys or aggregates differ";
-  if (h.bin_bits != plan.bin_bits) {
-    return "of a job with 2^" + std::to_string(h.bin_bits) + " bins, this one has 2^" +
-           std::to_string(plan.bin_bits);
-  }
+  if (why = other_bins(h.bin_bits, plan.bin_bits); !why.empty()) return why;
   if (h.bin >> plan.bin_bits) return "damaged: no such bin";
   if (h.has_null > 1 || h.has_null > h.count) return "damaged: wrong null mark";
   if (h.has_null && (plan.wide || plan.key_types.size() != 1)) return "damaged: wrong null mark";

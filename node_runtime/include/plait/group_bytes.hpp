@@ -6,7 +6,6 @@
 // thread, no waiting.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <string_view>
 
 #include "plait/bin_format.hpp"
+#include "plait/sealed_bytes.hpp"
 #include "plait/xxh64.hpp"
 
 namespace plait {
@@ -36,20 +36,11 @@ struct GroupHeader {
 };
 static_assert(sizeof(GroupHeader) == 48);
 
-class GroupWriter {
+class GroupWriter : private SealedBytes<GroupHeader> {
  public:
-  GroupWriter() : out_(BufferRef::make(int64_t(room_))) {}
+  GroupWriter() : SealedBytes(1024) {}
 
-  void put(const void* data, size_t size) {
-    if (size_ + size > room_) [[unlikely]] {
-      room_ = std::max(2 * room_, size_ + size);
-      BufferRef larger = BufferRef::make(int64_t(room_));
-      std::memcpy(larger.data(), out_.data(), size_);
-      out_ = std::move(larger);
-    }
-    if (size) std::memcpy(out_.data() + size_, data, size);
-    size_ += size;
-  }
+  using SealedBytes::put;
   void byte(uint8_t value) { put(&value, 1); }
   void word(uint64_t value) { put(&value, 8); }
   void text(std::string_view bytes) {
@@ -66,16 +57,11 @@ class GroupWriter {
     h.bin = bin;
     h.fingerprint = fingerprint;
     h.count = count_;
-    h.length = size_ - sizeof h;
-    h.checksum = h.right_checksum(out_.data() + sizeof h);
-    std::memcpy(out_.data(), &h, sizeof h);
-    return {std::move(out_), int64_t(size_)};
+    return seal(h);
   }
 
  private:
-  size_t size_ = sizeof(GroupHeader), room_ = 1024;
   uint64_t count_ = 0;
-  BufferRef out_;
 };
 
 // After the first read beyond the end everything read is 0 or empty, and ok() is false.
@@ -120,23 +106,13 @@ class GroupReader {
 // Empty when the bytes are whole and of this operator and bin; else why not.
 inline std::string check_group_bin(uint64_t fingerprint, unsigned bin_bits, uint32_t bin,
                                    const uint8_t* data, size_t size, GroupHeader& h) {
-  if (size < sizeof h) return "truncated: shorter than a header";
-  std::memcpy(&h, data, sizeof h);
-  if (std::memcmp(h.magic, GroupHeader().magic, 4) != 0) return "not the state of a timed bin";
-  if (h.version != GroupHeader::kVersion) {
-    return "version " + std::to_string(h.version) + ", this runtime reads " +
-           std::to_string(GroupHeader::kVersion);
-  }
-  if (h.length != size - sizeof h) {
-    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
-           std::to_string(h.length);
-  }
-  if (h.checksum != h.right_checksum(data + sizeof h)) return "damaged: wrong checksum";
+  std::string why = unsealed(data, size, h, [](const GroupHeader& g) {
+    const bool right = std::memcmp(g.magic, GroupHeader().magic, 4) == 0;
+    return right ? nullptr : "not the state of a timed bin";
+  });
+  if (!why.empty()) return why;
   if (h.fingerprint != fingerprint) return "of another operator: its window or results differ";
-  if (h.bin_bits != bin_bits) {
-    return "of a job with 2^" + std::to_string(h.bin_bits) + " bins, this one has 2^" +
-           std::to_string(bin_bits);
-  }
+  if (why = other_bins(h.bin_bits, bin_bits); !why.empty()) return why;
   if (h.bin != bin) return "of bin " + std::to_string(h.bin);
   return "";
 }

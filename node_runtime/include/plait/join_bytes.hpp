@@ -5,12 +5,12 @@
 // reads beyond the end. Nothing shared: any thread, no waiting.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "plait/bin_format.hpp"
+#include "plait/sealed_bytes.hpp"
 #include "plait/timed_spec.hpp"
 #include "plait/xxh64.hpp"
 
@@ -18,20 +18,11 @@ namespace plait {
 
 inline constexpr char kJoinMark = 'J';
 
-class ByteWriter {
+class ByteWriter : private SealedBytes<BinHeader> {
  public:
-  ByteWriter() : out_(BufferRef::make(int64_t(room_))) {}
+  ByteWriter() : SealedBytes(4096) {}
 
-  void put(const void* data, size_t size) {
-    if (size_ + size > room_) [[unlikely]] {
-      room_ = std::max(2 * room_, size_ + size);
-      BufferRef larger = BufferRef::make(int64_t(room_));
-      std::memcpy(larger.data(), out_.data(), size_);
-      out_ = std::move(larger);
-    }
-    if (size) std::memcpy(out_.data() + size_, data, size);
-    size_ += size;
-  }
+  using SealedBytes::put;
   template <class T>
   void put(const T& value) {
     put(&value, sizeof value);
@@ -42,15 +33,8 @@ class ByteWriter {
   }
   Bytes seal(BinHeader header) {
     header.magic[3] = kJoinMark;
-    header.length = size_ - sizeof header;
-    header.checksum = header.right_checksum(out_.data() + sizeof header);
-    std::memcpy(out_.data(), &header, sizeof header);
-    return {std::move(out_), int64_t(size_)};
+    return SealedBytes::seal(header);
   }
-
- private:
-  size_t size_ = sizeof(BinHeader), room_ = 4096;
-  BufferRef out_;
 };
 
 class ByteReader {
@@ -106,25 +90,13 @@ inline uint64_t join_fingerprint(const TimedSpec& s) {
 // Empty when the bytes are an undamaged bin of this number and operator; else why not.
 inline std::string open_bytes(const BinHeader& expected, const uint8_t* data, size_t size,
                               BinHeader& h) {
-  if (size < sizeof h) return "truncated: shorter than a header";
-  std::memcpy(&h, data, sizeof h);
-  if (std::memcmp(h.magic, BinHeader().magic, 3) != 0 || h.magic[3] != kJoinMark) {
-    return "not the state of a bin of a join";
-  }
-  if (h.version != BinHeader::kVersion) {
-    return "version " + std::to_string(h.version) + ", this runtime reads " +
-           std::to_string(BinHeader::kVersion);
-  }
-  if (h.length != size - sizeof h) {
-    return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
-           std::to_string(h.length);
-  }
-  if (h.checksum != h.right_checksum(data + sizeof h)) return "damaged: wrong checksum";
+  std::string why = unsealed(data, size, h, [](const BinHeader& b) {
+    const bool right = std::memcmp(b.magic, BinHeader().magic, 3) == 0 && b.magic[3] == kJoinMark;
+    return right ? nullptr : "not the state of a bin of a join";
+  });
+  if (!why.empty()) return why;
   if (h.fingerprint != expected.fingerprint) return "of another operator";
-  if (h.bin_bits != expected.bin_bits) {
-    return "of a job with 2^" + std::to_string(h.bin_bits) + " bins, this one has 2^" +
-           std::to_string(expected.bin_bits);
-  }
+  if (why = other_bins(h.bin_bits, expected.bin_bits); !why.empty()) return why;
   if (h.bin != expected.bin) {
     return "of bin " + std::to_string(h.bin) + ", not " + std::to_string(expected.bin);
   }

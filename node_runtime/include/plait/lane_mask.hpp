@@ -40,6 +40,35 @@ struct alignas(32) Shuffles {
   }
 };
 inline constexpr Shuffles kShuffles;
+
+#define PLAIT_ROWS4 __attribute__((target("avx2"), always_inline)) inline
+
+PLAIT_ROWS4 __m256i shuffled(__m256i values, const uint32_t (&by)[8]) {
+  return _mm256_permutevar8x32_epi32(values,
+                                     _mm256_load_si256(reinterpret_cast<const __m256i*>(by)));
+}
+// Four values apart: those whose bit in m is 0 go to p0, the others to p1.
+PLAIT_ROWS4 void compress4(__m256i v, unsigned m, uint64_t*& p0, uint64_t*& p1) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p0), shuffled(v, kShuffles.kept[m ^ 15]));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p1), shuffled(v, kShuffles.kept[m]));
+  const unsigned ones = kShuffles.count[m];
+  p1 += ones;
+  p0 += 4 - ones;
+}
+// And together again.
+PLAIT_ROWS4 void expand4(unsigned m, const uint64_t*& p0, const uint64_t*& p1, uint64_t* out) {
+  const __m256i bits = _mm256_setr_epi64x(1, 2, 4, 8);
+  const __m256i v0 =
+      shuffled(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p0)), kShuffles.spread[m ^ 15]);
+  const __m256i v1 =
+      shuffled(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p1)), kShuffles.spread[m]);
+  const __m256i in1 =
+      _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(int64_t(m)), bits), bits);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_blendv_epi8(v0, v1, in1));
+  const unsigned ones = kShuffles.count[m];
+  p1 += ones;
+  p0 += 4 - ones;
+}
 }  // namespace lane_mask_detail
 
 inline bool have_lane_mask() {
@@ -53,7 +82,6 @@ template <bool kCanonical>
 __attribute__((target("avx2"))) inline uint32_t hash_compress2(const uint64_t* keys, int64_t n,
                                                                uint64_t salt, uint8_t* mask,
                                                                uint64_t* lane0, uint64_t* lane1) {
-  using lane_mask_detail::kShuffles;
   const __m256i salts = _mm256_set1_epi64x(int64_t(salt));
   const __m256i low = _mm256_set1_epi64x(int64_t(kGolden & 0xFFFFFFFF));
   const __m256i high = _mm256_set1_epi64x(int64_t(kGolden >> 32));
@@ -70,14 +98,7 @@ __attribute__((target("avx2"))) inline uint32_t hash_compress2(const uint64_t* k
     const __m256i h = _mm256_add_epi64(_mm256_mul_epu32(k, low), _mm256_slli_epi64(cross, 32));
     const unsigned m = unsigned(_mm256_movemask_pd(_mm256_castsi256_pd(h)));
     mask[r / 4] = uint8_t(m);
-    const __m256i take0 =
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.kept[m ^ 15]));
-    const __m256i take1 = _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.kept[m]));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p0), _mm256_permutevar8x32_epi32(h, take0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p1), _mm256_permutevar8x32_epi32(h, take1));
-    const unsigned ones = kShuffles.count[m];
-    p1 += ones;
-    p0 += 4 - ones;
+    lane_mask_detail::compress4(h, m, p0, p1);
   }
   unsigned m = 0;
   for (int64_t i = r; i < n; ++i) {
@@ -94,42 +115,19 @@ __attribute__((target("avx2"))) inline uint32_t hash_compress2(const uint64_t* k
 __attribute__((target("avx2"))) inline void compress2(const uint64_t* values, int64_t n,
                                                       const uint8_t* mask, uint64_t* p0,
                                                       uint64_t* p1) {
-  using lane_mask_detail::kShuffles;
   int64_t r = 0;
   for (; r + 4 <= n; r += 4) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + r));
-    const unsigned m = mask[r / 4];
-    const __m256i take0 =
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.kept[m ^ 15]));
-    const __m256i take1 = _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.kept[m]));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p0), _mm256_permutevar8x32_epi32(v, take0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p1), _mm256_permutevar8x32_epi32(v, take1));
-    const unsigned ones = kShuffles.count[m];
-    p1 += ones;
-    p0 += 4 - ones;
+    lane_mask_detail::compress4(v, mask[r / 4], p0, p1);
   }
   for (int64_t i = r; i < n; ++i) *((mask[r / 4] >> (i - r) & 1) ? p1 : p0)++ = values[i];
 }
 
 __attribute__((target("avx2"))) inline void expand2(const uint64_t* p0, const uint64_t* p1,
                                                     const uint8_t* mask, int64_t n, uint64_t* out) {
-  using lane_mask_detail::kShuffles;
-  const __m256i bits = _mm256_setr_epi64x(1, 2, 4, 8);
   int64_t r = 0;
   for (; r + 4 <= n; r += 4) {
-    const unsigned m = mask[r / 4];
-    const __m256i v0 = _mm256_permutevar8x32_epi32(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p0)),
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.spread[m ^ 15])));
-    const __m256i v1 = _mm256_permutevar8x32_epi32(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p1)),
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(kShuffles.spread[m])));
-    const __m256i in1 =
-        _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(int64_t(m)), bits), bits);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + r), _mm256_blendv_epi8(v0, v1, in1));
-    const unsigned ones = kShuffles.count[m];
-    p1 += ones;
-    p0 += 4 - ones;
+    lane_mask_detail::expand4(mask[r / 4], p0, p1, out + r);
   }
   for (int64_t i = r; i < n; ++i) out[i] = *((mask[r / 4] >> (i - r) & 1) ? p1 : p0)++;
 }

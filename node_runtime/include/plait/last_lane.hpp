@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/group_bins.hpp"
 #include "plait/group_table.hpp"
 #include "plait/lane_operator.hpp"
 #include "plait/last_rows.hpp"
@@ -81,54 +82,34 @@ class LastLane : public LaneOperator {
     return int64_t(n);
   }
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
-    const std::vector<uint32_t> wanted = numbered(bins);
+    const GroupBins wanted(plan_, bins);
     std::vector<GroupWriter> writers(bins.size());
     table_.each([&](const uint64_t* slot, uint64_t place) {
-      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(slot[0]))];
-      if (b == kNone) return;
-      const Key key = table_.key(slot);
-      writers[b].byte(key.null);
-      writers[b].word(place);
-      writers[b].word(key.hash);
-      if (key_word_ >= 0) writers[b].text(key.bytes);
-      if (time_word_ >= 0) writers[b].word(slot[time_word_]);
-      of(slot)->write(last_, writers[b]);
-      writers[b].counted();
+      if (!wanted.has(slot[0])) return;
+      GroupWriter& to = writers[wanted.of(slot[0])];
+      write_group_key(to, plan_, table_.key(slot), place);
+      if (time_word_ >= 0) to.word(slot[time_word_]);
+      of(slot)->write(last_, to);
+      to.counted();
     });
-    std::vector<Bytes> out(bins.size());
-    for (size_t b = 0; b < bins.size(); ++b) {
-      if (writers[b].count()) {
-        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
-      }
-    }
-    return out;
+    return wanted.finish(writers);
   }
   void drop_bins(std::span<const uint32_t> bins) override {
-    const std::vector<uint32_t> gone = numbered(bins);
-    const auto goes = [&](uint64_t hash) {
-      return gone[plan_.bin_in_lane(plan_.bin(hash))] != kNone;
-    };
+    const GroupBins gone(plan_, bins);
     table_.each([&](uint64_t* slot, uint64_t) {
-      if (goes(slot[0])) drop(slot);
+      if (gone.has(slot[0])) drop(slot);
     });
-    table_.erase_if(goes);
+    table_.erase_if([&](uint64_t hash) { return gone.has(hash); });
     for (uint32_t bin : bins) bin_keys_[plan_.bin_in_lane(bin)] = 0;
   }
   std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
-    GroupHeader h;
-    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
-    if (!reason.empty()) return reason;
-    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
-    GroupReader in(data + sizeof h, data + size);
-    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin);
-    if (in.at_end()) return "";
-    drop_bins(std::span(&bin, 1));
-    return "damaged: not the last records of this bin";
+    return read_group_bin(
+        plan_, bin, bin_keys(bin) != 0, data, size, "the last records",
+        [&](GroupReader& in) { read(in, bin); }, [&] { drop_bins(std::span(&bin, 1)); });
   }
 
  private:
   static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
-  static constexpr uint32_t kNone = 0xFFFFFFFF;
 
   static TimedSpec without_results(TimedSpec spec) {
     spec.aggregates.clear();
@@ -160,17 +141,10 @@ class LastLane : public LaneOperator {
     }
     slot[time_word_] = uint64_t(fresh ? t : std::max(t, last));
   }
-  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
-    std::vector<uint32_t> numbers(bin_keys_.size(), kNone);
-    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
-    return numbers;
-  }
   void read(GroupReader& in, uint32_t bin) {
-    const bool null = in.byte() != 0;
-    const uint64_t place = in.word();
-    Key key{in.word(), null, {}};
-    if (key_word_ >= 0) key.bytes = in.text();
-    if (!in.ok() || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) return in.fail();
+    uint64_t place = 0;
+    const Key key = read_group_key(in, plan_, bin, place);
+    if (!in.ok()) return;
     uint64_t* slot = table_.obtain(key, place);
     if (slot[1]) return in.fail();
     slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());

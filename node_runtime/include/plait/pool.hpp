@@ -53,7 +53,12 @@ class PoolUser : public std::enable_shared_from_this<PoolUser> {
   virtual void room() = 0;
   // Nothing comes back any more.
   virtual void broke(const std::string& why) = 0;
-  // Whether the workers of the engine run the operators themselves.
+  // Whether the workers of the engine run the operators themselves, until `go` has come about.
+  virtual bool here() const = 0;
+  virtual void go() = 0;
+  // Why it cannot go; empty: it can, or it was not tried.
+  virtual std::string why_here() const { return {}; }
+  // The same, and they need nothing of the pool.
   virtual bool is_here() const = 0;
   // What a new process of this worker is to do first; false: nothing.
   virtual bool restores(uint32_t /*worker*/, FlatWriter& /*out*/) const { return false; }
@@ -73,7 +78,7 @@ class PoolOutside final : public Outside, public PoolUser {
   bool try_submit(uint64_t serial, Batch& batch) override;
   bool here() const override { return here_.load(std::memory_order_acquire); }
   // From now on batches go to the pool.
-  void go() {
+  void go() override {
     here_.store(false, std::memory_order_release);  // pairs with here
     returns_->retry();
   }

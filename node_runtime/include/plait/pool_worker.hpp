@@ -56,14 +56,7 @@ class PoolWorker {
   }
   void finish(const std::vector<PoolStep>& steps) {
     ring_.worker(index_).at.store(kNowhere, std::memory_order_relaxed);
-    FlatWriter size;
-    flat_outcome(size, steps, given_);
-    {
-      RingView view;
-      FlatWriter out(ring_.output(slot_, size.used(), view));
-      flat_outcome(out, steps, given_);
-    }
-    done();
+    give([&](FlatWriter& out) { flat_outcome(out, steps, given_); });
   }
   LaneMessage message() {
     FlatReader in(ring_.given(slot_, given_view_), ring_.slot(slot_).in.size);
@@ -76,21 +69,23 @@ class PoolWorker {
     return m;
   }
   void answer(const LaneStep& step) {
-    FlatWriter size;
-    flat_answer(size, step, given_);
-    {
-      RingView view;
-      FlatWriter out(ring_.output(slot_, size.used(), view));
-      flat_answer(out, step, given_);
-    }
-    done();
+    give([&](FlatWriter& out) { flat_answer(out, step, given_); });
   }
   // Rises with every record that is done: how others see that this process gets on. Behind it is
   // the place that it is at.
   std::atomic<uint64_t>* beat() { return &ring_.worker(index_).beat; }
 
  private:
-  void done() {
+  // What was claimed is done, and this came of it: `write` is asked twice, for its size first.
+  template <class Write>
+  void give(Write&& write) {
+    FlatWriter size;
+    write(size);
+    {
+      RingView view;
+      FlatWriter out(ring_.output(slot_, size.used(), view));
+      write(out);
+    }
     given_.clear();
     given_view_ = RingView();
     ring_.finish(slot_, index_);

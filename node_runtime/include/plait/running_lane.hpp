@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/group_bins.hpp"
 #include "plait/group_fold.hpp"
 #include "plait/group_table.hpp"
 #include "plait/lane_operator.hpp"
@@ -77,67 +78,41 @@ class RunningLane : public LaneOperator {
   uint64_t bin_keys(uint32_t bin) const override { return bin_keys_[plan_.bin_in_lane(bin)]; }
   int64_t byte_size() const override { return int64_t(table_.byte_size()); }
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
-    const std::vector<uint32_t> wanted = numbered(bins);
+    const GroupBins wanted(plan_, bins);
     std::vector<GroupWriter> writers(bins.size());
     table_.each([&](const uint64_t* slot, uint64_t place) {
-      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(slot[0]))];
-      if (b == kNone) return;
-      const Key key = table_.key(slot);
-      writers[b].byte(key.null);
-      writers[b].word(place);
-      writers[b].word(key.hash);
-      if (key_word_ >= 0) writers[b].text(key.bytes);
-      writers[b].word(slot[1]);
-      writers[b].word(slot[time_word_]);
-      write_cells(plan_, slot, writers[b]);
-      writers[b].counted();
+      if (!wanted.has(slot[0])) return;
+      GroupWriter& to = writers[wanted.of(slot[0])];
+      write_group_key(to, plan_, table_.key(slot), place);
+      to.word(slot[1]);
+      to.word(slot[time_word_]);
+      write_cells(plan_, slot, to);
+      to.counted();
     });
-    std::vector<Bytes> out(bins.size());
-    for (size_t b = 0; b < bins.size(); ++b) {
-      if (writers[b].count()) {
-        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
-      }
-    }
-    return out;
+    return wanted.finish(writers);
   }
   void drop_bins(std::span<const uint32_t> bins) override {
-    const std::vector<uint32_t> gone = numbered(bins);
-    table_.erase_where(
-        [&](const uint64_t* slot) { return gone[plan_.bin_in_lane(plan_.bin(slot[0]))] != kNone; });
+    const GroupBins gone(plan_, bins);
+    table_.erase_where([&](const uint64_t* slot) { return gone.has(slot[0]); });
     for (uint32_t bin : bins) bin_keys_[plan_.bin_in_lane(bin)] = 0;
   }
   std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
-    GroupHeader h;
-    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
-    if (!reason.empty()) return reason;
-    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
-    GroupReader in(data + sizeof h, data + size);
-    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin);
-    if (in.at_end()) return "";
-    drop_bins(std::span(&bin, 1));
-    return "damaged: not the state of this bin";
+    return read_group_bin(
+        plan_, bin, bin_keys(bin) != 0, data, size, "the state",
+        [&](GroupReader& in) { read(in, bin); }, [&] { drop_bins(std::span(&bin, 1)); });
   }
 
  private:
   static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
-  static constexpr uint32_t kNone = 0xFFFFFFFF;
 
   void forget(uint64_t* slot) {
     drop_cells(plan_, slot);
     slot[1] = 0;
     std::fill(slot + plan_.first_cell, slot + plan_.used_words, 0);
   }
-  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
-    std::vector<uint32_t> numbers(bin_keys_.size(), kNone);
-    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
-    return numbers;
-  }
   void read(GroupReader& in, uint32_t bin) {
-    const bool null = in.byte() != 0;
-    const uint64_t place = in.word();
-    Key key{in.word(), null, {}};
-    if (key_word_ >= 0) key.bytes = in.text();
-    if (!in.ok() || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) return in.fail();
+    uint64_t place = 0;
+    const Key key = read_group_key(in, plan_, bin, place);
     const uint64_t seen = in.word(), time = in.word();
     if (!in.ok() || seen == 0 || int64_t(time) != clamp_time(int64_t(time))) return in.fail();
     uint64_t* slot = table_.obtain(key, place);

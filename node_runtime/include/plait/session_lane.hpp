@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/group_bins.hpp"
 #include "plait/group_fold.hpp"
 #include "plait/session_store.hpp"
 #include "plait/window_emit.hpp"
@@ -98,41 +99,31 @@ class SessionLane : public LaneOperator {
   }
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
     std::vector<GroupWriter> writers(bins.size());
-    const std::vector<uint32_t> wanted = numbered(bins);
+    const GroupBins wanted(plan_, bins);
     store_.each([&](uint32_t id) {
       const uint64_t* s = store_.slot(id);
-      const uint32_t b = wanted[plan_.bin_in_lane(plan_.bin(s[Store::kHash]))];
-      if (b != Store::kNone) write(s, writers[b]);
+      const uint32_t b = wanted.of(s[Store::kHash]);
+      if (b != GroupBins::kNone) write(s, writers[b]);
     });
-    std::vector<Bytes> out(bins.size());
-    for (size_t b = 0; b < bins.size(); ++b) {
-      if (writers[b].count()) {
-        out[b] = writers[b].finish(plan_.fingerprint, plan_.bin_bits, bins[b]);
-      }
-    }
-    return out;
+    return wanted.finish(writers);
   }
   void drop_bins(std::span<const uint32_t> bins) override {
-    const std::vector<uint32_t> gone = numbered(bins);
+    const GroupBins gone(plan_, bins);
     std::vector<uint32_t> ids;
     store_.each([&](uint32_t id) {
-      const uint64_t h = store_.slot(id)[Store::kHash];
-      if (gone[plan_.bin_in_lane(plan_.bin(h))] != Store::kNone) ids.push_back(id);
+      if (gone.has(store_.slot(id)[Store::kHash])) ids.push_back(id);
     });
     for (uint32_t id : ids) store_.erase(id);
   }
   std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) override {
-    GroupHeader h;
-    std::string reason = check_group_bin(plan_.fingerprint, plan_.bin_bits, bin, data, size, h);
-    if (!reason.empty()) return reason;
-    if (store_.in_bin(bin)) return "bin " + std::to_string(bin) + " is here already";
     std::vector<uint32_t> ids;
-    GroupReader in(data + sizeof h, data + size);
-    for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in, bin, ids);
-    if (!in.at_end()) {
+    const auto undo = [&] {
       for (uint32_t id : ids) store_.erase(id);
-      return "damaged: not the sessions of this bin";
-    }
+    };
+    std::string reason = read_group_bin(
+        plan_, bin, store_.in_bin(bin) != 0, data, size, "the sessions",
+        [&](GroupReader& in) { read(in, bin, ids); }, undo);
+    if (!reason.empty()) return reason;
     for (uint32_t id : ids) {
       uint64_t* s = store_.slot(id);
       schedule(id, s);
@@ -201,11 +192,6 @@ class SessionLane : public LaneOperator {
                out);
   }
 
-  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
-    std::vector<uint32_t> numbers(size_t(1) << (plan_.bin_bits - plan_.lane_bits), Store::kNone);
-    for (size_t b = 0; b < bins.size(); ++b) numbers[plan_.bin_in_lane(bins[b])] = uint32_t(b);
-    return numbers;
-  }
   void write(const uint64_t* s, GroupWriter& out) const {
     const Key key = store_.key(s);
     out.byte(uint8_t(s[Store::kNext] >> 32));

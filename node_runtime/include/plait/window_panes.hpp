@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/group_bins.hpp"
 #include "plait/group_bytes.hpp"
 #include "plait/group_table.hpp"
 #include "plait/lane_operator.hpp"
@@ -32,8 +33,6 @@ struct WindowPane {
 
 class WindowPanes {
  public:
-  static constexpr uint32_t kNoBin = 0xFFFFFFFF;
-
   WindowPanes(const TimedSpec& spec)
       : given(spec.within == TimedSpec::Within::Given),
         lateness(spec.lateness),
@@ -94,15 +93,12 @@ class WindowPanes {
   }
 
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const {
-    std::vector<uint32_t> wanted = numbered(bins);
+    const GroupBins wanted(plan, bins);
     std::vector<GroupWriter> writers(bins.size());
     for (const auto& p : panes) {
       std::vector<uint64_t> counts(bins.size(), 0);
-      const auto number = [&](const uint64_t* slot) {
-        return wanted[plan.bin_in_lane(plan.bin(slot[0]))];
-      };
       p->table.each([&](const uint64_t* slot, uint64_t) {
-        if (number(slot) != kNoBin) ++counts[number(slot)];
+        if (wanted.has(slot[0])) ++counts[wanted.of(slot[0])];
       });
       for (size_t b = 0; b < bins.size(); ++b) {
         if (!counts[b]) continue;
@@ -110,21 +106,17 @@ class WindowPanes {
         writers[b].counted();
       }
       p->table.each([&](const uint64_t* slot, uint64_t place) {
-        if (number(slot) != kNoBin) write(writers[number(slot)], p->table.key(slot), slot, place);
+        if (!wanted.has(slot[0])) return;
+        write(writers[wanted.of(slot[0])], p->table.key(slot), slot, place);
       });
     }
-    std::vector<Bytes> out(bins.size());
-    for (size_t b = 0; b < bins.size(); ++b) {
-      if (writers[b].count()) out[b] = writers[b].finish(plan.fingerprint, plan.bin_bits, bins[b]);
-    }
-    return out;
+    return wanted.finish(writers);
   }
 
   void drop_bins(std::span<const uint32_t> bins) {
-    const std::vector<uint32_t> gone = numbered(bins);
+    const GroupBins gone(plan, bins);
     for (auto& p : panes) {
-      p->table.erase_if(
-          [&](uint64_t hash) { return gone[plan.bin_in_lane(plan.bin(hash))] != kNoBin; });
+      p->table.erase_if([&](uint64_t hash) { return gone.has(hash); });
       p->early.clear();
       for (size_t i = 0; early_mark >= 0 && i < p->table.size(); ++i) {
         if (p->table.slot(i)[early_mark] > fired) p->early.push_back(uint32_t(i));
@@ -140,14 +132,11 @@ class WindowPanes {
   }
 
   std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) {
-    GroupHeader h;
-    std::string reason = check_group_bin(plan.fingerprint, plan.bin_bits, bin, data, size, h);
-    if (!reason.empty()) return reason;
-    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
-    GroupReader in(data + sizeof h, data + size);
     std::vector<std::unique_ptr<WindowPane>> staged;
-    for (uint64_t p = 0; p < h.count && in.ok(); ++p) read_pane(in, bin, staged);
-    if (!in.at_end()) return "damaged: not the groups of this bin";
+    std::string reason = read_group_bin(
+        plan, bin, bin_keys(bin) != 0, data, size, "the groups",
+        [&](GroupReader& in) { read_pane(in, bin, staged); }, [] {});
+    if (!reason.empty()) return reason;
     for (auto& from : staged) {
       WindowPane& to = obtain(from->start, from->end);
       from->table.each([&](uint64_t* slot, uint64_t place) {
@@ -181,13 +170,6 @@ class WindowPanes {
     p->early.clear();
     free_.push_back(std::move(p));
   }
-  // By the bin's number in the lane: its position among `bins`, or kNoBin.
-  std::vector<uint32_t> numbered(std::span<const uint32_t> bins) const {
-    std::vector<uint32_t> numbers(bin_keys_.size(), kNoBin);
-    for (size_t b = 0; b < bins.size(); ++b) numbers[plan.bin_in_lane(bins[b])] = uint32_t(b);
-    return numbers;
-  }
-
   void write(GroupWriter& out, const Key& key, const uint64_t* slot, uint64_t place) const {
     const bool changed = early_mark >= 0 && slot[early_mark] > fired;
     out.byte(uint8_t(key.null | changed << 1));

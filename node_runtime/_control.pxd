@@ -1,0 +1,14 @@
+# Control items, as the engine's binding uses them: see _control.pyx.
+from libc.stdint cimport uint32_t
+from libcpp.memory cimport shared_ptr
+
+from plait.node_runtime.native_control cimport Control
+
+
+cdef class ControlItem:
+    cdef shared_ptr[Control] control
+
+
+cdef ControlItem control_item(kind, uint32_t node, bins, put)
+cdef void control_outside(void* context, Control& control) noexcept with gil
+cdef void hand_over_outside(void* context, Control& control) noexcept with gil
