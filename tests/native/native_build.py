@@ -2,15 +2,18 @@
 
 A program is named `program:variant` or `program:variant:FLAG`. A binary is built again only when
 its command or one of the files it includes has changed, so the second run costs nothing. Binaries
-live in `build/native-tests`; a lock keeps two runs from building into it at once. `check` runs one:
-no report of a sanitizer is suppressed.
+live in `build/native-tests`; a lock keeps two runs from building into it at once. Another checkout
+finds them in the user's cache, under what they were made of. `check` runs one: no report of a
+sanitizer is suppressed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import random
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 OUTPUT = ROOT / "build" / "native-tests"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait" / "native-tests"
+KEPT = 120
+"""So many binaries stay in the cache."""
 COMMON = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]
 VARIANTS = {
     "plain": ["-O2"],
@@ -72,19 +78,50 @@ def fresh(program: Program) -> bool:
     if stamp.read_text() != "\n".join(program.command()):
         return False
     built = binary.stat().st_mtime
-    files = inputs.read_text().replace("\\\n", " ").split(":", 1)[1].split()
-    return all(Path(f).exists() and Path(f).stat().st_mtime <= built for f in files)
+    return all(f.exists() and f.stat().st_mtime <= built for f in included(inputs))
 
 
 def build(program: Program) -> None:
     if fresh(program):
         return
     binary, command = program.binary, program.command()
-    partial = binary.with_suffix(".partial")
-    inputs = str(binary.with_suffix(".d"))
-    subprocess.run([*command, "-MMD", "-MF", inputs, "-o", str(partial)], check=True)
+    partial, inputs = binary.with_suffix(".partial"), binary.with_suffix(".d")
+    subprocess.run([*command, "-MM", "-MF", str(inputs)], check=True)
+    kept = CACHE / made_of(command, included(inputs))
+    if kept.exists():
+        shutil.copy2(kept, partial)
+        os.utime(kept)
+    else:
+        subprocess.run([*command, "-o", str(partial)], check=True)
+        keep(partial, kept)
     binary.with_suffix(".cmd").write_text("\n".join(command))
+    partial.touch()
     partial.rename(binary)
+
+
+def included(inputs: Path) -> list[Path]:
+    """The files that a program is made of, as the compiler listed them."""
+    return [Path(f) for f in inputs.read_text().replace("\\\n", " ").split(":", 1)[1].split()]
+
+
+def made_of(command: list[str], files: list[Path]) -> str:
+    """A name for what the compiler would make: its version, the options, the text of all files."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
+    told = "\n".join(command).replace(str(ROOT), "")
+    found = hashlib.sha256(version + told.encode())
+    for file in files:
+        found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def keep(binary: Path, kept: Path) -> None:
+    """Puts a binary into the cache and lets the ones go that were used longest ago."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    partial = CACHE / f"{kept.name}.{os.getpid()}"
+    shutil.copy2(binary, partial)
+    partial.rename(kept)
+    for old in sorted(CACHE.iterdir(), key=lambda f: f.stat().st_mtime)[:-KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def build_all(names: Iterable[str]) -> dict[str, Path]:
