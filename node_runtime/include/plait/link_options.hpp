@@ -22,7 +22,7 @@ struct LinkOptions {
   int64_t ack_bytes = 1 << 20;
   int64_t ack_delay_ns = 2'000'000;
   bool local = true;                  // nodes of one host use a socket of the host instead of TCP
-  uint64_t ring_bytes = 512 << 10;  // between nodes of one host: shared memory; 0: none
+  uint64_t ring_bytes = 512 << 10;    // between nodes of one host: shared memory; 0: none
   int64_t same_clock_ns = 1'000'000;  // clocks that may differ by so little are one clock
 };
 
