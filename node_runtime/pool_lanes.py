@@ -151,9 +151,7 @@ class LaneProgram:
         states = self.states
         try:
             if what == "put":
-                for _, data in put:
-                    states.put_bin(data)
-                return Answer()
+                return self.all_put(put)
             if what == "take":
                 return Answer(bins=[(bin, states.take_bin(bin)) for bin in bins or ()])
             found = states.bins()
@@ -161,6 +159,20 @@ class LaneProgram:
             return Answer(bins=[(bin, states.copy_bin(bin)) for bin in wanted])
         except Exception as error:
             return Answer(refused=text_of(error))
+
+    def all_put(self, put: list[tuple[int, bytes]]) -> Answer:
+        """Puts all of them or none; refused: the first that was, and why."""
+        done: list[int] = []
+        for number, data in put:
+            try:
+                done.append(self.states.put_bin(data))
+                if done[-1] != number:
+                    raise StateError(f"bin {number}: these are the states of bin {done[-1]}")
+            except Exception as error:
+                for one in done:
+                    self.states.discard_bin(one)
+                return Answer(bins=[(number, b"")], refused=text_of(error))
+        return Answer()
 
     def try_packing(self, answer: Answer) -> None:
         """The first state is packed at once: one that cannot be is not found out late. It ends the

@@ -113,7 +113,7 @@ struct LaneTold {
   bool stopped = false;         // a timer failed, or, if `fatal`, something else ended the run
   bool fatal = false;           // then no row of the batch goes on, whatever the policy
   Emitter::Order stopped_at{};  // its time and place; of a row of Rows: kAtOnce and its number
-  std::vector<LaneBin> bins;    // Copy, Take
+  std::vector<LaneBin> bins;    // Copy, Take; Put: the first that was refused
   std::string refused;          // Copy, Take, Put: why it was not done
 };
 
