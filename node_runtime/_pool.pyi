@@ -9,6 +9,7 @@ StepFailure: TypeAlias = tuple[int, bytes, bytes]
 Step: TypeAlias = tuple[
     NativeBatch | None, array[int] | None, bool, bool, list[StepFailure], NativeBatch | None
 ]
+Stop: TypeAlias = tuple[bytes, bytes, int, int, bool]
 Message: TypeAlias = tuple[
     str,
     NativeBatch,
@@ -72,7 +73,7 @@ class NativeWorker:
         refused: bytes,
         rows: MadeRows | None,
         next_timers: tuple[int, int],
-        timer: tuple[bytes, bytes, int, int] | None,
+        stop: Stop | None,
     ) -> None: ...
     @property
     def beat(self) -> int: ...

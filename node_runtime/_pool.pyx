@@ -203,11 +203,11 @@ cdef class NativeWorker:
         cdef LaneMessage message = self.worker.get().message()
         return message_of(message)
 
-    def answer(self, step, bins, refused, MadeRows rows, next_timers, timer):
+    def answer(self, step, bins, refused, MadeRows rows, next_timers, stop):
         """What became of the message: the outcome of its rows as for `finish`, bins that were
         asked for, why it was refused, the time and place of each row if it was a unit, when the
-        first timers are due, and of one that failed (words, what was raised, time, place) or
-        None."""
+        first timers are due, and of what ended the run (words, what was raised, time, place,
+        whether it is no matter of one timer) or None."""
         cdef vector[PoolStep] steps
         cdef LaneStep made
         cdef LaneBin one
@@ -223,11 +223,12 @@ cdef class NativeWorker:
             made.told.times = rows.times
             made.told.places = rows.places
         made.told.next_timer, made.told.next_timeout = next_timers
-        if timer is not None:
+        if stop is not None:
             made.told.stopped = True
-            made.timer, made.timer_raised = timer[0], timer[1]
-            made.told.timer_order.time = timer[2]
-            made.told.timer_order.place = timer[3]
+            made.stop, made.stop_raised = stop[0], stop[1]
+            made.told.stopped_at.time = stop[2]
+            made.told.stopped_at.place = stop[3]
+            made.told.fatal = stop[4]
         self.worker.get().answer(made)
 
     @property

@@ -331,6 +331,8 @@ class NodeAgent:
         error: BaseException | None = None
         if failure is not None:
             error = error_of(failure, self.graph, engine.raised)
+        elif refused := self.cluster.refused():
+            error = StateError(f"state could not move between the nodes: {refused}")
         outputs: dict[str, Any] = {}
         try:
             if self.letters is not None:

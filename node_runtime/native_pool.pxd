@@ -105,15 +105,16 @@ cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
         int64_t next_timer
         int64_t next_timeout
         cbool stopped
-        LaneOrder timer_order
+        cbool fatal
+        LaneOrder stopped_at
         vector[LaneBin] bins
         string refused
 
     cdef cppclass LaneStep:
         PoolStep step
         LaneTold told
-        string timer
-        string timer_raised
+        string stop
+        string stop_raised
 
     cdef cppclass LaneRestore:
         LaneRestore(int fd, int64_t size) except +

@@ -14,19 +14,22 @@ from plait.errors import JobError, StateError
 from plait.graph import FoldNode, StatefulNode, TimedNode
 from plait.node_runtime._calls import Beating
 from plait.node_runtime.pool_errors import pack, text_of
-from plait.node_runtime.process_state import ProcessPython
-from plait.node_runtime.process_timers import ALL_TIME
-from plait.node_runtime.python_ops import KeyedPython
+from plait.node_runtime.process_state import ENDINGS, ProcessPython
+from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE
+from plait.node_runtime.python_ops import KeyedPython, ends_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from plait.model import Schema
-    from plait.node_runtime._pool import Message, NativeWorker, Step
+    from plait.node_runtime._batch import NativeBatch
+    from plait.node_runtime._pool import Message, NativeWorker, Step, Stop
     from plait.node_runtime._process import MadeRows
     from plait.node_runtime.process_state import UnitResult
     from plait.node_runtime.python_ops import Failures
 
+BEHIND_ALL = ALL_TIME, 2**64 - 1
+"""The time and place of what is behind all rows and timers."""
 NOTHING: Step = (None, None, False, False, [], None)
 
 
@@ -53,7 +56,12 @@ class Answer:
     bins: Sequence[tuple[int, bytes]] = ()
     refused: str = ""
     rows: MadeRows | None = None
-    timer: tuple[bytes, bytes, int, int] | None = None
+    stop: Stop | None = None
+
+    def stopped(self, error: BaseException, time: int, place: int, text: str = "") -> None:
+        """Something ended the run there; `text`: that of a timer, else it is no matter of one."""
+        words = (text or text_of(error)).encode("utf-8", "replace")
+        self.stop = (words, pack(error), time, place, not text)
 
 
 class LaneProgram:
@@ -95,47 +103,55 @@ class LaneProgram:
         if isinstance(self.states, ProcessPython):
             timers = self.states.heaps[0].next(), self.states.heaps[1].next()
         refused = answer.refused.encode("utf-8", "replace")
-        worker.answer(answer.step, answer.bins, refused, answer.rows, timers, answer.timer)
+        worker.answer(answer.step, answer.bins, refused, answer.rows, timers, answer.stop)
 
     def done(self, message: Message) -> Answer:
         what, batch, unit, order, bins, put = message
         try:
             match what:
                 case "rows":
-                    assert isinstance(self.states, KeyedPython)
-                    out, origin, failures = self.states(batch)
-                    answer = Answer((out, origin, False, False, self.failed(failures), None))
+                    answer = self.made_of_rows(batch)
                 case "unit":
                     assert isinstance(self.states, ProcessPython)
                     base, before, watermark, now, clock = unit
-                    made = self.states(batch, base, order, watermark, before, now, clock)
-                    answer = self.made(made)
+                    unit_made = self.states.attempt(
+                        batch, base, order, watermark, before, now, clock
+                    )
+                    answer = self.made(unit_made)
                 case _:
                     return self.moved(what, bins, put)
-            self.try_packing()
+            if answer.stop is None and not (self.stops and answer.step[4]):
+                self.try_packing(answer)
         except BaseException as error:  # not a matter of one record
             told = (0, text_of(error).encode("utf-8", "replace"), pack(error))
             return Answer((None, None, False, True, [told], None))
+        return answer
+
+    def made_of_rows(self, batch: NativeBatch) -> Answer:
+        assert isinstance(self.states, KeyedPython)
+        out, origin, failures = self.states.attempt(batch)
+        left = failures.pop() if failures and ends_run(failures[-1][1]) else None
+        answer = Answer((out, origin, False, False, self.failed(failures), None))
+        if left is not None:
+            answer.stopped(left[1], AT_ONCE, left[0])
         return answer
 
     def made(self, made: UnitResult) -> Answer:
         step: Step = (
             made.rows.finish(), None, False, False, self.failed(made.failures), None
         )  # fmt: skip
-        timer = None
+        answer = Answer(step, rows=made.rows)
         if made.timer is not None:
             text, error, due, place = made.timer
-            timer = (text.encode("utf-8", "replace"), pack(error), due, place)
-        return Answer(step, rows=made.rows, timer=timer)
+            answer.stopped(error, due, place, "" if isinstance(error, ENDINGS) else text)
+        return answer
 
     def moved(self, what: str, bins: list[int] | None, put: list[tuple[int, bytes]]) -> Answer:
         """Copies, takes or puts bins; refused: why not."""
         states = self.states
         try:
             if what == "put":
-                for _, data in put:
-                    states.put_bin(data)
-                return Answer()
+                return self.all_put(put)
             if what == "take":
                 return Answer(bins=[(bin, states.take_bin(bin)) for bin in bins or ()])
             found = states.bins()
@@ -144,8 +160,23 @@ class LaneProgram:
         except Exception as error:
             return Answer(refused=text_of(error))
 
-    def try_packing(self) -> None:
-        """The first state is packed at once: one that cannot be is not found out late."""
+    def all_put(self, put: list[tuple[int, bytes]]) -> Answer:
+        """Puts all of them or none; refused: the first that was, and why."""
+        done: list[int] = []
+        for number, data in put:
+            try:
+                done.append(self.states.put_bin(data))
+                if done[-1] != number:
+                    raise StateError(f"bin {number}: these are the states of bin {done[-1]}")
+            except Exception as error:
+                for one in done:
+                    self.states.discard_bin(one)
+                return Answer(bins=[(number, b"")], refused=text_of(error))
+        return Answer()
+
+    def try_packing(self, answer: Answer) -> None:
+        """The first state is packed at once: one that cannot be is not found out late. It ends the
+        run behind all rows, so what a plain loop meets in them counts."""
         if self.tried:
             return
         for bin in self.states.bins():
@@ -153,10 +184,12 @@ class LaneProgram:
             try:
                 self.states.copy_bin(bin)
             except StateError as error:
-                raise JobError(
+                raised = JobError(
                     f"{self.spec.node}: its state cannot be in a worker process: {error}\n"
                     '  use route="inline"'
-                ) from error
+                )
+                raised.__cause__ = error
+                answer.stopped(raised, *BEHIND_ALL)
             return
 
     def failed(self, failures: Failures) -> list[tuple[int, bytes, bytes]]:

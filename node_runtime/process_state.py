@@ -4,7 +4,8 @@ Called by one thread at a time, with the units in order: first every row, then a
 due. Timers fire by their time, then by the place of the record that they go back to; one that a
 timer sets for a time before its own counts at the time of its timer. A handler that fails on a
 record leaves no trace: rows, state and timers are as before it. One that fails on a timer ends the
-run, because there is no record that could be left out. `plait.timed.ProcessSpec` has the meaning.
+run, because there is no record that could be left out; so does SystemExit wherever it is raised.
+`plait.timed.ProcessSpec` has the meaning.
 """
 
 from __future__ import annotations
@@ -46,8 +47,13 @@ Given = tuple[Key, int, Any]
 """The key of a row, its side and its record."""
 
 
+ENDINGS = (KeyboardInterrupt, SystemExit)
+"""No matter of one record or timer."""
+
+
 class FailedTimer(NamedTuple):
-    """A timer whose handler failed: what to say of it, what it raised, its time and place."""
+    """A timer whose handler failed: what to say of it, what it raised, its time and place. One of
+    the ENDINGS is told so as well where it comes from a record, whose time is AT_ONCE."""
 
     text: str
     error: BaseException
@@ -129,9 +135,26 @@ class ProcessPython(PythonStates):
         now: int = 0,
         clock: int = AT_ONCE,
     ) -> UnitResult:
+        """Takes a unit; see `attempt`."""
+        made = self.attempt(batch, base, order, watermark, before, now, clock)
+        if made.timer is not None and isinstance(made.timer.error, ENDINGS):
+            raise made.timer.error
+        return made
+
+    def attempt(
+        self,
+        batch: NativeBatch,
+        base: int,
+        order: Sequence[int] | None,
+        watermark: int,
+        before: int,
+        now: int,
+        clock: int,
+    ) -> UnitResult:
         """Takes a unit: row i has the place base + order[i], or base + i if there is no order; the
         watermark is as it is behind the unit, and was `before`; timers by the wall clock, which is
-        `now`, are due until `clock`."""
+        `now`, are due until `clock`. What ends the run is not raised but told as a timer: what was
+        made before it counts where something fails earlier elsewhere."""
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
         times = [times_of(batch, column) for column in self.times]
@@ -150,8 +173,10 @@ class ProcessPython(PythonStates):
                     values = self.copied(values)
                 state = self.new_state(self.kinds, values)
                 timers = self.run(self.handlers[side], key, record, state, rows, AT_ONCE, place)
-            except (KeyboardInterrupt, SystemExit):
-                raise
+            except ENDINGS as error:
+                rows.back(count)
+                left = FailedTimer(error_text(error), error, AT_ONCE, place)
+                return UnitResult(rows, failures, left, ALL_TIME, ALL_TIME)
             except BaseException as error:
                 rows.back(count)
                 failures.append((row, error))
@@ -182,8 +207,6 @@ class ProcessPython(PythonStates):
             state = self.new_state(self.kinds, None if over else kept.values)
             try:
                 timers = self.run(handler, key, time, state, rows, BEHIND[clock] + due, place)
-            except (KeyboardInterrupt, SystemExit):
-                raise
             except BaseException as error:
                 rows.back(count)
                 name = ("on_timer", "on_timeout")[clock]

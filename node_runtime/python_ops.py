@@ -4,7 +4,8 @@
 out, the input row each came from, and the rows that failed. It holds nothing that changes, so
 worker threads may share it. `KeyedPython` holds a state for each key and is called by one thread at
 a time, with the batches in order. A row that fails leaves no trace in the output or the state; with
-`stop_at_first` (the policy "fail") nothing after the first failing row is computed.
+`stop_at_first` (the policy "fail") nothing after the first failing row is computed. What is no
+Exception (SystemExit) fails no row: it ends the run.
 """
 
 from __future__ import annotations
@@ -254,6 +255,14 @@ class KeyedPython(PythonStates):
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """Takes a batch, or the given rows of it (ascending)."""
+        result = self.attempt(batch, rows)
+        if result.failures and ends_run(result.failures[-1][1]):
+            raise result.failures[-1][1]
+        return result
+
+    def attempt(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
+        """As a call, but what ends the run is the last failure: what was made before it counts
+        where an earlier row fails elsewhere."""
         if isinstance(self.operator, FoldNode):
             return self.fold(batch, rows)
         return self.step(batch, rows)
@@ -273,9 +282,9 @@ class KeyedPython(PythonStates):
                     raise misfit_of(error) from error
                 self.keep(key, state)
                 kept.append(row)
-            except Exception as error:
+            except BaseException as error:
                 failures.append((row, error))
-                if self.stop_at_first:
+                if self.stop_at_first or ends_run(error):
                     break
         fresh = values.finish()
         if len(kept) == len(batch):
@@ -302,9 +311,9 @@ class KeyedPython(PythonStates):
                     except ValueError as error:
                         raise misfit_of(error) from error
                 self.keep(key, state)
-            except Exception as error:
+            except BaseException as error:
                 failures.append((row, error))
-                if self.stop_at_first:
+                if self.stop_at_first or ends_run(error):
                     break
         made, kept = records.finish(batch)
         return CallResult(made, kept, failures)
@@ -353,6 +362,11 @@ class KeyedPython(PythonStates):
             bin = bin_of(key, self.types, self.bin_bits)
             part = self.home[key] = self.states.setdefault(bin, {})
         part[key] = state
+
+
+def ends_run(error: BaseException) -> bool:
+    """Whether it is no matter of one record."""
+    return not isinstance(error, Exception)
 
 
 def canonical(key: Key) -> Key:

@@ -309,20 +309,26 @@ class Nodes:
         raise TimedOut("\n  ".join(["the nodes did not come to their end", *shown]))
 
     def failing(self) -> bool:
-        return any(
-            agent.engine.error() is not None or agent.cluster.refused()
-            for agent in self.agents.values()
-        )
+        failed = any(agent.engine.error() is not None for agent in self.agents.values())
+        return failed or self.state_refused()
+
+    def state_refused(self) -> bool:
+        return any(agent.cluster.refused() for agent in self.agents.values())
 
     def end_failing(self) -> bool:
-        """A record failed: all stop at one epoch, so that what comes before it is delivered."""
+        """A record failed: all stop at one epoch, so that what comes before it is delivered. If
+        state was refused, nodes wait for bins that never come: all end at once."""
         self.story.append("a node failed")
         self.coming.clear()
+        if self.state_refused():
+            return False
         if not self.stopping:
             self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
         self.move_gate()
         watched = self.members if self.settings.order == "key" else [self.agents[self.home]]
         while not all(agent.engine.wait(0.0) for agent in watched):
+            if self.state_refused():
+                return False
             if self.settings.order == "key" and any(a.engine.wait(0.0) for a in watched):
                 break  # the others may wait for its parts
             self.pause()

@@ -133,8 +133,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
            controls_[first_]->arrived.load(std::memory_order_acquire) >= sinks) {
       Control& c = *controls_[first_++];
       passed_ = c.epoch;
-      std::lock_guard<std::mutex> reading(c.lock);
-      for (const auto& why : c.errors) refused_ += (refused_.empty() ? "" : "; ") + why;
+      add_errors(c, refused_);
     }
     if (first_ > 64) {
       controls_.erase(controls_.begin(), controls_.begin() + int64_t(first_));
@@ -212,10 +211,13 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     std::lock_guard<std::mutex> hold(lock_);
     last_down_ = why;
   }
-  // Why state that came could not be taken in; empty: it could.
+  // Why state could not be sent, or not be taken in; empty: it could. Told at once: a layout whose
+  // bins never come passes no other node, so it would never be told as passed.
   std::string refused() {
     std::lock_guard<std::mutex> hold(lock_);
-    return refused_;
+    std::string all = refused_;
+    for (size_t i = first_; i < controls_.size(); ++i) add_errors(*controls_[i], all);
+    return all;
   }
   std::string last_down() {
     std::lock_guard<std::mutex> hold(lock_);
@@ -232,6 +234,10 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     std::vector<uint32_t> ranks = layout.members;
     std::erase(ranks, rank_);
     return ranks;
+  }
+  static void add_errors(Control& c, std::string& to) {
+    std::lock_guard<std::mutex> reading(c.lock);
+    for (const auto& why : c.errors) to += (to.empty() ? "" : "; ") + why;
   }
   void note(const std::shared_ptr<Control>& control) {
     std::lock_guard<std::mutex> hold(lock_);

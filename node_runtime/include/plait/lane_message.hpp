@@ -110,24 +110,25 @@ struct LaneTold {
   std::vector<int64_t> times;    // Unit: of each row that was made: kAtOnce, or that of its timer
   std::vector<uint64_t> places;  // Unit: of each row; both ascending together
   int64_t next_timer = kAllTime, next_timeout = kAllTime;  // the first timers that are pending
-  bool stopped = false;                                    // a timer failed
-  Emitter::Order timer_order{};                            // its time and place
-  std::vector<LaneBin> bins;                               // Copy, Take
-  std::string refused;                                     // Copy, Take, Put: why it was not done
+  bool stopped = false;         // a timer failed, or, if `fatal`, something else ended the run
+  bool fatal = false;           // then no row of the batch goes on, whatever the policy
+  Emitter::Order stopped_at{};  // its time and place; of a row of Rows: kAtOnce and its number
+  std::vector<LaneBin> bins;    // Copy, Take; Put: the first that was refused
+  std::string refused;          // Copy, Take, Put: why it was not done
 };
 
 // As the worker process has it.
 struct LaneStep {
   PoolStep step;
   LaneTold told;
-  std::string timer, timer_raised;  // if a timer failed
+  std::string stop, stop_raised;  // if it stopped
 };
 
 // As the engine has it.
 struct LaneAnswer {
   CallOutcome outcome;
   LaneTold told;
-  RowFailure timer;  // if a timer failed
+  RowFailure stop;   // if it stopped
   std::string died;  // not empty: how worker processes died on its rows, all of which fail
 };
 
@@ -141,11 +142,12 @@ inline void flat_answer(FlatWriter& out, const LaneStep& s, const std::vector<Co
   out.put(t.next_timer);
   out.put(t.next_timeout);
   out.put(t.stopped);
-  out.put(t.timer_order);
+  out.put(t.fatal);
+  out.put(t.stopped_at);
   flat_bins(out, t.bins);
   out.text(t.refused);
-  out.text(s.timer);
-  out.text(s.timer_raised);
+  out.text(s.stop);
+  out.text(s.stop_raised);
 }
 
 inline LaneAnswer read_answer(FlatReader& in, const BufferRef& owner,
@@ -158,12 +160,13 @@ inline LaneAnswer read_answer(FlatReader& in, const BufferRef& owner,
   t.next_timer = in.get<int64_t>();
   t.next_timeout = in.get<int64_t>();
   t.stopped = in.get<bool>();
-  t.timer_order = in.get<Emitter::Order>();
+  t.fatal = in.get<bool>();
+  t.stopped_at = in.get<Emitter::Order>();
   t.bins = read_bins(in);
   t.refused = in.text();
-  a.timer.message = in.text();
+  a.stop.message = in.text();
   const std::string raised = in.text();
-  if (!raised.empty()) a.timer.handle = keep(raised);
+  if (!raised.empty()) a.stop.handle = keep(raised);
   return a;
 }
 

@@ -68,11 +68,24 @@ class LaneWork {
     m->columns = columns_of_lane(batch, asked.lists, lane);
     return m;
   }
+  // No lane has answered: nothing comes back from there any more.
   static const LaneAnswer* fatal_of(const std::vector<LaneAnswer>& answers) {
     for (const auto& a : answers) {
       if (a.outcome.fatal) return &a;
     }
     return nullptr;
+  }
+  // The lane that stopped first, and where; `at(lane)` is where it did. -1: none has.
+  template <class At>
+  static std::pair<Emitter::Order, int> first_stop(const std::vector<LaneAnswer>& answers,
+                                                   At&& at) {
+    std::pair<Emitter::Order, int> first{{}, -1};
+    for (uint32_t lane = 0; lane < answers.size(); ++lane) {
+      if (!answers[lane].told.stopped) continue;
+      const Emitter::Order here = at(lane);
+      if (first.second < 0 || here < first.first) first = {here, int(lane)};
+    }
+    return first;
   }
   // The rows of all lanes that failed, ascending.
   static std::vector<RowFailure> failures_of(std::vector<LaneAnswer>& answers, const Asked& asked) {
@@ -128,6 +141,16 @@ class RowsWork final : public LaneWork {
     o.failures = failures_of(answers, asked);
     int64_t end = batch.length;
     if (op_.on_error() == OnError::Fail && !o.failures.empty()) end = o.failures.front().row;
+    const auto [at, by] = first_stop(answers, [&](uint32_t lane) -> Emitter::Order {
+      const Emitter::Order there = answers[lane].told.stopped_at;
+      if (there.time != kAtOnce) return there;
+      return {kAtOnce, asked.lists.row(lane, uint32_t(there.place))};
+    });
+    if (by >= 0 && (end == batch.length || at < Emitter::Order{kAtOnce, uint64_t(end)})) {
+      CallOutcome fatal = fatal_outcome({});
+      fatal.failures.front() = std::move(answers[size_t(by)].stop);
+      return op_.finish(batch, fatal, worker);
+    }
     const auto picks = picked(batch, answers, asked, end, o.origin);
     o.out.length = int64_t(picks.size());
     o.one_to_one = o.out.length == batch.length;
@@ -229,6 +252,7 @@ class UnitsWork final : public LaneWork {
     }
     o.failures = failures_of(answers, asked);
     const auto [end, by] = ending(answers, asked, o);
+    if (o.fatal) return op_.finish(batch, o, asked.begun, worker);
     std::vector<Made> made;
     for (uint32_t lane = 0; lane < answers.size(); ++lane) {
       const LaneTold& told = answers[lane].told;
@@ -260,21 +284,24 @@ class UnitsWork final : public LaneWork {
   std::pair<Emitter::Order, int> ending(std::vector<LaneAnswer>& answers, const Asked& asked,
                                         ProcessOutcome& o) const {
     const ProcessUnit& unit = asked.begun.unit;
+    const auto stop =
+        first_stop(answers, [&](uint32_t lane) { return answers[lane].told.stopped_at; });
     if (op_.on_error() == OnError::Fail && !o.failures.empty()) {
       const uint32_t row = o.failures.front().row;
-      const uint64_t place = unit.base + (unit.order ? unit.order[row] : row);
-      return {{kAtOnce, place}, int(answers.size())};
+      const Emitter::Order at{kAtOnce, unit.base + (unit.order ? unit.order[row] : row)};
+      if (stop.second < 0 || at < stop.first) return {at, int(answers.size())};
     }
-    int by = -1;
-    for (size_t lane = 0; lane < answers.size(); ++lane) {
-      const LaneTold& told = answers[lane].told;
-      if (!told.stopped || (by >= 0 && !(told.timer_order < o.timer_order))) continue;
-      by = int(lane);
+    if (stop.second < 0) return stop;
+    LaneAnswer& by = answers[size_t(stop.second)];
+    if (by.told.fatal) {
+      o.fatal = true;
+      o.failures = {std::move(by.stop)};
+    } else {
       o.stopped = true;
-      o.timer = answers[lane].timer;
-      o.timer_order = told.timer_order;
+      o.timer = std::move(by.stop);
+      o.timer_order = stop.first;
     }
-    return {o.timer_order, by};
+    return stop;
   }
 
   ProcessOperator& op_;

@@ -5,7 +5,8 @@
 // one worker at a time and in order; the last lane's answer brings the batch back, and whoever
 // takes it puts the answers together and publishes the slot. Control items go the same way, between
 // the same two batches on every lane. At a layout nothing more is given until the bins that go are
-// shipped and those that come are with their lanes.
+// shipped and those that come are with their lanes; nor where bins are put, since they are in all
+// together or not at all, and a lane does not know of the others.
 //
 // Threads: batches are given under the stage's flag; answers are taken by any worker. No worker
 // waits for a lane. Full: what was refused is kept and tried again when there is room. Behind a
@@ -19,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_work.hpp"
+#include "plait/lane_giver.hpp"
 
 namespace plait {
 
@@ -39,7 +40,8 @@ class PooledStage final : public Base {
         work_(std::move(work)),
         lanes_(std::move(lanes)),
         returns_(std::make_shared<LaneReturns>(*this, limits.batches, lanes_->lanes())),
-        asked_(limits.batches) {
+        asked_(limits.batches),
+        giver_(*work_, *lanes_, *returns_) {
     lanes_->attach(returns_);
   }
   ~PooledStage() override { returns_->close(); }
@@ -78,12 +80,8 @@ class PooledStage final : public Base {
   // What the giver waits for; Look: it goes on when somebody comes by (its slice was over, or bins
   // may have come).
   enum class Waits : uint8_t { Nothing, Room, Answers, Look };
-  struct Giving {
-    uint64_t serial = 0;
-    std::vector<PoolLanes::Message> messages;  // by lane; those that were given are null
-    std::vector<std::vector<uint32_t>> bins;   // by lane: those that rows may change; or nothing
-  };
-  enum class Passing : uint8_t { Taking, Bringing, Putting };
+  // How far the item is that the giver holds: Putting and Undoing are all of a Put.
+  enum class Passing : uint8_t { Taking, Bringing, Putting, Undoing };
 
   Control& control_of(Slot& s) const { return *s.batch.control; }
   Asked& asked(uint64_t serial) { return asked_[serial & (asked_.size() - 1)]; }
@@ -98,7 +96,7 @@ class PooledStage final : public Base {
       Control all;
       hand_over_(this->context_, all);
       if (all.errors.empty()) {
-        (void)put_by_lane(all.collected, PoolLanes::kNobody);
+        (void)giver_.put_bins(PoolLanes::kNobody, all.collected);
         waits_.store(Waits::Look, std::memory_order_relaxed);
         lanes_->gone();
       } else {
@@ -115,9 +113,9 @@ class PooledStage final : public Base {
     while (done < records && returns_->take(item)) {
       Slot& s = this->slot(item.serial);
       done += s.records + 1;
-      if (s.batch.control && control_of(s).kind == Control::Kind::Layout) {
+      if (s.batch.control && is_held(control_of(s))) {
         moved_ = std::move(item.answers);
-        came_.store(true, std::memory_order_release);  // pairs with pass_layout
+        came_.store(true, std::memory_order_release);  // pairs with pass
       } else if (s.batch.control) {
         settle_control(s, item);
         this->finish(s, worker);
@@ -143,7 +141,7 @@ class PooledStage final : public Base {
     Control& c = control_of(s);
     std::vector<Control::Bin> bins;
     gather(c, item.answers, bins);
-    if (c.kind != Control::Kind::Put) this->collect(c, asked(s.serial).head, bins);
+    this->collect(c, asked(s.serial).head, bins);
     asked(s.serial) = Asked();
   }
   // What all lanes say of a control item.
@@ -161,8 +159,8 @@ class PooledStage final : public Base {
     waits_.store(Waits::Nothing, std::memory_order_relaxed);
     while (done < records) {
       if (!give_rest()) break;
-      if (layout_) {
-        if (!pass_layout(worker)) break;
+      if (held_) {
+        if (!pass(worker)) break;
         continue;
       }
       Slot* s = this->try_claim(this->limits_.batches);
@@ -172,7 +170,7 @@ class PooledStage final : public Base {
       begin(*s, worker);
       if (worker.slice_over()) break;
     }
-    const bool more = !giving_.empty() || layout_;
+    const bool more = !giver_.empty() || held_;
     if (more && waits_.load(std::memory_order_relaxed) == Waits::Nothing) {
       waits_.store(Waits::Look, std::memory_order_relaxed);
     }
@@ -181,35 +179,11 @@ class PooledStage final : public Base {
   }
   // Gives what was begun and not given yet. False: there is no room.
   bool give_rest() {
-    for (Giving& g : giving_) {
-      for (uint32_t lane = 0; lane < g.messages.size(); ++lane) {
-        if (!g.messages[lane]) continue;
-        if (!needed(g.serial)) break;
-        const uint64_t chances = returns_->chances();
-        if (!try_give(lane, g)) {
-          refused_at_.store(chances, std::memory_order_relaxed);
-          waits_.store(Waits::Room, std::memory_order_relaxed);
-          return false;
-        }
-        g.messages[lane] = nullptr;
-      }
-    }
-    giving_.clear();
-    return true;
-  }
-  // False: it was dropped, or nobody is there to take it.
-  bool needed(uint64_t serial) const {
-    return serial == PoolLanes::kNobody ? returns_->why().empty() : returns_->waits(serial);
-  }
-  bool try_give(uint32_t lane, const Giving& g) {
-    try {
-      static const std::vector<uint32_t> kNone;
-      return lanes_->try_give(lane, g.serial, g.messages[lane],
-                              lane < g.bins.size() ? g.bins[lane] : kNone);
-    } catch (const std::exception& error) {
-      returns_->broke(std::string("the runtime failed: ") + error.what());
-      return true;
-    }
+    uint64_t chances = 0;
+    if (giver_.give(chances)) return true;
+    refused_at_.store(chances, std::memory_order_relaxed);
+    waits_.store(Waits::Room, std::memory_order_relaxed);
+    return false;
   }
 
   void begin(Slot& s, Worker& worker) {
@@ -225,86 +199,65 @@ class PooledStage final : public Base {
     guarded(batch, node(), [&] { asks = work_->ask(batch, worker, what); });
     if (!asks) return this->finish(s, worker);
     const uint64_t serial = s.serial;
-    Giving giving{serial, {what.messages.begin(), what.messages.end()}, std::move(what.bins)};
+    giver_.add(serial, what);
     if (!returns_->send(serial, what.count(), false)) {
       LaneReturns::Item item{serial, returns_->fatal(returns_->why()), false};
       return settle(s, item, worker);
     }
     // From here on the slot, and what was asked of it, belong to who takes the answers.
-    giving_.push_back(std::move(giving));
     (void)give_rest();
     // A failure may have come in between; see DeferredStage::give.
     const uint64_t last = last_needed_.load(std::memory_order_relaxed);
     if (serial > last) returns_->drop_after(last);
   }
 
+  // Whether the giver waits for the answers to it.
+  static bool is_held(const Control& c) {
+    return c.kind == Control::Kind::Layout || c.kind == Control::Kind::Put;
+  }
   void begin_control(Slot& s, Worker& worker) {
     Control& c = control_of(s);
-    if (c.kind == Control::Kind::Layout) {
-      if (!this->moves_) return this->finish(s, worker);
-      layout_ = &s;
-      passing_ = Passing::Taking;
-      const auto going = this->note_moves(c);
-      if (going.empty() || !ask_bins(s, LaneDo::Take, going)) nothing_comes();
-      return;
-    }
     const bool snapshot = c.kind == Control::Kind::Snapshot;
+    if (c.kind == Control::Kind::Layout) return begin_layout(s, worker);
     asked(s.serial).head = this->head_of(snapshot, c.epoch);
+    if (c.kind == Control::Kind::Put) return begin_put(s, worker);
     if (snapshot) {
-      (void)ask_bins(s, LaneDo::Copy, {});
+      (void)giver_.ask_bins(s.serial, LaneDo::Copy, {});
     } else if (c.kind == Control::Kind::Take && c.node == node()) {
-      (void)ask_bins(s, LaneDo::Take, c.bins);
-    } else if (c.kind == Control::Kind::Put) {
-      std::vector<Control::Bin> mine;
-      for (const auto& bin : c.put) {
-        std::string bytes;
-        if (bin.node == node() && this->adopt(c, bin, bytes)) {
-          mine.push_back({bin.node, bin.bin, std::move(bytes)});
-        }
-      }
-      (void)put_by_lane(mine, s.serial);
+      (void)giver_.ask_bins(s.serial, LaneDo::Take, c.bins);
     }
-    if (giving_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
+    if (giver_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
       if (!returns_->why().empty()) c.refuse(returns_->why());
       this->finish(s, worker);
     }
   }
-  // Asks for bins; Copy: all lanes for all that have state. False: no answer comes.
-  bool ask_bins(Slot& s, LaneDo what, const std::vector<uint32_t>& bins) {
-    std::vector<std::shared_ptr<LaneMessage>> by_lane(lanes_->lanes());
-    auto at = [&](uint32_t lane) -> LaneMessage& {
-      if (!by_lane[lane]) by_lane[lane] = std::make_shared<LaneMessage>();
-      by_lane[lane]->what = what;
-      return *by_lane[lane];
-    };
-    for (uint32_t bin : bins) at(work_->lane_of(bin)).bins.push_back(bin);
-    for (uint32_t lane = 0; what == LaneDo::Copy && lane < by_lane.size(); ++lane) {
-      at(lane).all = true;
-    }
-    return send(s.serial, std::move(by_lane));
+  void begin_layout(Slot& s, Worker& worker) {
+    if (!this->moves_) return this->finish(s, worker);
+    hold(s, Passing::Taking);
+    const auto going = this->note_moves(control_of(s));
+    if (going.empty() || !giver_.ask_bins(s.serial, LaneDo::Take, going)) nothing_comes();
   }
-  bool put_by_lane(std::vector<Control::Bin>& bins, uint64_t serial) {
-    std::vector<std::shared_ptr<LaneMessage>> by_lane(lanes_->lanes());
-    for (auto& bin : bins) {
-      auto& m = by_lane[work_->lane_of(bin.bin)];
-      if (!m) m = std::make_shared<LaneMessage>();
-      m->what = LaneDo::Put;
-      m->put.push_back({bin.bin, std::move(bin.bytes)});
+  void begin_put(Slot& s, Worker& worker) {
+    Control heads;
+    std::vector<Control::Bin> mine = this->adopted(control_of(s), heads);
+    if (mine.empty()) {
+      if (!heads.errors.empty()) not_put(s, heads.errors.front());
+      asked(s.serial) = Asked();
+      return this->finish(s, worker);
     }
-    return send(serial, std::move(by_lane));
+    hold(s, Passing::Putting);
+    putting_.clear();
+    for (const auto& bin : mine) putting_.push_back(bin.bin);
+    if (!giver_.put_bins(s.serial, mine)) nothing_comes();
   }
-  bool send(uint64_t serial, std::vector<std::shared_ptr<LaneMessage>> by_lane) {
-    Asked what;
-    what.messages = std::move(by_lane);
-    if (!what.count()) return false;
-    if (serial != PoolLanes::kNobody && !returns_->send(serial, what.count(), true)) return false;
-    giving_.push_back({serial, {what.messages.begin(), what.messages.end()}, {}});
-    return true;
+  void hold(Slot& s, Passing passing) {
+    held_ = &s;
+    passing_ = passing;
   }
 
-  // One step of a layout; false: it has to wait for answers, or for bins.
-  bool pass_layout(Worker& worker) {
-    Control& c = control_of(*layout_);
+  // One step of what is held; false: it has to wait for answers, or for bins.
+  bool pass(Worker& worker) {
+    Control& c = control_of(*held_);
     // Acquire pairs with take_in: the answers. If the pool broke some come too, and until then the
     // slot has to stay.
     if (passing_ != Passing::Bringing && !came_.exchange(false, std::memory_order_acquire)) {
@@ -314,8 +267,44 @@ class PooledStage final : public Base {
     if (!returns_->why().empty()) {
       moved_.clear();
       c.refuse(returns_->why());
-      return end_layout(worker);
+      return end_held(worker);
     }
+    return c.kind == Control::Kind::Put ? pass_put(c, worker) : pass_layout(c, worker);
+  }
+  // If a lane refused a bin, the others give theirs back: the first bin that is refused says why.
+  bool pass_put(Control& c, Worker& worker) {
+    std::vector<Control::Bin> back;
+    if (passing_ == Passing::Undoing) {
+      gather(c, moved_, back);
+      moved_.clear();
+      return end_held(worker);
+    }
+    std::vector<uint32_t> in;
+    const std::string* why = nullptr;
+    for (uint32_t bin : putting_) {
+      const LaneTold& told = moved_[work_->lane_of(bin)].told;
+      if (told.refused.empty()) {
+        in.push_back(bin);
+      } else if (!why && (told.bins.empty() || told.bins.front().bin == bin)) {
+        why = &told.refused;
+      }
+    }
+    if (!why) {
+      moved_.clear();
+      return end_held(worker);
+    }
+    not_put(*held_, *why);
+    moved_.clear();
+    passing_ = Passing::Undoing;
+    if (in.empty() || !giver_.ask_bins(held_->serial, LaneDo::Take, in)) nothing_comes();
+    return true;
+  }
+  // What is known of time is as it was.
+  void not_put(Slot& s, const std::string& why) {
+    control_of(s).refuse(why);
+    this->adopt_again(asked(s.serial).head);
+  }
+  bool pass_layout(Control& c, Worker& worker) {
     std::vector<Control::Bin> bins;
     if (passing_ != Passing::Bringing) gather(c, moved_, bins);
     moved_.clear();
@@ -339,16 +328,17 @@ class PooledStage final : public Base {
     });
     if (!brought.empty()) {
       passing_ = Passing::Putting;
-      if (!put_by_lane(brought, layout_->serial)) nothing_comes();
+      if (!giver_.put_bins(held_->serial, brought)) nothing_comes();
       return true;
     }
-    if (this->missing_.empty()) return end_layout(worker);
+    if (this->missing_.empty()) return end_held(worker);
     waits_.store(Waits::Look, std::memory_order_relaxed);
     return false;
   }
   void nothing_comes() { came_.store(true, std::memory_order_relaxed); }
-  bool end_layout(Worker& worker) {
-    Slot& s = *std::exchange(layout_, nullptr);
+  bool end_held(Worker& worker) {
+    Slot& s = *std::exchange(held_, nullptr);
+    asked(s.serial) = Asked();
     this->finish(s, worker);
     return true;
   }
@@ -370,10 +360,11 @@ class PooledStage final : public Base {
   std::atomic<Waits> waits_{Waits::Nothing};
   std::atomic<uint64_t> refused_at_{0};  // LaneReturns::chances before something was refused
   // Under the stage's flag:
-  std::vector<Giving> giving_;
-  Slot* layout_ = nullptr;  // the one that is being passed
+  LaneGiver giver_;
+  Slot* held_ = nullptr;  // the layout, or the bins to be put, that nothing is given behind
   Passing passing_ = Passing::Taking;
-  // The lanes' answers to it: of who took them, then, once they came, of the holder of the flag.
+  std::vector<uint32_t> putting_;  // of a Put: its bins, in their order
+  // The lanes' answers to what is held: of who took them, then, once they came, of the holder of the flag.
   std::vector<LaneAnswer> moved_;
   std::atomic<bool> came_{false};
 };

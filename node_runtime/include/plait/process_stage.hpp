@@ -206,21 +206,13 @@ class ProcessStage : public OutsideStateStage {
  protected:
   void state_control(Control& c) override {
     op().timers_changed();
+    if (c.kind == Control::Kind::Put) return OutsideStateStage::state_control(c);
     Control inner;
     inner.kind = c.kind;
     inner.node = c.node;
     inner.bins = c.bins;
-    if (c.kind == Control::Kind::Put) {
-      for (const auto& bin : c.put) {
-        std::string bytes;
-        if (bin.node == op().node() && adopt(c, bin, bytes)) {
-          inner.put.push_back({bin.node, bin.bin, std::move(bytes)});
-        }
-      }
-    }
     OutsideStateStage::state_control(inner);
     for (auto& why : inner.errors) c.refuse(std::move(why));
-    if (c.kind == Control::Kind::Put) return;
     collect(c, head_of(c.kind == Control::Kind::Snapshot, c.epoch), inner.collected);
   }
   // What is known of time, in front of the bytes of each bin that goes.

@@ -181,7 +181,10 @@ class OutsideStateStage : public SerialStage {
     guarded(batch, op_->node(), [&] { op_->run(batch, worker); });
   }
   // Snapshot, Take or Put.
-  virtual void state_control(Control& control) { control_(context_, control); }
+  virtual void state_control(Control& control) {
+    if (control.kind == Control::Kind::Put) return put_all(control);
+    control_(context_, control);
+  }
   Operator& state_operator() const { return *op_; }
 
   // What stands in front of the bytes of a bin that goes, if anything ...
@@ -190,6 +193,24 @@ class OutsideStateStage : public SerialStage {
   virtual bool adopt(Control& /*c*/, const Control::Bin& bin, std::string& bytes) {
     bytes = bin.bytes;
     return true;
+  }
+  // The bins of a Put that are of this operator, without their heads, which are taken over. If one
+  // is refused there are none.
+  std::vector<Control::Bin> adopted(const Control& c, Control& refused) {
+    std::vector<Control::Bin> mine;
+    for (const auto& bin : c.put) {
+      std::string bytes;
+      if (bin.node != op_->node()) continue;
+      if (adopt(refused, bin, bytes)) mine.push_back({bin.node, bin.bin, std::move(bytes)});
+      if (!refused.errors.empty()) return {};
+    }
+    return mine;
+  }
+  // Takes the head over that head_of(false, ..) gave here: bins were refused behind theirs.
+  void adopt_again(const std::string& head) {
+    Control none;
+    std::string rest;
+    (void)adopt(none, {op_->node(), 0, head}, rest);
   }
   // Bins that go, with their head. That of a snapshot must be somewhere.
   void collect(Control& c, const std::string& head, std::vector<Control::Bin>& bins) {
@@ -241,6 +262,27 @@ class OutsideStateStage : public SerialStage {
   std::vector<uint32_t> missing_;
 
  private:
+  // Bins are in all together or not at all; the first that is refused says why.
+  void put_all(Control& c) {
+    const std::string head = head_of(false, c.epoch);
+    Control one, undo;
+    one.kind = Control::Kind::Put;
+    undo.kind = Control::Kind::Take;
+    undo.node = op_->node();
+    for (auto& bin : adopted(c, one)) {
+      const uint32_t number = bin.bin;
+      one.put.clear();
+      one.put.push_back(std::move(bin));
+      control_(context_, one);
+      if (!one.errors.empty()) break;
+      undo.bins.push_back(number);
+    }
+    if (one.errors.empty()) return;
+    c.refuse(one.errors.front());
+    control_(context_, undo);
+    for (auto& why : undo.errors) c.refuse(why);
+    adopt_again(head);
+  }
   // Ships the bins that go. Python state goes whole: no copy is made ahead.
   void give(Control& c, Control& take) {
     take.kind = Control::Kind::Take;
