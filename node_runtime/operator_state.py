@@ -19,6 +19,7 @@ from plait.node_runtime._records import Shape, columns_of
 from plait.node_runtime.operator_ports import PortContext
 from plait.node_runtime.process_state import FailedTimer, UnitResult
 from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE
+from plait.node_runtime.python_ops import in_parts
 from plait.records import Misfit, error_text
 from plait.timed import SIDE, OperatorSpec
 
@@ -221,28 +222,27 @@ class OperatorPython:
 
     def given(self, batch: NativeBatch) -> Iterator[Arrival]:
         """What arrives, row by row."""
-        try:
-            found = self.records(batch, None)
-        except Exception:  # one of the rows: found by making them one by one
-            for row in range(len(batch)):
-                try:
-                    yield self.records(batch, (row,))[0]
-                except Exception as error:
-                    port = 0 if self.side < 0 else columns_of(batch, [self.side], (row,))[0][0]
-                    yield port, error
-            return
-        yield from found
+        for part in in_parts(range(len(batch))):
+            try:
+                found = self.records(batch, part)
+            except Exception:  # one of the rows: found by making them one by one
+                for row in part:
+                    try:
+                        yield self.records(batch, (row,))[0]
+                    except Exception as error:
+                        port = 0 if self.side < 0 else columns_of(batch, [self.side], (row,))[0][0]
+                        yield port, error
+            else:
+                yield from found
 
-    def records(self, batch: NativeBatch, rows: Sequence[int] | None) -> list[Arrival]:
-        """Of all rows, or of those chosen."""
+    def records(self, batch: NativeBatch, rows: Sequence[int]) -> list[Arrival]:
         parts = [assemble(columns, batch, batch) for columns in self.columns]
         if self.side < 0:
             return [(0, record) for record in self.shapes[0].rows(parts[0], rows)]
         sides = columns_of(batch, [self.side], rows)[0]
-        chosen = range(len(batch)) if rows is None else rows
         made = []
         for i, (shape, part) in enumerate(zip(self.shapes, parts, strict=True)):
-            of_port = [row for row, one in zip(chosen, sides, strict=True) if one == i]
+            of_port = [row for row, one in zip(rows, sides, strict=True) if one == i]
             made.append(iter(shape.rows(part, of_port)))
         return [(one, next(made[one])) for one in sides]
 

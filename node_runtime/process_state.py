@@ -30,7 +30,7 @@ from plait.node_runtime.process_timers import (
     TimerHeap,
 )
 from plait.node_runtime.python_bins import Key, Owner
-from plait.node_runtime.python_ops import Failures, canonical
+from plait.node_runtime.python_ops import Failures, canonical, in_parts
 from plait.node_runtime.python_states import PythonStates
 from plait.process import SCALARS, State, Timers, initial
 from plait.records import datetime_of, error_text
@@ -317,20 +317,20 @@ class ProcessPython(PythonStates):
 
     def inputs(self, batch: NativeBatch) -> Iterator[Given | Exception]:
         """Key, side and record of each row, or its error where no record can be made."""
-        try:
-            found = self.given(batch, None)
-        except Exception:  # one of the rows: found by making them one by one
-            for row in range(len(batch)):
-                try:
-                    yield self.given(batch, (row,))[0]
-                except Exception as error:
-                    yield error
-            return
-        yield from found
+        for part in in_parts(range(len(batch))):
+            try:
+                found = self.given(batch, part)
+            except Exception:  # one of the rows: found by making them one by one
+                for row in part:
+                    try:
+                        yield self.given(batch, (row,))[0]
+                    except Exception as error:
+                        yield error
+            else:
+                yield from found
 
-    def given(self, batch: NativeBatch, rows: Sequence[int] | None) -> list[Given]:
-        """Of all rows, or of those chosen."""
-        count = len(batch) if rows is None else len(rows)
+    def given(self, batch: NativeBatch, rows: Sequence[int]) -> list[Given]:
+        count = len(rows)
         keys: list[Key] = list(zip(*columns_of(batch, self.keys, rows), strict=True))
         parts = [assemble(columns, batch, batch) for columns in self.columns]
         keys = keys or [()] * count
@@ -338,10 +338,9 @@ class ProcessPython(PythonStates):
             records = self.shapes[0].rows(parts[0], rows)
             return list(zip(keys, [0] * count, records, strict=True))
         sides = columns_of(batch, [self.side], rows)[0]
-        chosen = range(len(batch)) if rows is None else rows
         made = []
         for i, (shape, part) in enumerate(zip(self.shapes, parts, strict=True)):
-            of_side = [row for row, one in zip(chosen, sides, strict=True) if one == i]
+            of_side = [row for row, one in zip(rows, sides, strict=True) if one == i]
             made.append(iter(shape.rows(part, of_side)))
         return [(key, one, next(made[one])) for key, one in zip(keys, sides, strict=True)]
 

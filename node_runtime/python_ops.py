@@ -38,12 +38,17 @@ from plait.node_runtime._calls import (
 )
 from plait.node_runtime._records import Shape, columns_of, place
 from plait.node_runtime.key_hash import bin_of, xxh64
-from plait.node_runtime.python_bins import Key, Owner
+from plait.node_runtime.python_bins import Key, Owner, States
 from plait.node_runtime.python_states import PythonStates
 from plait.node_runtime.tries import again_of
 from plait.records import Misfit
 
 Failures = list[tuple[int, BaseException]]
+RECORDS_AT_ONCE = 256
+"""So many records are made at a time: if those of a large batch were, all would still be there when
+the garbage collector looks, which then goes through all state again and again (1.6 times the time
+of a fold in batches of 4,096)."""
+NONE_WRONG = itertools.repeat(None)
 
 
 class CallResult(NamedTuple):
@@ -271,16 +276,24 @@ class KeyedPython(PythonStates):
         values = Values(self.operator.schema.fields[-1], len(batch))
         kept = array("I")
         failures: Failures = []
-        step = self.operator.step
-        for row, given in self.inputs(batch, rows):
+        step, add, home, tracked = self.operator.step, values.add, self.home, bool(self.numbers)
+        for row, key, record, wrong in self.inputs(batch, rows):
             try:
-                key, record = self.checked(given)
-                state = step(self.state_of(key), record)
+                if wrong is not None:
+                    raise wrong
+                if self.has_float:
+                    key = canonical(key)
+                if tracked:
+                    self.touched.add(key)
+                part = home.get(key)
+                state = step(self.first() if part is None else part[key], record)
                 try:
-                    values.add(state)
+                    add(state)
                 except ValueError as error:
                     raise misfit_of(error) from error
-                self.keep(key, state)
+                if part is None:
+                    part = self.settled(key)
+                part[key] = state
                 kept.append(row)
             except BaseException as error:
                 failures.append((row, error))
@@ -297,11 +310,17 @@ class KeyedPython(PythonStates):
     def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
         records = Records(self.out, len(batch))
         failures: Failures = []
-        step = self.operator.step
-        for row, given in self.inputs(batch, rows):
+        step, home, tracked = self.operator.step, self.home, bool(self.numbers)
+        for row, key, record, wrong in self.inputs(batch, rows):
             try:
-                key, record = self.checked(given)
-                result = step(self.state_of(key), record)
+                if wrong is not None:
+                    raise wrong
+                if self.has_float:
+                    key = canonical(key)
+                if tracked:
+                    self.touched.add(key)
+                part = home.get(key)
+                result = step(self.first() if part is None else part[key], record)
                 if not isinstance(result, tuple) or len(result) != 2:
                     raise Misfit(f"the step must return (state, record or None), not {result!r}")
                 state, out = result
@@ -310,7 +329,9 @@ class KeyedPython(PythonStates):
                         records.add(row, out)
                     except ValueError as error:
                         raise misfit_of(error) from error
-                self.keep(key, state)
+                if part is None:
+                    part = self.settled(key)
+                part[key] = state
             except BaseException as error:
                 failures.append((row, error))
                 if self.stop_at_first or ends_run(error):
@@ -320,48 +341,41 @@ class KeyedPython(PythonStates):
 
     def inputs(
         self, batch: NativeBatch, rows: Sequence[int] | None
-    ) -> Iterator[tuple[int, tuple[Key, Any] | Exception]]:
-        """(row, (key, record)) of each row, or its error where no record can be made."""
+    ) -> Iterator[tuple[int, Key, Any, Exception | None]]:
+        """(row, key, record, None) of each row, or its error where no record can be made."""
         chosen = range(len(batch)) if rows is None else rows
-        try:
-            records = self.shape.rows(batch, rows)
-            keys: list[Key] = list(zip(*columns_of(batch, self.places, rows), strict=True))
-        except Exception:  # one of the rows: found by making them one by one
-            for row in chosen:
-                yield row, self.input_of(batch, row)
-            return
-        yield from zip(chosen, zip(keys or [()] * len(records), records, strict=True), strict=True)
+        for part in in_parts(chosen):
+            try:
+                records = self.shape.rows(batch, part)
+                keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
+            except Exception:  # one of the rows: found by making them one by one
+                for row in part:
+                    yield self.input_of(batch, row)
+                continue
+            yield from zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
 
-    def input_of(self, batch: NativeBatch, row: int) -> tuple[Key, Any] | Exception:
+    def input_of(self, batch: NativeBatch, row: int) -> tuple[int, Key, Any, Exception | None]:
         try:
             key = tuple(column[0] for column in columns_of(batch, self.places, (row,)))
-            return key, self.shape.row(batch, row)
+            return row, key, self.shape.row(batch, row), None
         except Exception as error:
-            return error
+            return row, (), None, error
 
-    def checked(self, given: tuple[Key, Any] | Exception) -> tuple[Key, Any]:
-        """The key in its one canonical form, and the record."""
-        if isinstance(given, Exception):
-            raise given
-        if not self.has_float:
-            return given
-        return canonical(given[0]), given[1]
-
-    def state_of(self, key: Key) -> Any:
-        if self.numbers:
-            self.touched.add(key)
-        part = self.home.get(key)
-        if part is not None:
-            return part[key]
+    def first(self) -> Any:
+        """The state of a key that has none."""
         init = self.operator.init
         return init() if callable(init) else copy.deepcopy(init)
 
-    def keep(self, key: Key, state: Any) -> None:
-        part = self.home.get(key)
-        if part is None:
-            bin = bin_of(key, self.types, self.bin_bits)
-            part = self.home[key] = self.states.setdefault(bin, {})
-        part[key] = state
+    def settled(self, key: Key) -> States:
+        """The part of the states in which a new key is to be."""
+        bin = bin_of(key, self.types, self.bin_bits)
+        part = self.home[key] = self.states.setdefault(bin, {})
+        return part
+
+
+def in_parts(rows: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Rows whose records are made at once."""
+    return (rows[start : start + RECORDS_AT_ONCE] for start in range(0, len(rows), RECORDS_AT_ONCE))
 
 
 def ends_run(error: BaseException) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,9 @@ from plait.run import start
 from plait.testing import Feed
 from tests.unit.state_jobs import Quiet, given
 from tests.unit.test_pool import no_process_left, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["no_process_left"]
 

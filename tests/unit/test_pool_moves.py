@@ -1,5 +1,5 @@
-"""State that cannot move between nodes: the job ends at once, with the error that says why, on every
-route. The other nodes wait for bins that never come, so nothing but the failed node can tell."""
+"""State that cannot move between nodes: the job ends at once, with the error that says why, on
+every route. The other nodes wait for bins that never come, so only the failed node can tell."""
 
 from __future__ import annotations
 
