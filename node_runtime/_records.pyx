@@ -466,10 +466,10 @@ cdef class Shape:
     def rows(self, NativeBatch batch, chosen=None):
         """All records of a batch, or those of the chosen rows."""
         self.check(batch)
-        cdef int64_t i
-        if chosen is not None:
+        cdef int64_t i, first = 0, end = batch.batch.length
+        if chosen is not None and not span_of(batch, chosen, &first, &end):
             return [self.row(batch, i) for i in chosen]
-        return [self.record(batch, i) for i in range(batch.batch.length)]
+        return [self.record(batch, i) for i in range(first, end)]
 
     def from_records(self, records, bint stop_at_first=False):
         """Records as a batch: (batch, the indices that fit, [(index, error), ...])."""
@@ -535,17 +535,29 @@ def all_slots_known(cls, names):
 
 def columns_of(NativeBatch batch, indices, chosen=None):
     """The values of some columns, as one list each: of all rows, or of the chosen ones."""
-    cdef int64_t i
+    cdef int64_t i, first = 0, end = batch.batch.length
+    cdef bint together = chosen is None or span_of(batch, chosen, &first, &end)
     cdef Py_ssize_t k
     found = []
     for k in indices:
         if not 0 <= k < <Py_ssize_t>batch.batch.columns.size():
             raise IndexError(f"column {k} of a batch of {batch.batch.columns.size()}")
-        if chosen is None:
-            found.append([value_at(&batch.batch.columns[k], i) for i in range(batch.batch.length)])
+        if together:
+            found.append([value_at(&batch.batch.columns[k], i) for i in range(first, end)])
         else:
             found.append([checked_value_at(batch, k, i) for i in chosen])
     return found
+
+
+cdef bint span_of(NativeBatch batch, chosen, int64_t* first, int64_t* end) except -1:
+    """Whether the chosen rows are a range of the batch's; then it is set."""
+    if type(chosen) is not range or chosen.step != 1 or not chosen:
+        return False
+    if chosen.start < 0 or chosen.stop > batch.batch.length:
+        return False
+    first[0] = chosen.start
+    end[0] = chosen.stop
+    return True
 
 
 cdef object checked_value_at(NativeBatch batch, Py_ssize_t k, int64_t i):
