@@ -1,4 +1,5 @@
-// LaneGiver: what a stage with its state in the pool has to give to the lanes and has not given yet.
+// LaneGiver: what a stage with its state in the pool has to give to the lanes and has not given
+// yet.
 //
 // Messages go in the order in which they were added, those of one item lane by lane; what the ring
 // has no room for is kept and tried again. What nobody waits for any more is not given. One thread

@@ -364,7 +364,8 @@ class PooledStage final : public Base {
   Slot* held_ = nullptr;  // the layout, or the bins to be put, that nothing is given behind
   Passing passing_ = Passing::Taking;
   std::vector<uint32_t> putting_;  // of a Put: its bins, in their order
-  // The lanes' answers to what is held: of who took them, then, once they came, of the holder of the flag.
+  // The lanes' answers to what is held: of who took them, then, once they came, of the holder of
+  // the flag.
   std::vector<LaneAnswer> moved_;
   std::atomic<bool> came_{false};
 };
