@@ -4,7 +4,8 @@
 // in the engine and goes to the lanes at some time, snapshots are taken on the way, and the ring is
 // small. The rows that come out are those of a plain loop, in its order, and every snapshot is the
 // state between two of its rows. Some rounds have rows that fail, a pool that breaks, or an engine
-// that is aborted. A round is made of its seed alone, up to the timing.
+// that is aborted. Every other round is one of pooled_moves.hpp: state with timers, and bins that
+// move. A round is made of its seed alone, up to the timing.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -25,6 +26,7 @@
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include "plait/engine_report.hpp"
 #include "pool_samples.hpp"
+#include "pooled_moves_round.hpp"
 #pragma GCC diagnostic pop
 
 namespace {
@@ -33,7 +35,8 @@ using namespace plait;
 using plait::testing::column_of;
 using plait::testing::KeySums;
 using plait::testing::WorkerThreads;
-using Random = std::mt19937_64;
+using plait::testing::MovesRound;
+using plait::testing::Random;
 
 const std::vector<Type> kTypes = {Type::Int64, Type::Int64};
 constexpr int64_t kHangNs = 60'000'000'000;
@@ -327,10 +330,15 @@ int main(int argc, char** argv) {
   std::printf("seed %lu\n", seed);
   std::fflush(stdout);
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(budget_ms);
-  uint64_t rounds = 0, snapshots = 0, gone = 0;
+  uint64_t rounds = 0, snapshots = 0, gone = 0, moves = 0;
   do {
     Random random(seed + rounds);
     plait::testing::story() = "seed " + std::to_string(seed + rounds) + ": ";
+    if ((seed + rounds) % 2) {
+      moves += MovesRound(random).run();
+      ++rounds;
+      continue;
+    }
     Job job(random);
     job.engine->start();
     snapshots += disturb(job, random);
@@ -338,7 +346,8 @@ int main(int argc, char** argv) {
     for (const auto& here : job.here) gone += here->gone;
     ++rounds;
   } while (std::chrono::steady_clock::now() < end);
-  std::printf("%llu rounds, %llu snapshots, %llu states gone\n", (unsigned long long)rounds,
-              (unsigned long long)snapshots, (unsigned long long)gone);
+  std::printf("%llu rounds, %llu snapshots, %llu states gone, %llu control items compared\n",
+              (unsigned long long)rounds, (unsigned long long)snapshots, (unsigned long long)gone,
+              (unsigned long long)moves);
   return 0;
 }

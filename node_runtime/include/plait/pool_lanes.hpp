@@ -75,8 +75,10 @@ class PoolLanes final : public PoolUser {
       std::fill(l.dirty.begin(), l.dirty.end(), 0);
     }
     if (!put(lane, serial, message)) return false;
-    l.told_watermark = std::max(l.told_watermark, message->unit.watermark);
-    l.told_clock = std::max(l.told_clock, message->unit.clock);
+    if (message->what == LaneDo::Unit) {  // not the greatest: bins that are put bring their time
+      l.told_watermark = message->unit.watermark;
+      l.told_clock = message->unit.clock;
+    }
     if (message->what == LaneDo::Copy) std::fill(l.dirty.begin(), l.dirty.end(), 0);
     for (uint32_t bin : bins) mark(l, bin);
     for (uint32_t bin : message->bins) mark(l, bin);
