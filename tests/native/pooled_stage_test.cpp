@@ -34,9 +34,9 @@ namespace {
 using namespace plait;
 using plait::testing::column_of;
 using plait::testing::KeySums;
-using plait::testing::WorkerThreads;
 using plait::testing::MovesRound;
 using plait::testing::Random;
+using plait::testing::WorkerThreads;
 
 const std::vector<Type> kTypes = {Type::Int64, Type::Int64};
 constexpr int64_t kHangNs = 60'000'000'000;

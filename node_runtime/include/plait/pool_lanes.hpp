@@ -48,9 +48,9 @@ class PoolLanes final : public PoolUser {
   void attach(std::shared_ptr<LaneReturns> returns) { returns_ = std::move(returns); }
 
   // Whether the stage runs the operator itself, and whether it is to hand its state over.
-  bool here() const { return here_.load(std::memory_order_acquire); }
+  bool here() const override { return here_.load(std::memory_order_acquire); }
   bool wanted() const { return wanted_.load(std::memory_order_acquire); }
-  void go() {
+  void go() override {
     wanted_.store(true, std::memory_order_release);  // pairs with wanted
     returns_->retry();
   }
@@ -61,7 +61,7 @@ class PoolLanes final : public PoolUser {
     why_ = std::move(why);
     wanted_.store(false, std::memory_order_release);  // pairs with wanted
   }
-  std::string why_here() const {
+  std::string why_here() const override {
     std::lock_guard<std::mutex> hold(lock_);
     return why_;
   }
