@@ -107,6 +107,8 @@ class MovesRound {
       item(epoch, Control::Kind::Snapshot);
     } else if (kind == 1) {
       take(epoch, some_bins([](uint32_t) { return true; }));
+    } else if (kind == 2 && !held_.empty() && chance(3)) {
+      put(epoch, held_, true);
     } else if (kind == 2 && !held_.empty()) {
       if (!chance(4)) take(epoch, numbers_of(held_));
       if (chance(2)) put(epoch, held_, true);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
@@ -13,6 +15,7 @@ import pytest
 
 import plait
 from plait.explain import explained
+from plait.node_runtime.key_hash import bin_of
 from plait.run import start
 from plait.testing import Feed, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
@@ -64,6 +67,47 @@ def test_the_pool_gives_what_the_plain_loop_gives(name: str, processes: int) -> 
     assert_right(name, job, result, SETTINGS["epoch_records"])
     assert result.routes
     assert all(words.startswith(f"pool of {processes}") for words in result.routes.values())
+
+
+class Slow(Quiet):
+    """Records of one key take their time."""
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> Any:
+        if key == "slow":
+            time.sleep(0.1)
+        return super().on_record(key, record, state, timers)
+
+    def on_timer(self, key: Any, at: Any, state: Any, timers: Any) -> Any:
+        yield key, state.seen, "timer", at
+
+
+def half_of(key: str) -> int:
+    return bin_of((key,), (plait.Type.STRING,), 1)
+
+
+def test_timers_before_1970_while_their_lane_is_busy() -> None:
+    """A snapshot says nothing to a lane of how far time is."""
+    other = next(key for key in map(str, range(99)) if half_of(key) != half_of("slow"))
+    start_at = datetime.datetime(1960, 1, 1, tzinfo=datetime.UTC)
+    rows = [
+        {"k": "slow" if n < 4 else other, "n": n, "ts": start_at + plait.seconds(n)}
+        for n in range(60)
+    ]
+    feed = Feed({"k": str, "n": int, "ts": plait.Timestamp})
+    job = plait.Job("states")
+    stream = job.source(feed, name="given", event_time="ts")
+    stream.key_by("k").process(Slow(), route="pool").sink(plait.Collect(), name="out")
+    run = start(job, workers=2, pool=2, epoch_records=1)
+    feed.push(rows[:1])
+    wait_for(lambda: run.engine.read() >= 1)
+    run.snapshot()
+    feed.push(rows[1:])
+    feed.close()
+    result = run.wait()
+    cuts = {label: list(sizes) for label, sizes in result.cuts.items()}
+    wanted = sequential(job.graph(), epoch_records=1, cuts=cuts)
+    got = rows_of_arrow(result.outputs["out"], wanted.schemas["out"])
+    assert got == wanted.outputs["out"]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
