@@ -19,7 +19,6 @@ class NativeEngine:
         records: int,
         size_bytes: int,
         locked: bool,
-        ordered: bool,
         epoch_records: int,
         limit: int,
         cluster: NativeCluster | None = None,

@@ -75,7 +75,7 @@ cdef class NativeEngine:
 
     def __cinit__(self, size_t nodes, size_t sources, unsigned workers, str scheduler,
                   double slice_ns, uint32_t batches, int64_t records, int64_t size_bytes,
-                  bint locked, bint ordered, int64_t epoch_records, int64_t limit,
+                  bint locked, int64_t epoch_records, int64_t limit,
                   NativeCluster cluster=None):
         self.engine.reset(new Engine(nodes, sources, workers, scheduler.encode(), slice_ns))
         self.builder.reset(new Builder(self.engine.get()[0]))
@@ -83,7 +83,6 @@ cdef class NativeEngine:
         self.builder.get().limits.records = records
         self.builder.get().limits.bytes = size_bytes
         self.builder.get().limits.locked_reorder = locked
-        self.builder.get().limits.ordered = ordered
         self.builder.get().epoch_records = epoch_records
         self.builder.get().limit = limit
         self.held = []
@@ -114,8 +113,10 @@ cdef class NativeEngine:
     def scheduler_seed(self, seed):
         self.engine.get().options.seed = seed
 
-    def place(self, int threading, uint32_t region):
-        """The model (dynamic, dedicated, manual) and region of the stages that are added now."""
+    def place(self, int threading, uint32_t region, bint ordered=True):
+        """The model (dynamic, dedicated, manual) and region of the stages that are added now, and
+        whether their batches leave in the order in which they came."""
+        self.builder.get().limits.ordered = ordered
         self.engine.get().threading = <Threading>threading
         self.engine.get().region = region
 

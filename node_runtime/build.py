@@ -84,7 +84,6 @@ def build(
         settings.queue_records,
         settings.queue_bytes,
         settings.reorder == "locked",
-        settings.order != "none",
         settings.epoch_records,
         -1 if settings.limit is None else settings.limit,
         seat.cluster if seat else None,
@@ -92,10 +91,12 @@ def build(
     exchanges = plan_exchanges(plan, settings.order == "total") if seat else ExchangePlan()
     built = Built(engine, seat, exchanges)
     regions = {one: i for i, one in enumerate(dict.fromkeys(s.region for s in plan.stages), 1)}
+    before_state = plan.before_state
     engine.scheduler_seed(settings.scheduler_seed)
     for number, stage in enumerate(plan.stages):
         model = settings.threading if stage.region is None else stage.region.threading
-        engine.place(THREADINGS.index(model), regions[stage.region])
+        ordered = settings.order != "none" or number in before_state
+        engine.place(THREADINGS.index(model), regions[stage.region], ordered)
         add_stage(plan, number, settings, built, sources, sinks)
         for position, before in enumerate(stage.inputs):
             engine.connect(built.tails[before], built.heads[number], position)

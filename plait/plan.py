@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 StageKind = Literal[
     "source", "native", "python", "async", "keyed", "timed", "state", "process", "union", "sink"
 ]
+STATELESS: tuple[StageKind, ...] = ("source", "native", "python", "async", "sink")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,16 @@ class Plan:
             waiting.extend(set(plan.inputs) - seen)
             seen.update(plan.inputs)
         return tuple(sorted(found))
+
+    @property
+    def before_state(self) -> frozenset[int]:
+        """The stages from which records go on to state, which is updated in their order."""
+        found: set[int] = set()
+        for number in reversed(range(len(self.stages))):
+            stage = self.stages[number]
+            if stage.kind not in STATELESS or number in found:
+                found.update(stage.inputs)
+        return frozenset(found)
 
 
 def source_numbers(graph: Graph) -> dict[int, int]:

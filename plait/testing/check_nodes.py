@@ -20,6 +20,7 @@ from plait.testing.check import (
     compare_failure,
     compare_letters,
     compare_outputs,
+    is_live,
     right_answer,
     rows_of,
 )
@@ -88,7 +89,7 @@ def assert_same_on_nodes(
         result = merged(graph.name, outcomes) if error is None else None
         if result is not None:
             check_conserved(result, outcomes)
-        wanted = answer(graph, given, result, merged_stamps(outcomes), run.stopping, title)
+        wanted = answer(graph, given, result, merged_stamps(outcomes), run.stop_at, title)
         outputs = {
             part.rank: {
                 label: rows_of(sink, wanted.schemas[label])
@@ -121,14 +122,17 @@ def answer(
     given: Mapping[str, Any],
     result: Result | None,
     stamps: Mapping[str, Sequence[int]],
-    stopped: bool,
+    stop_at: int | None,
     title: str,
 ) -> OracleResult:
     """The sequential run; of a job that was stopped, as far as it came."""
-    if result is None or not stopped:
+    if stop_at is None or (result is None and is_live(graph)):
         return right_answer(graph, given, result, stamps, title)
     records, limit = given.get("epoch_records", 4096), given.get("limit")
-    return sequential(graph, epoch_records=records, cuts=result.cuts, stamps=stamps, limit=limit)
+    cuts = None if result is None else result.cuts
+    return sequential(
+        graph, epoch_records=records, cuts=cuts, stamps=stamps, limit=limit, stop_at=stop_at
+    )
 
 
 def compare_parts(

@@ -140,7 +140,8 @@ class Nodes:
         self.gone: set[int] = set()
         self.round = 0
         self.plans = 0
-        self.stopping = False
+        self.stop_at: int | None = None
+        """The epoch at which a Stop ends all sources."""
         self.gate: int | None = None
         """The epoch that no source passes before the next change."""
         drawing = seed is not None
@@ -203,7 +204,7 @@ class Nodes:
     def move_gate(self) -> None:
         """To where the next change is due; away, if there is none."""
         past = max(self.layout.epoch + 1, self.gate or 1)
-        if not self.coming or self.stopping:
+        if not self.coming or self.stop_at is not None:
             self.gate = None
         elif self.drawing:
             self.gate = past + self.chance.choice((0, 0, 1, 1, 2, 3, 5, 9))
@@ -316,14 +317,12 @@ class Nodes:
         return any(agent.cluster.refused() for agent in self.agents.values())
 
     def end_failing(self) -> bool:
-        """A record failed: all stop at one epoch, so that what comes before it is delivered. If
+        """A record failed: its sinks have what comes before it, the others go on to their end. If
         state was refused, nodes wait for bins that never come: all end at once."""
         self.story.append("a node failed")
         self.coming.clear()
         if self.state_refused():
             return False
-        if not self.stopping:
-            self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
         self.move_gate()
         watched = self.members if self.settings.order == "key" else [self.agents[self.home]]
         while not all(agent.engine.wait(0.0) for agent in watched):
@@ -387,8 +386,12 @@ class Nodes:
                     self.agents[one].cluster.reconnect(other)
                 return True
             case Stop():
-                self.stopping = self.agreed(lambda epoch: Commit(round=self.round, stop_at=epoch))
+                self.agreed(self.stopped)
                 return False
+
+    def stopped(self, epoch: int) -> Commit:
+        self.stop_at = epoch
+        return Commit(round=self.round, stop_at=epoch)
 
     def move(self, change: Move) -> bool:
         def committed(epoch: int) -> Commit:

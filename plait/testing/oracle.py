@@ -83,6 +83,7 @@ def sequential(
     cuts: Mapping[str, Sequence[int]] | None = None,
     stamps: Mapping[str, Sequence[int]] | None = None,
     limit: int | None = None,
+    stop_at: int | None = None,
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
 
@@ -91,6 +92,7 @@ def sequential(
         cuts: the rows of each epoch of a source by its label, as in `Result.cuts`.
         stamps: when each was cut, as in `Result.stamps`; otherwise all at 0.
         limit: the most records read from each source.
+        stop_at: the epoch from which on no source is read.
     """
     loop = Loop(graph)
     waits: list[str] = []
@@ -111,7 +113,8 @@ def sequential(
         while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
             for i, _node in sources:
-                rows = next(streams[i], None) if i not in over else None
+                stopped = i in over or epoch == stop_at
+                rows = None if stopped else next(streams[i], None)
                 if rows is None:
                     over.add(i)
                 taken[i] = rows or []

@@ -341,6 +341,25 @@ class World {
   bool slow_ = false;
 };
 
+// A source that is at its end says so also behind a failure; one that is cut off does not.
+void check_over_behind_a_failure() {
+  Epochs epochs(2);
+  epochs.closes = true;
+  CHECK(epochs.turn(0, 0, false).kind == Epochs::Turn::Kind::Data);
+  epochs.finished(0);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(epochs.turn(1, i, false).kind == Epochs::Turn::Kind::Data);
+    epochs.emitted(1);
+  }
+  CHECK(epochs.turn(1, 3, true, true).kind == Epochs::Turn::Kind::End);
+  for (int i = 0; i < 3; ++i) {
+    const auto turn = epochs.turn(0, 0, true, true);
+    CHECK(turn.kind == Epochs::Turn::Kind::Empty && turn.over);
+    epochs.emitted(0);
+  }
+  CHECK(epochs.turn(0, 0, true, true).kind == Epochs::Turn::Kind::End);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -348,6 +367,7 @@ int main(int argc, char** argv) {
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device()();
   plait::seeded_fault = argc > 3 ? std::atoi(argv[3]) : 0;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  check_over_behind_a_failure();
   for (unsigned long i = 0; i < cases; ++i) {
     plait::testing::story() = "seed " + std::to_string(seed + i) + ": ";
     World(seed + i).run();

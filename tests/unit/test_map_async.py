@@ -17,7 +17,7 @@ import pytest
 
 import plait
 from plait.errors import JobError, RecordError
-from plait.testing import sequential
+from plait.testing import assert_same, sequential
 from plait.testing.check import rows_of_arrow
 from tests.unit.async_jobs import Gate, Order, numbers, orders, same, yielding
 
@@ -109,6 +109,18 @@ def test_records_come_in_order(workers: int, epoch_records: int) -> None:
 
     made = orders(500).map_async(reversing).collect(workers=workers, epoch_records=epoch_records)
     assert made == [Order(n, float(n)) for n in range(500)]
+
+
+async def each_third_late(order: Order) -> Order:
+    await asyncio.sleep(0.0 if order.n % 3 else 0.01)
+    return order
+
+
+def test_state_is_updated_in_order_where_outputs_are_not() -> None:
+    """order="none": a batch does not overtake another on its way to state."""
+    late = orders(40).map_async(each_third_late, concurrency=20)
+    late.fold(0, lambda total, order: (total * 31 + order.n) % 1_000_003).sink(plait.Discard())
+    assert_same(late.job.graph(), {"order": "none", "epoch_records": 1, "workers": 2})
 
 
 def test_the_output_is_as_the_annotation_says() -> None:

@@ -190,6 +190,57 @@ def test_copies_of_one_record_fail_on_two_nodes(
         assert_same_on_nodes(job.graph(), settings, nodes=nodes, seed=seed)
 
 
+def three_keys(record: Any) -> Any:
+    return [{"k": k, "ts": record.ts} for k in (1.0, 2.0, float("nan"))]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_what_one_record_became_before_a_bad_key_is_delivered(nodes: int) -> None:
+    begin = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    rows = {"k": [1.0, 2.0], "ts": [begin, begin + datetime.timedelta(seconds=1)]}
+    job = plait.Job("bad-key")
+    given = job.source(plait.Table(pa.table(rows)), name="given", event_time="ts")
+    all_three = given.flat_map(three_keys, schema=given.schema)
+    all_three.key_by("k", ttl="1h").count().sink(Capture(), name="out")
+    settings = {"workers": 1, "bin_bits": 4, "epoch_records": 1}
+    wanted = assert_same_on_nodes(job.graph(), settings, nodes=nodes)
+    assert len(wanted.outputs["out"]) == 2
+
+
+@plait.operator
+async def refuses_the_end(ctx: plait.Context) -> None:
+    while await ctx.wait_any(records=1):
+        ctx.emit(ctx.pop("records"))
+    raise ValueError("it is over")
+
+
+def test_a_failure_at_the_end_of_a_stopped_job() -> None:
+    job = plait.Job("refused")
+    numbers = job.source(plait.Table(pa.table({"n": list(range(ROWS))})), name="numbers")
+    refuses_the_end(numbers).out.sink(Capture(), name="out")
+    changes = (Move(owners={0: 1}, at=4), Stop())
+    wanted = assert_same_on_nodes(job.graph(), FEW, nodes=2, changes=changes)
+    assert 4 * 8 <= len(wanted.outputs["out"]) < ROWS
+    assert wanted.failure is not None
+
+
+@plait.operator
+async def tells_the_end(ctx: plait.Context) -> None:
+    while await ctx.wait_any(records=1):
+        ctx.emit(ctx.pop("records"))
+    ctx.emit((-1,))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_failure_is_no_end_for_what_is_beside_it(nodes: int) -> None:
+    """Sinks that do not depend on the failed record get what comes first, never a false end."""
+    job = plait.Job("beside")
+    numbers = job.source(plait.Table(pa.table({"n": list(range(ROWS))})), name="numbers")
+    tells_the_end(numbers).out.sink(Capture(), name="beside")
+    numbers.map(refused, schema=numbers.schema).sink(Capture(), name="failed")
+    assert_same_on_nodes(job.graph(), FEW, nodes=nodes)
+
+
 def test_what_runs_in_one_process_only_is_refused() -> None:
     refused: tuple[dict[str, Any], ...] = ({"order": "none"}, {"queue": "shared"})
     for settings in refused:

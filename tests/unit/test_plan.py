@@ -49,6 +49,14 @@ def test_python_state_stands_alone() -> None:
     assert kinds(plan_of(stream)) == ["source:1", "python:1", "state:1", "sink:1"]
 
 
+def test_what_goes_on_to_state_is_before_it() -> None:
+    common = plait.stream(ROWS).map(same)
+    common.filter(col("v") > 2).sink(plait.Discard())
+    plan = plan_of(common.filter(col("v") > 3).map(same).key_by("k").count().map(same))
+    before = [f"{plan.stages[i].kind}" for i in sorted(plan.before_state)]
+    assert before == ["source", "python", "native", "python"]
+
+
 def test_a_fan_out_ends_a_stage() -> None:
     common = plait.stream(ROWS).filter(col("v") > 1)
     common.filter(col("v") > 2).sink(plait.Discard())

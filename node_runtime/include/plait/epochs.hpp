@@ -54,7 +54,10 @@ class Epochs {
       stop_at_ = next_boundary();
       note_owed();
     }
-    if (of.next >= stop_at_) of.done = true;
+    if (of.next >= stop_at_ && !of.done) {
+      of.done = true;
+      of.over = !cut_;
+    }
     Turn t;
     t.epoch = of.next;
     if (of.cursor < controls_.size() && controls_[of.cursor]->epoch == of.next) {
@@ -104,7 +107,7 @@ class Epochs {
   }
   void finished(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
-    sources_[s].done = true;
+    sources_[s].done = sources_[s].over = true;
     sources_[s].asked = false;
   }
   // The source has emitted its failure in place of the epoch's rows and emits nothing more; nobody
@@ -211,6 +214,7 @@ class Epochs {
     uint64_t next = 0;              // the epoch it emits next
     bool asked = false;             // it may be making the batch of that epoch
     bool done = false;              // it has no more rows
+    bool over = false;              // because it is at its end, or was asked to end here
     bool gone = false;              // it failed
     size_t cursor = 0;              // control items emitted
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
@@ -218,7 +222,7 @@ class Epochs {
 
   void empty(Of& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
-    t.over = of.done && !cut_;
+    t.over = of.over;
     of.asked = true;
   }
   bool all_done() const {

@@ -47,6 +47,7 @@ inline Letter make_letter(uint32_t node, const Batch& input, RowFailure& failure
   letter.source = input.source;
   letter.epoch = input.epoch;
   letter.row = input.row_number(failure.row);
+  if (input.times) letter.time = input.times[failure.row];
   if (input.subs) letter.sub = input.subs[failure.row];
   letter.message = std::move(failure.message);
   letter.handle = failure.handle;

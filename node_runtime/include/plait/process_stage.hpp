@@ -155,20 +155,9 @@ class ProcessOperator final : public Operator {
     if (o.stopped) {
       stop(batch, input, o.timer, input.base + input.rows, o.timer_order);
     } else if (nodes_ && batch.failure) {
-      batch.failure = placed(*batch.failure, input, begun.unit.base);
+      batch.failure = placed(*batch.failure, input, begun.unit.base, sub_bits_);
     }
     return ends ? o.failures.front().row : input.length - int64_t(o.failures.size());
-  }
-
-  // Where the rows of all nodes meet a failed record is told by its place, as they are.
-  std::shared_ptr<Failure> placed(const Failure& failure, const Batch& input, uint64_t base) const {
-    auto made = std::make_shared<Failure>(failure);
-    Letter& letter = made->letter;
-    if (letter.row < 0 || letter.sub == std::numeric_limits<uint64_t>::max()) return made;
-    const uint64_t row = uint64_t(letter.row - input.base);
-    const uint64_t at = sub_bits_ == kIndexed ? letter.sub : row << sub_bits_ | letter.sub;
-    letter.sub = base + at;
-    return made;
   }
 
   // A failure that is no record's.

@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "plait/batch.hpp"
 #include "plait/emitter.hpp"
+#include "plait/events.hpp"
 
 namespace plait {
 
@@ -33,6 +36,19 @@ inline BufferRef order_of(const Batch& batch, int sub_bits) {
     order.as<uint32_t>()[i] = uint32_t(at);
   }
   return order;
+}
+
+// A failed record at the place of the rows that would be made of it, as set_tags has them: where
+// they meet those of other nodes it is told by that place what comes before it. `base`: the place
+// of the unit's first row. One that is behind all rows stays there.
+inline std::shared_ptr<Failure> placed(const Failure& failure, const Batch& unit, uint64_t base,
+                                       int sub_bits) {
+  auto made = std::make_shared<Failure>(failure);
+  Letter& letter = made->letter;
+  if (letter.row < 0 || letter.sub == std::numeric_limits<uint64_t>::max()) return made;
+  const uint64_t row = uint64_t(letter.row - unit.base);
+  letter.sub = base + (sub_bits == kIndexed ? letter.sub : row << sub_bits | letter.sub);
+  return made;
 }
 
 struct TimedRow {

@@ -87,6 +87,7 @@ class TimedStage final : public LaneStage {
     const Batch& batch = s.batch;
     Unit& u = unit(s);
     Emitter& out = u.made[number];
+    if (number == 0) u.base = lane.time.place(batch);
     const int64_t before = lane.time.watermarks.now();
     const Part& part = s.split.parts[number];
     if (part.n) {
@@ -122,6 +123,9 @@ class TimedStage final : public LaneStage {
     }
     merge_runs(rows, starts);
     const bool nodes = plan_->nodes;
+    if (nodes && batch.failure) {
+      batch.failure = placed(*batch.failure, batch, u.base, plan_->sub_bits);
+    }
     set_tags(batch, nodes && in ? u.order.as<uint32_t>() : nullptr, rows, nodes);
     batch.columns = columns_of(u, rows);
     batch.length = int64_t(rows.size());
@@ -165,7 +169,8 @@ class TimedStage final : public LaneStage {
  private:
   // What the lanes make of one unit, beside its slot.
   struct Unit {
-    BufferRef order;  // of its rows; several nodes only
+    BufferRef order;    // of its rows; several nodes only
+    uint64_t base = 0;  // the place of its first row
     std::vector<Emitter> made;
   };
   Unit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
