@@ -318,7 +318,7 @@ def chosen(
         if level != memory.level or reason.startswith("guard"):
             return level, reason, memory
         if memory.quick:
-            return after_quick_round(policy, memory)
+            return after_quick_round(view, policy, memory)
         memory = replace(memory, refining=True)
     trial, why = next_trial(memory.records, policy, sensitivity(policy, memory))
     if trial is not None and (trial <= memory.level or cpu_allows(view, policy)):
@@ -338,7 +338,9 @@ def chosen(
     )
 
 
-def after_quick_round(policy: TrendPolicy, memory: LevelMemory) -> tuple[int, str, LevelMemory]:
+def after_quick_round(
+    view: LevelView, policy: TrendPolicy, memory: LevelMemory
+) -> tuple[int, str, LevelMemory]:
     """What is much worse than the best level need not be seen again; of the others nothing is known
     yet."""
     records = memory.records
@@ -349,8 +351,11 @@ def after_quick_round(policy: TrendPolicy, memory: LevelMemory) -> tuple[int, st
 
     for near in (below(best, known, policy.min_level), above(best, known, policy.max_level)):
         once = near != best and records[near].trusted and records[near].visits < 2
+        once = once and (near <= memory.level or cpu_allows(view, policy))
         if once and worse_by(near) < 2 * policy.quick_sensitivity_ratio:
             return near, f"{near} once more", memory
+    if best > memory.level and not cpu_allows(view, policy):
+        return memory.level, f"guard: level {best} is better, the machine is full", memory
     worse = tuple(one for one in known if worse_by(one) > policy.quick_sensitivity_ratio)
     memory = replace(forgotten(memory, worse), quick=False, noise_ratio=0.0)
     seen = tuple(replace(one, visits=2) if one.trusted else one for one in memory.records)

@@ -174,7 +174,7 @@ class JobDrawer:
         keys = self.keys(stream)
         results = {f"r{i}": self.aggregate(stream) for i in range(self.pick([1, 1, 2, 3]))}
         results = {name: one for name, one in results.items() if name not in keys}
-        results = results or {"n": aggregates.count()}
+        results = results or {"n" if "n" not in keys else "m": aggregates.count()}
         over: Any = stream.key_by(*keys) if keys else stream
         made: Stream = over.aggregate(**results, on_error=self.policy())
         return made

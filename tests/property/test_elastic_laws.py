@@ -80,17 +80,19 @@ def test_the_level_keeps_its_bounds_and_heeds_the_guard(
 def test_a_steady_curve_of_any_shape_is_settled_on(
     rates: list[float], samples: int, start: int | None
 ) -> None:
-    """Not moved from again, but for looks at the level above."""
+    """Not moved from again, but for looks at the level above, each of which may find a better one
+    and the search begin anew; levels above double."""
     policy = TrendPolicy(max_level=len(rates), samples=samples, start_level=start)
     memory = begin(policy)
     levels = []
-    for _ in range(samples * (4 * len(rates) + 3 * policy.recheck_after)):
+    searched = len(rates).bit_length() * (4 * len(rates) + policy.recheck_after)
+    for _ in range(samples * (searched + 3 * policy.recheck_after)):
         view = LevelView(throughput=rates[memory.level - 1], active=memory.level)
         _, memory = decide(view, policy, memory)
         levels.append(memory.level)
-    rest = levels[samples * 4 * len(rates) :]
+    rest = levels[samples * searched :]
     home = max(set(rest), key=rest.count)
-    if max(rates) <= min(rates) * 1.04:
+    if max(rates) <= min(rates) * 1.02:
         assert home == 1
     assert rest.count(home) >= 0.95 * len(rest)
 
@@ -114,7 +116,9 @@ def test_a_concave_curve_is_settled_on_near_its_best(gains: list[float], start: 
         _, memory = decide(view, policy, memory)
         levels.append(memory.level)
     home = max(set(levels[100:]), key=levels[100:].count)
-    assert rates[home - 1] >= 0.95 * max(rates)
+    # Levels are compared with their neighbours: one may be as good as the next, and that one as a
+    # third.
+    assert rates[home - 1] * (1 + policy.sensitivity_ratio) ** 2 >= max(rates)
     assert set(levels[150:]) <= {home, above(home, range(1, len(rates) + 1), len(rates))} | {
         level for level in levels[150:] if home < level < 3 * home
     }
