@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -60,10 +61,11 @@ class Epochs {
     }
     Turn t;
     t.epoch = of.next;
-    if (of.cursor < controls_.size() && controls_[of.cursor]->epoch == of.next) {
+    if (of.cursor < scheduled() && controls_[of.cursor - let_go_]->epoch == of.next) {
       t.kind = Turn::Kind::Control;
-      t.control = controls_[of.cursor++];
+      t.control = controls_[of.cursor++ - let_go_];
       t.control->positions[s] = position;
+      let_go();
       note_owed();
     } else if (of.next >= std::min(fence_, gate_)) {
       t.later = true;
@@ -255,10 +257,22 @@ class Epochs {
     for (const Of& of : sources_) most = std::max(most, of.next);
     return most;
   }
+  size_t scheduled() const { return let_go_ + controls_.size(); }
+  // Items that all sources have emitted: they hold layouts, and state that was taken. The last one
+  // stays, for its epoch.
+  void let_go() {
+    size_t emitted = scheduled();
+    for (const Of& of : sources_) emitted = of.gone ? emitted : std::min(emitted, of.cursor);
+    while (controls_.size() > 1 && let_go_ < emitted) {
+      controls_.pop_front();
+      ++let_go_;
+    }
+    for (Of& of : sources_) of.cursor = std::max(of.cursor, let_go_);
+  }
   void note_owed() {
     const uint64_t most = furthest();
     for (Of& of : sources_) {
-      of.owed.store(of.cursor < controls_.size() || of.next < most, std::memory_order_relaxed);
+      of.owed.store(of.cursor < scheduled() || of.next < most, std::memory_order_relaxed);
     }
   }
 
@@ -274,7 +288,8 @@ class Epochs {
   std::vector<uint32_t> peers_;
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something
   std::vector<Of> sources_;
-  std::vector<std::shared_ptr<Control>> controls_;
+  std::deque<std::shared_ptr<Control>> controls_;
+  size_t let_go_ = 0;  // control items before those
 };
 
 }  // namespace plait
