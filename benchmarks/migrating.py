@@ -62,7 +62,7 @@ def migrate(
     now = time.monotonic
     before = sum(report.moved_bytes for report in nodes.reports())
     plan = make_plan(
-        BinMap(version=0, owners=nodes.layout.owners),
+        BinMap(version=0, owners=tuple(nodes.layout.owners)),
         BinMap(version=1, owners=tuple(owners)),
         strategy,
         sizes,

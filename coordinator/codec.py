@@ -63,6 +63,8 @@ def plain(value: Any) -> Any:
     """As what msgpack carries: every container becomes a list that begins with its kind."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
+    if isinstance(value, node_messages.Owners):
+        value = value.whole()
     if isinstance(value, tuple):
         if len(value) >= PACKED_FROM and all(type(one) is int for one in value):
             return packed(value)

@@ -129,7 +129,7 @@ def weighed(job: JobState, loads: LoadsKnown, policy: Policy, at: float, cause: 
 def planned(
     job: JobState, draft: Rescaling, loads: LoadsKnown, policy: Policy, at: float
 ) -> machine.Migration:
-    current = BinMap(version=job.layout.epoch, owners=job.layout.owners)
+    current = BinMap(version=job.layout.epoch, owners=tuple(job.layout.owners))
     capacities = {rank: job.nodes[rank].capacity for rank in job.members}
     mean = sum(capacities.values()) / len(capacities)
     capacities |= dict.fromkeys(draft.joining, mean)

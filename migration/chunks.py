@@ -94,9 +94,10 @@ def in_order(
                     f"bin {move.bin} cannot go from node {move.source} to node {move.target} at "
                     f"epoch {epoch}: its owner is {present[move.bin]}, members {base.members}"
                 )
+            present[move.bin] = move.target
             copies.pop(move.bin, None)
         if moves:
-            owners = owners.changed(((move.bin, move.target) for move in moves), present)
+            owners = owners.changed((move.bin, move.target) for move in moves)
         copies.update((move.bin, move.target) for move in copied.get(epoch, ()))
         found.append(
             replace(

@@ -7,6 +7,7 @@ have no threads of their own: the workers of the engine that was made with this 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
 from libcpp.pair cimport pair
 from libcpp.string cimport string
+from libcpp.utility cimport move as given_away
 from libcpp.vector cimport vector
 
 from plait.node_messages import changes_between
@@ -79,7 +80,7 @@ cdef class NativeCluster:
                 all.push_back(layout_of(layout, before, &all.back().owners))
             before = layout.owners
         with nogil:
-            self.cluster.get().commit(all, stop)
+            self.cluster.get().commit(given_away(all), stop)
 
     def expect(self, uint64_t number, bins, sources, targets):
         """Bins that later layouts will move: memory is made ready for those that come here."""

@@ -13,11 +13,12 @@ message may be sent again: a node answers a repeated one as it did the first tim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 Rank = int
 
@@ -29,11 +30,16 @@ Changes = tuple[tuple[int, Rank], ...]
 """Bins and their new owners."""
 
 
-class Owners(tuple[Rank, ...]):
-    """The owner of each bin: a tuple that knows in what it differs from the one it was made from.
+MOST_BEFORE = 1024
+"""So many maps of owners may stand behind one that has not been looked at."""
 
-    The layouts of a chunk differ in a few bins of perhaps a hundred thousand. A Commit travels as
-    the first of them and what changes from each to the next.
+
+class Owners(Sequence[Rank]):
+    """The owner of each bin, known by what changed since the map it was made from.
+
+    The layouts of a chunk differ in a few bins of perhaps a hundred thousand. So a map is made in
+    whole only when somebody looks at it, and a Commit travels as the first one and what changes
+    from each to the next.
 
     >>> first = Owners((0, 0, 1))
     >>> second = first.changed([(1, 1)])
@@ -41,35 +47,75 @@ class Owners(tuple[Rank, ...]):
     ((0, 1, 1), ((1, 1),))
     """
 
-    mark: object
-    """Its own, not the map itself: a map does not keep those before it alive."""
-    origin: object = None
-    changes: Changes = ()
+    __slots__ = ("before", "behind", "changes", "found", "mark", "origin", "size")
 
-    def __new__(cls, owners: Iterable[Rank] = ()) -> Self:
-        made = super().__new__(cls, owners)
-        made.mark = object()
+    def __init__(self, owners: Iterable[Rank] = ()) -> None:
+        self.found: tuple[Rank, ...] | None = tuple(owners)
+        self.size = len(self.found)
+        self.mark = object()
+        """Its own, not the map itself: a map that was looked at keeps none alive."""
+        self.origin: object = None
+        self.changes: Changes = ()
+        self.before: Owners | None = None
+        self.behind = 0
+
+    def changed(self, changes: Iterable[tuple[int, Rank]]) -> Owners:
+        """These owners with some bins given to others."""
+        made = Owners()
+        made.size, made.origin, made.changes = self.size, self.mark, tuple(changes)
+        made.found, made.before = None, self
+        made.behind = 0 if self.found is not None else self.behind + 1
+        if made.behind > MOST_BEFORE:
+            made.whole()
         return made
 
-    def changed(
-        self, changes: Iterable[tuple[int, Rank]], scratch: list[Rank] | None = None
-    ) -> Owners:
-        """These owners with some bins given to others. `scratch`: the same owners as a list, which
-        is changed too: one for a whole chain of maps saves a copy for each."""
-        changes = tuple(changes)
-        if scratch is None:
-            scratch = list(self)
-        for bin, owner in changes:
-            scratch[bin] = owner
-        made = Owners(scratch)
-        made.origin, made.changes = self.mark, changes
-        return made
+    def whole(self) -> tuple[Rank, ...]:
+        """All of them; the maps before it are not needed any more."""
+        if self.found is None:
+            chain = [self]
+            while (before := chain[-1].before) is not None and before.found is None:
+                chain.append(before)
+            assert before is not None
+            assert before.found is not None
+            owners = list(before.found)
+            for one in reversed(chain):
+                for bin, owner in one.changes:
+                    owners[bin] = owner
+            self.found, self.before, self.behind = tuple(owners), None, 0
+        return self.found
+
+    @overload
+    def __getitem__(self, bin: int) -> Rank: ...
+    @overload
+    def __getitem__(self, bin: slice) -> tuple[Rank, ...]: ...
+    def __getitem__(self, bin: int | slice) -> Rank | tuple[Rank, ...]:
+        return self.whole()[bin]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self.whole())
+
+    def count(self, owner: object) -> int:
+        return self.whole().count(owner)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Owners):
+            return other is self or self.whole() == other.whole()
+        return self.whole() == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.whole())
+
+    def __repr__(self) -> str:
+        return repr(self.whole())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Owners, (self[:],)
+        return Owners, (self.whole(),)
 
 
-def changes_between(before: tuple[Rank, ...], after: tuple[Rank, ...]) -> Changes | None:
+def changes_between(before: Sequence[Rank], after: Sequence[Rank]) -> Changes | None:
     """What makes the second of the first, if that is known without a comparison."""
     if after is before:
         return ()
@@ -86,7 +132,7 @@ class Layout:
     members: tuple[Rank, ...]
     """Ascending. Every member sends its part of every epoch to every other one, even an empty
     one."""
-    owners: tuple[Rank, ...]
+    owners: Sequence[Rank]
     """The node that has the state of each bin, of every operator. Only members own bins."""
     readers: tuple[Rank, ...]
     """For each source: the node that reads it, or EVERYONE."""
@@ -179,7 +225,7 @@ class Commit:
 def in_short(layouts: Iterable[Layout]) -> tuple[tuple[Layout, Changes | None], ...]:
     """Each layout without its owners if they are known by what changed since the one before."""
     found: list[tuple[Layout, Changes | None]] = []
-    before: tuple[Rank, ...] | None = None
+    before: Sequence[Rank] | None = None
     for layout in layouts:
         changes = None if before is None else changes_between(before, layout.owners)
         found.append((layout if changes is None else replace(layout, owners=()), changes))
@@ -192,12 +238,12 @@ def commit_of(
 ) -> Commit:
     """A Commit from what it travels as."""
     layouts: list[Layout] = []
-    owners, scratch = Owners(), list[Rank]()
+    owners = Owners()
     for layout, changes in short:
         if changes is None:
-            owners, scratch = Owners(layout.owners), list(layout.owners)
+            owners = Owners(layout.owners)
         elif changes:
-            owners = owners.changed(changes, scratch)
+            owners = owners.changed(changes)
         layouts.append(replace(layout, owners=owners))
     return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at)
 

@@ -106,7 +106,7 @@ def another(layout: Layout, owner: Rank, copied_to: Rank) -> Rank:
     return others[0] if others else owner
 
 
-def with_owners(owners: tuple[Rank, ...], changed: Sequence[tuple[int, Rank]]) -> tuple[Rank, ...]:
+def with_owners(owners: Sequence[Rank], changed: Sequence[tuple[int, Rank]]) -> tuple[Rank, ...]:
     found = list(owners)
     for bin, to in changed:
         found[bin] = to

@@ -33,7 +33,7 @@ from plait.node_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 WINDOW = 8
 """A source is at most so many epochs ahead of what its node has processed: bounded memory."""
@@ -54,7 +54,7 @@ class Ledger:
     """Who has the state of a bin; -1 while it travels."""
     next: list[int] = field(default_factory=list)
     """Which epoch of a bin is to be processed next."""
-    routes: dict[int, tuple[tuple[Rank, ...], tuple[Rank, ...]]] = field(default_factory=dict)
+    routes: dict[int, tuple[tuple[Rank, ...], Sequence[Rank]]] = field(default_factory=dict)
     """The members and owners that the first node to emit an epoch believed in."""
     emitted: dict[int, set[Rank]] = field(default_factory=dict)
     arrived: dict[tuple[int, Rank], set[int]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from tests.sim.nodes import Ledger, SimNode, Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from plait.coordinator.commands import StartNode
     from plait.node_messages import Answer, Command, Layout
@@ -84,7 +84,7 @@ class LightNode(SimNode):
 CACHE: dict[int, tuple[object, dict[int, list[int]]]] = {}
 
 
-def owned_bins(owners: tuple[int, ...]) -> dict[int, list[int]]:
+def owned_bins(owners: Sequence[int]) -> dict[int, list[int]]:
     """The bins of every node; counted once for a map, not once for a node."""
     known = CACHE.get(id(owners))
     if known is None or known[0] is not owners:

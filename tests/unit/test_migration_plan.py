@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 
 import pytest
 
@@ -232,3 +233,22 @@ def test_owners_are_known_by_what_changed_only_beside_those_they_were_made_from(
     assert changes_between((0, 0, 1), second) is None
     assert changes_between(second, first) is None
     assert changes_between(first, (0, 0, 1)) is None
+
+
+def test_owners_of_a_long_chain() -> None:
+    """Each is what the changes up to it say, in whatever order they are looked at."""
+    count, bins = 3000, 16
+    chain = [Owners([0] * bins)]
+    for n in range(1, count):
+        chain.append(chain[-1].changed([(n * 7 % bins, n)]))
+    wanted = [0] * bins
+    right = [tuple(wanted)]
+    for n in range(1, count):
+        wanted[n * 7 % bins] = n
+        right.append(tuple(wanted))
+    for n in random.Random(3).sample(range(count), count):
+        assert chain[n] == right[n]
+        assert tuple(chain[n]) == right[n]
+        assert chain[n][-1] == right[n][-1]
+        assert (len(chain[n]), hash(chain[n])) == (bins, hash(right[n]))
+        assert pickle.loads(pickle.dumps(chain[n])) == right[n]
