@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 
 from plait import node_messages
+from plait.bin_maps import Chained
 from plait.coordinator import events, placement, requests, spec, state
 from plait.errors import StateError
 from plait.migration import bins, machine, plan
@@ -63,7 +64,7 @@ def plain(value: Any) -> Any:
     """As what msgpack carries: every container becomes a list that begins with its kind."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
-    if isinstance(value, node_messages.Owners):
+    if isinstance(value, Chained):
         value = value.whole()
     if isinstance(value, tuple):
         if len(value) >= PACKED_FROM and all(type(one) is int for one in value):

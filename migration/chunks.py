@@ -13,14 +13,14 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from plait.bin_maps import Copies, Owners
 from plait.errors import InternalError
-from plait.node_messages import Owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.migration.plan import Move, Plan
-    from plait.node_messages import Layout, Rank
+    from plait.node_messages import Layout
 
 
 def epochs_per_step(
@@ -84,7 +84,7 @@ def in_order(
     """One layout for each epoch at which something is copied or switched."""
     owners, members = Owners(base.owners), frozenset(base.members)
     present = list(base.owners)
-    copies: dict[int, Rank] = {}
+    copies = Copies()
     found: list[Layout] = []
     for epoch in sorted(copied.keys() | switched.keys()):
         moves = switched.get(epoch, ())
@@ -95,16 +95,18 @@ def in_order(
                     f"epoch {epoch}: its owner is {present[move.bin]}, members {base.members}"
                 )
             present[move.bin] = move.target
-            copies.pop(move.bin, None)
         if moves:
             owners = owners.changed((move.bin, move.target) for move in moves)
-        copies.update((move.bin, move.target) for move in copied.get(epoch, ()))
+        ended = [(move.bin, None) for move in moves] if copied else []
+        begun = [(move.bin, move.target) for move in copied.get(epoch, ())]
+        if ended or begun:
+            copies = copies.changed((*ended, *begun))
         found.append(
             replace(
                 base,
                 epoch=epoch,
                 owners=owners,
-                copies=tuple(sorted(copies.items())),
+                copies=copies,
                 epoch_records=0,
             )
         )

@@ -5,39 +5,43 @@ have no threads of their own: the workers of the engine that was made with this 
 """
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
-from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.utility cimport move as given_away
 from libcpp.vector cimport vector
 
-from plait.node_messages import changes_between
+from plait.bin_maps import changes_between
 
 from plait.node_runtime.native_cluster cimport (
     Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove,
 )
 
 
-cdef Layout layout_of(given, before=None, const vector[uint32_t]* owners=NULL):
-    """`before` and `owners`: those of the layout before, both as Python and as native values."""
+cdef Layout layout_of(given, before=None, const Layout* last=NULL):
+    """`before` and `last`: the layout before, as a Python and as a native value."""
     cdef Layout layout
-    cdef pair[uint32_t, uint32_t] copy
     layout.epoch = given.epoch
     layout.members = given.members
-    changes = None if before is None else changes_between(before, given.owners)
-    if changes is None:
+    owned = None if before is None else changes_between(before.owners, given.owners)
+    if owned is None:
         layout.owners = given.owners
     else:
-        layout.owners = owners[0]
-        for bin, rank in changes:
+        layout.owners = last[0].owners
+        for bin, rank in owned:
             if not 0 <= bin < <Py_ssize_t>layout.owners.size():
                 raise ValueError(f"there is no bin {bin}")
             layout.owners[bin] = rank
     layout.readers = given.readers
     layout.epoch_records = given.epoch_records
-    for bin, rank in given.copies:
-        copy.first = bin
-        copy.second = rank
-        layout.copies.push_back(copy)
+    copied = None if before is None else changes_between(before.copies, given.copies)
+    if copied is None:
+        copied = given.copies
+    else:
+        layout.copies = last[0].copies
+    for bin, rank in copied:
+        if rank is None:
+            layout.end_copy(bin)
+        else:
+            layout.copy_to(bin, rank)
     return layout
 
 
@@ -77,8 +81,8 @@ cdef class NativeCluster:
             if before is None:
                 all.push_back(layout_of(layout))
             else:
-                all.push_back(layout_of(layout, before, &all.back().owners))
-            before = layout.owners
+                all.push_back(layout_of(layout, before, &all.back()))
+            before = layout
         with nogil:
             self.cluster.get().commit(given_away(all), stop)
 

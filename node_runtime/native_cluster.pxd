@@ -15,6 +15,8 @@ cdef extern from "plait/layout.hpp" namespace "plait" nogil:
         vector[int32_t] readers
         vector[pair[uint32_t, uint32_t]] copies
         int64_t epoch_records
+        void copy_to(uint32_t bin, uint32_t to) except +
+        void end_copy(uint32_t bin)
 
 
 cdef extern from "plait/links.hpp" namespace "plait" nogil:

@@ -13,115 +13,18 @@ message may be sent again: a node answers a repeated one as it did the first tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
+
+from plait.bin_maps import Changes, Copies, Owners, changes_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
 Rank = int
 
 EVERYONE = -1
 """As the reader of a source: every member reads its own slice of each epoch."""
-
-
-Changes = tuple[tuple[int, Rank], ...]
-"""Bins and their new owners."""
-
-
-MOST_BEFORE = 1024
-"""So many maps of owners may stand behind one that has not been looked at."""
-
-
-class Owners(Sequence[Rank]):
-    """The owner of each bin, known by what changed since the map it was made from.
-
-    The layouts of a chunk differ in a few bins of perhaps a hundred thousand. So a map is made in
-    whole only when somebody looks at it, and a Commit travels as the first one and what changes
-    from each to the next.
-
-    >>> first = Owners((0, 0, 1))
-    >>> second = first.changed([(1, 1)])
-    >>> second, changes_between(first, second)
-    ((0, 1, 1), ((1, 1),))
-    """
-
-    __slots__ = ("before", "behind", "changes", "found", "mark", "origin", "size")
-
-    def __init__(self, owners: Iterable[Rank] = ()) -> None:
-        self.found: tuple[Rank, ...] | None = tuple(owners)
-        self.size = len(self.found)
-        self.mark = object()
-        """Its own, not the map itself: a map that was looked at keeps none alive."""
-        self.origin: object = None
-        self.changes: Changes = ()
-        self.before: Owners | None = None
-        self.behind = 0
-
-    def changed(self, changes: Iterable[tuple[int, Rank]]) -> Owners:
-        """These owners with some bins given to others."""
-        made = Owners()
-        made.size, made.origin, made.changes = self.size, self.mark, tuple(changes)
-        made.found, made.before = None, self
-        made.behind = 0 if self.found is not None else self.behind + 1
-        if made.behind > MOST_BEFORE:
-            made.whole()
-        return made
-
-    def whole(self) -> tuple[Rank, ...]:
-        """All of them; the maps before it are not needed any more."""
-        if self.found is None:
-            chain = [self]
-            while (before := chain[-1].before) is not None and before.found is None:
-                chain.append(before)
-            assert before is not None
-            assert before.found is not None
-            owners = list(before.found)
-            for one in reversed(chain):
-                for bin, owner in one.changes:
-                    owners[bin] = owner
-            self.found, self.before, self.behind = tuple(owners), None, 0
-        return self.found
-
-    @overload
-    def __getitem__(self, bin: int) -> Rank: ...
-    @overload
-    def __getitem__(self, bin: slice) -> tuple[Rank, ...]: ...
-    def __getitem__(self, bin: int | slice) -> Rank | tuple[Rank, ...]:
-        return self.whole()[bin]
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[Rank]:
-        return iter(self.whole())
-
-    def count(self, owner: object) -> int:
-        return self.whole().count(owner)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Owners):
-            return other is self or self.whole() == other.whole()
-        return self.whole() == other if isinstance(other, tuple) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.whole())
-
-    def __repr__(self) -> str:
-        return repr(self.whole())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Owners, (self.whole(),)
-
-
-def changes_between(before: Sequence[Rank], after: Sequence[Rank]) -> Changes | None:
-    """What makes the second of the first, if that is known without a comparison."""
-    if after is before:
-        return ()
-    if isinstance(before, Owners) and isinstance(after, Owners) and after.origin is before.mark:
-        return after.changes
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +39,7 @@ class Layout:
     """The node that has the state of each bin, of every operator. Only members own bins."""
     readers: tuple[Rank, ...]
     """For each source: the node that reads it, or EVERYONE."""
-    copies: tuple[tuple[int, Rank], ...] = ()
+    copies: Sequence[tuple[int, Rank]] = ()
     """Bins whose state the owner copies to another node in the background from this epoch on: when
     a later layout gives that node the bin, only what changed since is sent."""
     epoch_records: int = 0
@@ -222,29 +125,41 @@ class Commit:
         return commit_of, (self.round, self.stop_at, in_short(self.layouts))
 
 
-def in_short(layouts: Iterable[Layout]) -> tuple[tuple[Layout, Changes | None], ...]:
-    """Each layout without its owners if they are known by what changed since the one before."""
-    found: list[tuple[Layout, Changes | None]] = []
-    before: Sequence[Rank] | None = None
+Short = tuple[Layout, Changes | None, Changes | None]
+"""A layout, and what changed of its owners and of its copies; None: they are in it."""
+
+
+def in_short(layouts: Iterable[Layout]) -> tuple[Short, ...]:
+    """Each layout without its owners and copies if they are known by what changed."""
+    found: list[Short] = []
+    before: Layout | None = None
     for layout in layouts:
-        changes = None if before is None else changes_between(before, layout.owners)
-        found.append((layout if changes is None else replace(layout, owners=()), changes))
-        before = layout.owners
+        owned = None if before is None else changes_between(before.owners, layout.owners)
+        copied = None if before is None else changes_between(before.copies, layout.copies)
+        bare = replace(
+            layout,
+            owners=layout.owners if owned is None else (),
+            copies=layout.copies if copied is None else (),
+        )
+        found.append((bare, owned, copied))
+        before = layout
     return tuple(found)
 
 
-def commit_of(
-    number: int, stop_at: int | None, short: tuple[tuple[Layout, Changes | None], ...]
-) -> Commit:
+def commit_of(number: int, stop_at: int | None, short: tuple[Short, ...]) -> Commit:
     """A Commit from what it travels as."""
     layouts: list[Layout] = []
-    owners = Owners()
-    for layout, changes in short:
-        if changes is None:
+    owners, copies = Owners(), Copies()
+    for layout, owned, copied in short:
+        if owned is None:
             owners = Owners(layout.owners)
-        elif changes:
-            owners = owners.changed(changes)
-        layouts.append(replace(layout, owners=owners))
+        elif owned:
+            owners = owners.changed(owned)
+        if copied is None:
+            copies = Copies(layout.copies)
+        elif copied:
+            copies = copies.changed(copied)
+        layouts.append(replace(layout, owners=owners, copies=copies))
     return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at)
 
 

@@ -54,6 +54,7 @@ RIM = (
     "plait.sinks",
     "plait.deploy",
 )
+NODE_WORDS = ("plait.node_messages", "plait.bin_maps")
 SHARED_WITH_RUNTIME = tuple(
     f"plait.{folder}.{name}"
     for folder in ("migration", "shedding")
@@ -102,7 +103,7 @@ def allowed(importer: str, imported: str) -> bool:
         case "logic":
             return below in ("vocabulary", "logic")
         case "migration" | "shedding":
-            return below in ("vocabulary", above) or imported == "plait.node_messages"
+            return below in ("vocabulary", above) or imported in NODE_WORDS
         case "node_runtime":
             own = below in ("vocabulary", "logic", "node_runtime")
             return own or within(imported, SHARED_WITH_RUNTIME) or (importer, imported) in OPENS

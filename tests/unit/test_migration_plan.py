@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from plait.bin_maps import Copies, Owners, changes_between
 from plait.errors import InternalError, JobError
 from plait.migration.bins import BinMap, initial
 from plait.migration.chunks import epochs_per_step, layouts
@@ -21,7 +22,7 @@ from plait.migration.plan import (
     seconds_text,
 )
 from plait.migration.target import spread
-from plait.node_messages import Commit, Expect, Layout, Owners, changes_between
+from plait.node_messages import Commit, Expect, Layout
 
 MB = 1_000_000
 
@@ -252,3 +253,19 @@ def test_owners_of_a_long_chain() -> None:
         assert chain[n][-1] == right[n][-1]
         assert (len(chain[n]), hash(chain[n])) == (bins, hash(right[n]))
         assert pickle.loads(pickle.dumps(chain[n])) == right[n]
+
+
+def test_copies_of_a_long_chain() -> None:
+    chain, right = [Copies()], [dict[int, int]()]
+    draw = random.Random(4)
+    for _ in range(500):
+        changes = [(draw.randrange(20), draw.choice((None, 0, 1, 2))) for _ in range(3)]
+        chain.append(chain[-1].changed(changes))
+        copies = dict(right[-1])
+        for bin, target in changes:
+            copies.pop(bin, None)
+            if target is not None:
+                copies[bin] = target
+        right.append(copies)
+    for n in draw.sample(range(len(chain)), len(chain)):
+        assert chain[n] == tuple(sorted(right[n].items()))

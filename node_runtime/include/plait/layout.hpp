@@ -33,6 +33,15 @@ struct Layout {
   bool copied(uint32_t bin, uint32_t to) const {
     return std::binary_search(copies.begin(), copies.end(), std::pair(bin, to));
   }
+  // A bin's copy begins, to a node; the copy to any other one ends.
+  void copy_to(uint32_t bin, uint32_t to) {
+    end_copy(bin);
+    copies.insert(std::lower_bound(copies.begin(), copies.end(), std::pair(bin, to)), {bin, to});
+  }
+  void end_copy(uint32_t bin) {
+    const auto from = std::lower_bound(copies.begin(), copies.end(), std::pair(bin, uint32_t(0)));
+    if (from != copies.end() && from->first == bin) copies.erase(from);
+  }
   uint16_t place_of(uint32_t rank) const {
     return uint16_t(std::lower_bound(members.begin(), members.end(), rank) - members.begin());
   }
