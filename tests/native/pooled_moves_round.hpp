@@ -139,6 +139,7 @@ class MovesRound {
     for (const auto& one : back) next->owners[one.first] = 0;
     auto before = std::make_shared<Layout>();
     before->owners = std::exchange(owners_, next->owners);
+    next->note_moved(before->owners);
     c->before = before;
     c->layout = next;
     done_.back().brought = std::move(back);

@@ -111,19 +111,12 @@ class LaneMoves {
   }
   // What a layout takes from this lane and brings to it.
   void note(const Control& c) {
-    const auto& before = c.before->owners;
-    const auto& after = c.layout->owners;
-    const uint32_t here = moves_.here();
-    const uint32_t single = singleton_bin(node_, after.size());
     missing_.clear();
     going_.clear();
-    for (uint32_t k = 0; k < (keyless() ? 1 : bins_); ++k) {
-      const uint32_t bin = keyless() ? 0 : first_ + k;
-      const uint32_t at = keyless() ? single : bin;
-      if (before[at] == after[at]) continue;
-      if (before[at] == here) going_.emplace_back(bin, after[at]);
-      if (after[at] == here) missing_.push_back(bin);
-    }
+    each_move(c, node_, keyless(), first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
+      if (from == moves_.here()) going_.emplace_back(bin, to);
+      if (to == moves_.here()) missing_.push_back(bin);
+    });
   }
   // Ships what goes, as far as the links to the new owners take it.
   void give(const Control& c) {

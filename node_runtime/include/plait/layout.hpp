@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -26,12 +27,31 @@ struct Layout {
   int64_t epoch_records = 0;
   int64_t first_row = 0;         // of `epoch`, in sources that everyone reads
   std::vector<uint16_t> places;  // of each bin: its owner's place among the members
+  std::vector<uint32_t> moved;   // bins of other owners than in the layout before; ascending
 
   bool member(uint32_t rank) const {
     return std::binary_search(members.begin(), members.end(), rank);
   }
   bool copied(uint32_t bin, uint32_t to) const {
     return std::binary_search(copies.begin(), copies.end(), std::pair(bin, to));
+  }
+  // Notes the bins that have moved; few of many mostly.
+  void note_moved(const std::vector<uint32_t>& before) {
+    constexpr size_t kAtOnce = 64;
+    moved.clear();
+    for (size_t from = 0; from < owners.size(); from += kAtOnce) {
+      const size_t to = std::min(from + kAtOnce, owners.size());
+      if (std::memcmp(&owners[from], &before[from], (to - from) * sizeof(uint32_t)) == 0) continue;
+      for (size_t i = from; i < to; ++i) {
+        if (owners[i] != before[i]) moved.push_back(uint32_t(i));
+      }
+    }
+  }
+  // visit(bin) for those of so many bins that have moved, ascending.
+  template <class Visit>
+  void each_moved(uint32_t first, uint32_t bins, Visit visit) const {
+    auto bin = std::lower_bound(moved.begin(), moved.end(), first);
+    for (; bin != moved.end() && *bin - first < bins; ++bin) visit(*bin);
   }
   // A bin's copy begins, to a node; the copy to any other one ends.
   void copy_to(uint32_t bin, uint32_t to) {
@@ -123,12 +143,16 @@ class Layouts {
   // Most owners are those of the layout before, and so are their places, among the same members.
   void find_places(Layout& layout) const {
     const Layout* last = all_.empty() ? nullptr : all_.back().get();
-    const bool alike =
-        last && last->members == layout.members && last->owners.size() == layout.owners.size();
+    const bool known = last && last->owners.size() == layout.owners.size();
+    if (known) layout.note_moved(last->owners);
+    if (known && last->members == layout.members) {
+      layout.places = last->places;
+      for (uint32_t bin : layout.moved) layout.places[bin] = layout.place_of(layout.owners[bin]);
+      return;
+    }
     layout.places.resize(layout.owners.size() + 1);  // key_sides reads two at once
     for (size_t i = 0; i < layout.owners.size(); ++i) {
-      const bool same = alike && last->owners[i] == layout.owners[i];
-      layout.places[i] = same ? last->places[i] : layout.place_of(layout.owners[i]);
+      layout.places[i] = layout.place_of(layout.owners[i]);
     }
   }
   size_t place(uint64_t epoch) const {

@@ -224,14 +224,11 @@ class OutsideStateStage : public SerialStage {
   std::vector<uint32_t> note_moves(const Control& c) {
     missing_.clear();
     std::vector<uint32_t> going;
-    const auto& before = c.before->owners;
-    const auto& after = c.layout->owners;
-    const uint32_t here = moves_->here(), single = singleton_bin(op_->node(), after.size());
-    for (uint32_t i = 0; i < after.size(); ++i) {
-      if (before[i] == after[i] || (keyless_ && i != single)) continue;
-      if (before[i] == here) going.push_back(keyless_ ? 0 : i);
-      if (after[i] == here) missing_.push_back(keyless_ ? 0 : i);
-    }
+    each_move(c, op_->node(), keyless_, 0, uint32_t(c.layout->owners.size()),
+              [&](uint32_t bin, uint32_t from, uint32_t to) {
+                if (from == moves_->here()) going.push_back(bin);
+                if (to == moves_->here()) missing_.push_back(bin);
+              });
     return going;
   }
   void ship(const Control& c, const std::vector<Control::Bin>& bins) {

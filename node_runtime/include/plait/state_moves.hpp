@@ -125,4 +125,17 @@ inline uint32_t singleton_bin(uint32_t node, size_t bins) {
   return uint32_t(node * 2654435761u) % uint32_t(bins);
 }
 
+// visit(bin, from, to) for those of so many bins of an operator that a layout gives to another
+// node, ascending. State without keys is one bin, 0, and goes with singleton_bin.
+template <class Item, class Visit>
+void each_move(const Item& item, uint32_t node, bool keyless, uint32_t first, uint32_t bins,
+               Visit visit) {
+  if (item.before == item.layout) return;
+  const auto& before = item.before->owners;
+  const auto& after = item.layout->owners;
+  const uint32_t single = singleton_bin(node, after.size());
+  item.layout->each_moved(keyless ? single : first, keyless ? 1 : bins,
+                          [&](uint32_t bin) { visit(keyless ? 0 : bin, before[bin], after[bin]); });
+}
+
 }  // namespace plait

@@ -87,26 +87,22 @@ class TimedLane {
 
  private:
   void give(const Control& c, StateMoves& moves) {
-    const auto& before = c.before->owners;
-    const auto& after = c.layout->owners;
-    const uint32_t here = moves.here();
-    const uint32_t single = singleton_bin(node_, after.size());
-    std::vector<uint32_t> going;
+    std::vector<uint32_t> going, targets;
     missing_.clear();
-    for (uint32_t k = 0; k < (keyless_ ? 1 : bins_); ++k) {
-      const uint32_t bin = keyless_ ? 0 : first_ + k;
-      const uint32_t at = keyless_ ? single : bin;
-      if (before[at] == after[at]) continue;
-      if (before[at] == here) going.push_back(bin);
-      if (after[at] == here) missing_.push_back(bin);
-    }
+    each_move(c, node_, keyless_, first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
+      if (from == moves.here()) {
+        going.push_back(bin);
+        targets.push_back(to);
+      }
+      if (to == moves.here()) missing_.push_back(bin);
+    });
     if (going.empty()) return;
     std::vector<Bytes> states = copy(going, time.units);
     op->drop_bins(going);
     for (size_t i = 0; i < going.size(); ++i) {
       const uint8_t* data = states[i].bytes.data();
       const int64_t size = states[i].size;
-      moves.ship(after[keyless_ ? single : going[i]], node_, going[i],
+      moves.ship(targets[i], node_, going[i],
                  {c.epoch, MoveKind::Whole, std::move(states[i].bytes), data, size});
     }
   }
