@@ -190,21 +190,23 @@ def test_copies_of_one_record_fail_on_two_nodes(
         assert_same_on_nodes(job.graph(), settings, nodes=nodes, seed=seed)
 
 
-def three_keys(record: Any) -> Any:
-    return [{"k": k, "ts": record.ts} for k in (1.0, 2.0, float("nan"))]
+@plait.operator(outputs={"out": {"k": float}})
+async def in_three(ctx: plait.Context) -> None:
+    while await ctx.wait_any(records=1):
+        last = 3.0 if ctx.pop("records").n == 0 else float("nan")
+        for key in (1.0, 2.0, last):
+            ctx.emit((key,))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_what_one_record_became_before_a_bad_key_is_delivered(nodes: int) -> None:
-    begin = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-    rows = {"k": [1.0, 2.0], "ts": [begin, begin + datetime.timedelta(seconds=1)]}
     job = plait.Job("bad-key")
-    given = job.source(plait.Table(pa.table(rows)), name="given", event_time="ts")
-    all_three = given.flat_map(three_keys, schema=given.schema)
-    all_three.key_by("k", ttl="1h").count().sink(Capture(), name="out")
+    numbers = job.source(plait.Table(pa.table({"n": [0, 1]})), name="numbers")
+    in_three(numbers).out.key_by("k").rows(2).count().sink(Capture(), name="out")
     settings = {"workers": 1, "bin_bits": 4, "epoch_records": 1}
     wanted = assert_same_on_nodes(job.graph(), settings, nodes=nodes)
-    assert len(wanted.outputs["out"]) == 2
+    assert wanted.outputs["out"] == [(1.0, 2), (2.0, 2)]
+    assert wanted.failure is not None
 
 
 @plait.operator
