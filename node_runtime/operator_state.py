@@ -10,6 +10,7 @@ outside is heard. Its state is frames of Python: it can neither be copied nor mo
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import StateError
@@ -222,18 +223,12 @@ class OperatorPython:
 
     def given(self, batch: NativeBatch) -> Iterator[Arrival]:
         """What arrives, row by row."""
-        for part in in_parts(range(len(batch))):
-            try:
-                found = self.records(batch, part)
-            except Exception:  # one of the rows: found by making them one by one
-                for row in part:
-                    try:
-                        yield self.records(batch, (row,))[0]
-                    except Exception as error:
-                        port = 0 if self.side < 0 else columns_of(batch, [self.side], (row,))[0][0]
-                        yield port, error
-            else:
-                yield from found
+
+        def failed(row: int, error: Exception) -> Arrival:
+            port = 0 if self.side < 0 else columns_of(batch, [self.side], (row,))[0][0]
+            return port, error
+
+        return in_parts(range(len(batch)), partial(self.records, batch), failed)
 
     def records(self, batch: NativeBatch, rows: Sequence[int]) -> list[Arrival]:
         parts = [assemble(columns, batch, batch) for columns in self.columns]

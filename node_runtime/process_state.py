@@ -11,6 +11,7 @@ run, because there is no record that could be left out; so does SystemExit where
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
@@ -317,17 +318,7 @@ class ProcessPython(PythonStates):
 
     def inputs(self, batch: NativeBatch) -> Iterator[Given | Exception]:
         """Key, side and record of each row, or its error where no record can be made."""
-        for part in in_parts(range(len(batch))):
-            try:
-                found = self.given(batch, part)
-            except Exception:  # one of the rows: found by making them one by one
-                for row in part:
-                    try:
-                        yield self.given(batch, (row,))[0]
-                    except Exception as error:
-                        yield error
-            else:
-                yield from found
+        return in_parts(range(len(batch)), partial(self.given, batch), lambda _, error: error)
 
     def given(self, batch: NativeBatch, rows: Sequence[int]) -> list[Given]:
         count = len(rows)

@@ -15,8 +15,8 @@ import inspect
 import itertools
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, assert_never
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, assert_never
 
 from plait.errors import JobError
 from plait.graph import CallNode, FoldNode, StatefulNode
@@ -49,6 +49,8 @@ RECORDS_AT_ONCE = 256
 the garbage collector looks, which then goes through all state again and again (1.6 times the time
 of a fold in batches of 4,096)."""
 NONE_WRONG = itertools.repeat(None)
+
+T = TypeVar("T")
 
 
 class CallResult(NamedTuple):
@@ -343,23 +345,14 @@ class KeyedPython(PythonStates):
         self, batch: NativeBatch, rows: Sequence[int] | None
     ) -> Iterator[tuple[int, Key, Any, Exception | None]]:
         """(row, key, record, None) of each row, or its error where no record can be made."""
-        chosen = range(len(batch)) if rows is None else rows
-        for part in in_parts(chosen):
-            try:
-                records = self.shape.rows(batch, part)
-                keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
-            except Exception:  # one of the rows: found by making them one by one
-                for row in part:
-                    yield self.input_of(batch, row)
-                continue
-            yield from zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
 
-    def input_of(self, batch: NativeBatch, row: int) -> tuple[int, Key, Any, Exception | None]:
-        try:
-            key = tuple(column[0] for column in columns_of(batch, self.places, (row,)))
-            return row, key, self.shape.row(batch, row), None
-        except Exception as error:
-            return row, (), None, error
+        def made(part: Sequence[int]) -> Iterable[tuple[int, Key, Any, Exception | None]]:
+            records = self.shape.rows(batch, part)
+            keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
+            return zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
+
+        chosen = range(len(batch)) if rows is None else rows
+        return in_parts(chosen, made, lambda row, error: (row, (), None, error))
 
     def first(self) -> Any:
         """The state of a key that has none."""
@@ -373,9 +366,26 @@ class KeyedPython(PythonStates):
         return part
 
 
-def in_parts(rows: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Rows whose records are made at once."""
-    return (rows[start : start + RECORDS_AT_ONCE] for start in range(0, len(rows), RECORDS_AT_ONCE))
+def in_parts(
+    rows: Sequence[int],
+    made: Callable[[Sequence[int]], Iterable[T]],
+    failed: Callable[[int, Exception], T],
+) -> Iterator[T]:
+    """What is made of each row, of some of them at once; where that fails one by one, and of a row
+    of which nothing can be made what `failed` says."""
+    for start in range(0, len(rows), RECORDS_AT_ONCE):
+        part = rows[start : start + RECORDS_AT_ONCE]
+        try:
+            found = made(part)
+        except Exception:  # one of the rows
+            for row in part:
+                try:
+                    (one,) = made((row,))
+                except Exception as error:
+                    one = failed(row, error)
+                yield one
+        else:
+            yield from found
 
 
 def ends_run(error: BaseException) -> bool:
