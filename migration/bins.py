@@ -20,7 +20,7 @@ from plait.errors import InternalError, JobError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

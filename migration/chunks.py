@@ -13,14 +13,14 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from plait.bin_maps import Copies, Owners
 from plait.errors import InternalError
+from plait.protocol.bin_maps import Copies, Owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.migration.plan import Move, Plan
-    from plait.node_messages import Layout
+    from plait.protocol.messages import Layout
 
 
 def epochs_per_step(

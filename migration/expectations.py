@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from plait.node_messages import Expect
+from plait.protocol.messages import Expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from plait.migration.bins import Change
     from plait.migration.plan import Plan
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 
 def expectations(plan: Plan, number: int) -> dict[Rank, Expect]:

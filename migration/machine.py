@@ -20,7 +20,7 @@ from plait.migration.plan import Step, bytes_text, counted, seconds_text
 if TYPE_CHECKING:
     from plait.migration.bins import BinMap
     from plait.migration.plan import Plan
-    from plait.node_messages import Layout
+    from plait.protocol.messages import Layout
 
 Phase = Literal["running", "paused", "aborting", "done", "failed"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from plait.migration.plan import Step
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 BINS_NAMED = 8
 

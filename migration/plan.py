@@ -25,7 +25,7 @@ from plait.migration.bins import BinMap, Change, changes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 Strategy = Literal["all_at_once", "fluid", "batched", "optimised"]
 STRATEGIES: tuple[Strategy, ...] = ("all_at_once", "fluid", "batched", "optimised")

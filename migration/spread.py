@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 TOLERANCE_RATIO = 0.05
 """Measured loads are estimates: a node so near to its share is left alone."""

@@ -1,8 +1,8 @@
 """plait: many cores, many nodes, one order.
 
 The front door: every public name, loaded from its module when it is first used, so that `import
-plait` is quick and loads nothing heavy. A name here always means what the table says, also where a
-module of the package has the same name (`plait.run` is the function).
+plait` is quick and loads nothing heavy. No folder of the package has the name of something public,
+so importing a module never hides one.
 
     >>> import plait
     >>> plait.Schema.of({"price": float})
@@ -12,17 +12,20 @@ module of the package has the same name (`plait.run` is the function).
 from __future__ import annotations
 
 import importlib
-import sys
-import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from plait.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
-    from plait.config import Settings
-    from plait.connected import connect
-    from plait.durations import hours, minutes, seconds
+    from plait.cluster.job_handle import ClusterError, JobHandle
+    from plait.cluster.migration_handle import MigrationHandle
+    from plait.cluster.submit import attach, jobs, submit
+    from plait.connectors.base import Reader, Sink, Source, Wait, Writer
+    from plait.connectors.files import Files
+    from plait.connectors.memory_sinks import Call, Collect, Discard, Print
+    from plait.connectors.memory_sources import Items, Table
+    from plait.connectors.rate import Rate
+    from plait.connectors.spark import from_spark, to_spark
     from plait.errors import (
         InternalError,
         Interrupted,
@@ -36,68 +39,63 @@ if TYPE_CHECKING:
         StateError,
         TimedOut,
     )
-    from plait.expr import Expr, col, lit
-    from plait.expr_build import coalesce, concat, when
-    from plait.files import Files
-    from plait.flow import Flow
-    from plait.handle import ClusterError, JobHandle
-    from plait.job import Job, KeyedStream, Stream, stream, union
-    from plait.model import Field, Schema, Timestamp, Type
-    from plait.moving import MigrationHandle
-    from plait.node_runtime.arrow import Batch
-    from plait.node_runtime.compiled import compiled
-    from plait.operators import Context, operator
-    from plait.process import Process
-    from plait.regions import region
-    from plait.result import Result
-    from plait.run import run
-    from plait.scheduling import NativeScheduler, Scheduler, StageView
-    from plait.sinks.base import Sink, Writer
-    from plait.sinks.memory import Call, Collect, Discard, Print
-    from plait.sinks.spark import to_spark
-    from plait.sources.base import Reader, Source, Wait
-    from plait.sources.memory import Items, Table
-    from plait.sources.rate import Rate
-    from plait.sources.spark import from_spark
-    from plait.submit import attach, jobs, submit
-    from plait.window_kinds import Rows, Session, Sliding, Tumbling
-    from plait.windowed import Windowed
+    from plait.execution.local_run import LocalRun, run, start
+    from plait.expr.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
+    from plait.expr.conditionals import coalesce, concat, when
+    from plait.expr.tree import Expr, col, lit
+    from plait.functions.process import Process
+    from plait.graph.regions import region
+    from plait.graph.snapshot import Snapshot
+    from plait.loops.flow import Flow
+    from plait.loops.loop_operators import Context, operator
+    from plait.model.durations import hours, minutes, seconds
+    from plait.model.schedulers import NativeScheduler, Scheduler, StageView
+    from plait.model.schema import Field, Schema, Timestamp, Type
+    from plait.model.settings import Settings
+    from plait.node_runtime.functions.arrow_batch import Batch
+    from plait.node_runtime.functions.compiled import compiled
+    from plait.results.result import Result
+    from plait.streams.job import Job, stream
+    from plait.streams.process_verbs import connect
+    from plait.streams.stream import KeyedStream, Stream, union
+    from plait.streams.window_verbs import Windowed
+    from plait.streams.windows import Rows, Session, Sliding, Tumbling
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "plait.aggregates": "all any count distinct first last max mean min sum",
-    "plait.config": "Settings",
-    "plait.durations": "hours minutes seconds",
+    "plait.expr.aggregates": "all any count distinct first last max mean min sum",
+    "plait.model.settings": "Settings",
+    "plait.model.durations": "hours minutes seconds",
     "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchedulerError "
     "SchemaError SinkError SourceError StateError TimedOut",
-    "plait.expr": "Expr col lit",
-    "plait.expr_build": "coalesce concat when",
-    "plait.files": "Files",
-    "plait.flow": "Flow",
-    "plait.handle": "ClusterError JobHandle",
-    "plait.job": "Job KeyedStream Stream stream union",
-    "plait.connected": "connect",
-    "plait.model": "Field Schema Timestamp Type",
-    "plait.moving": "MigrationHandle",
-    "plait.node_runtime.arrow": "Batch",
-    "plait.node_runtime.compiled": "compiled",
-    "plait.operators": "Context operator",
-    "plait.process": "Process",
-    "plait.regions": "region",
-    "plait.result": "Result",
-    "plait.run": "run",
-    "plait.scheduling": "NativeScheduler Scheduler StageView",
-    "plait.sinks.base": "Sink Writer",
-    "plait.sinks.memory": "Call Collect Discard Print",
-    "plait.sinks.spark": "to_spark",
-    "plait.sources.base": "Reader Source Wait",
-    "plait.sources.memory": "Items Table",
-    "plait.sources.rate": "Rate",
-    "plait.sources.spark": "from_spark",
-    "plait.submit": "attach jobs submit",
-    "plait.window_kinds": "Rows Session Sliding Tumbling",
-    "plait.windowed": "Windowed",
+    "plait.expr.tree": "Expr col lit",
+    "plait.expr.conditionals": "coalesce concat when",
+    "plait.connectors.files": "Files",
+    "plait.loops.flow": "Flow",
+    "plait.cluster.job_handle": "ClusterError JobHandle",
+    "plait.streams.job": "Job stream",
+    "plait.streams.stream": "KeyedStream Stream union",
+    "plait.streams.process_verbs": "connect",
+    "plait.model.schema": "Field Schema Timestamp Type",
+    "plait.cluster.migration_handle": "MigrationHandle",
+    "plait.node_runtime.functions.arrow_batch": "Batch",
+    "plait.node_runtime.functions.compiled": "compiled",
+    "plait.loops.loop_operators": "Context operator",
+    "plait.functions.process": "Process",
+    "plait.graph.regions": "region",
+    "plait.graph.snapshot": "Snapshot",
+    "plait.results.result": "Result",
+    "plait.execution.local_run": "LocalRun run start",
+    "plait.model.schedulers": "NativeScheduler Scheduler StageView",
+    "plait.connectors.memory_sinks": "Call Collect Discard Print",
+    "plait.connectors.base": "Reader Sink Source Wait Writer",
+    "plait.connectors.memory_sources": "Items Table",
+    "plait.connectors.rate": "Rate",
+    "plait.connectors.spark": "from_spark to_spark",
+    "plait.cluster.submit": "attach jobs submit",
+    "plait.streams.windows": "Rows Session Sliding Tumbling",
+    "plait.streams.window_verbs": "Windowed",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -119,6 +117,7 @@ __all__ = [
     "JobError",
     "JobHandle",
     "KeyedStream",
+    "LocalRun",
     "MigrationHandle",
     "NativeScheduler",
     "PlaitError",
@@ -138,6 +137,7 @@ __all__ = [
     "Sink",
     "SinkError",
     "Sliding",
+    "Snapshot",
     "Source",
     "SourceError",
     "StageView",
@@ -176,6 +176,7 @@ __all__ = [
     "region",
     "run",
     "seconds",
+    "start",
     "stream",
     "submit",
     "sum",
@@ -196,18 +197,3 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
-
-
-class _FrontDoor(types.ModuleType):
-    """Importing a submodule binds it in its package; that must not hide a public name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-    def __reduce__(self) -> tuple[_Any, ...]:
-        # A user's class that goes to other nodes may hold the module: it is imported there.
-        return importlib.import_module, (self.__name__,)
-
-
-sys.modules[__name__].__class__ = _FrontDoor

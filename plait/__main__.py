@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from plait.cli import main
+from plait.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

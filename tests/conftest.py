@@ -101,8 +101,8 @@ def pool(job: Any, **settings: Any) -> Any:
 
 
 def pooled(job: Any) -> Any:
-    from plait.by_value import why_not
-    from plait.graph import CallNode, Graph
+    from plait.functions.pickling import why_not
+    from plait.graph.operators import CallNode, Graph
 
     graph: Graph = job if isinstance(job, Graph) else job.graph()
     nodes = tuple(

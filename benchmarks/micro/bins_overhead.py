@@ -13,7 +13,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import (
+from benchmarks.micro.exchange import ROWS_ONCE, counting, draw
+from benchmarks.support.common import (
     BUILD,
     Budget,
     Options,
@@ -24,9 +25,8 @@ from benchmarks.common import (
     ratio,
     worst,
 )
-from benchmarks.micro.exchange import ROWS_ONCE, counting, draw
-from benchmarks.nodes import Nodes, Recipe, warm_rate
-from plait.run import start
+from benchmarks.support.nodes import Nodes, Recipe, warm_rate
+from plait.execution.local_run import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     groups = {f"{name} keys": given["rates_m_per_s"] for name, given in figures["keys"].items()}
     bars(file, [("Running count, by the number of bins", "million rows a second", groups)])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, rounds_for
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -26,7 +26,7 @@ from benchmarks.common import (
     replayed,
 )
 from plait import col
-from plait.config import usable_cores
+from plait.model.settings import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +133,7 @@ def steps_of(done: Result) -> list[dict[str, Any]]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     words = {"one": "one worker in a stage", "free": "any number", "elastic": "elastic degrees"}
     panels = []

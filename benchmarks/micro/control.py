@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import plait
-from benchmarks.common import CheckFailed, Options, progress
+from benchmarks.support.common import CheckFailed, Options, progress
 from plait import col
-from plait.coordinator.journal import FileJournal
-from plait.coordinator.local_gateway import LocalGateway
-from plait.coordinator.manager import JobManager
-from plait.coordinator.requests import Rejected, Rescale, Submit
-from plait.coordinator.spec import JobSpec, SourceSpec
-from plait.node_messages import BinLoad, Commit, Done, NodeReport, Peer, Promise
+from plait.coordinator.journal.store import FileJournal
+from plait.coordinator.messages.requests import Rejected, Rescale, Submit
+from plait.coordinator.messages.spec import JobSpec, SourceSpec
+from plait.coordinator.shell.local_gateway import LocalGateway
+from plait.coordinator.shell.manager import JobManager
+from plait.protocol.messages import BinLoad, Commit, Done, NodeReport, Peer, Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plait.coordinator.manager import ManagerStats
-    from plait.handle import JobHandle
-    from plait.node_messages import Answer, Command, Rank
+    from plait.cluster.job_handle import JobHandle
+    from plait.coordinator.shell.manager import ManagerStats
+    from plait.protocol.messages import Answer, Command, Rank
 
 PATIENCE_S = 120.0
 LOOK_S = 0.01
@@ -213,7 +213,7 @@ def noticed(handle: JobHandle, sign: signal.Signals) -> float:
 
 def coordinator_cpu(seconds: float) -> dict[str, float]:
     """The parts of a core that the manager's thread and its whole process take."""
-    from plait.ray_connect import connect
+    from plait.cluster.ray_link import connect
 
     link = connect("local", NAMESPACE)
     process = psutil.Process(link.ask("pid"))
@@ -283,7 +283,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     names = ("submit_s", "rescale_s", "rescale_back_s", "notice_killed_s", "notice_silent_s")
     bars(file, [("The control plane", "seconds", {"": {name: figures[name] for name in names}})])

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, rounds_for
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -30,7 +30,7 @@ from benchmarks.common import (
     replayed,
 )
 from plait import col
-from plait.config import usable_cores
+from plait.model.settings import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ def timeline(done: Result) -> list[dict[str, Any]]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import over_time
+    from benchmarks.support.charts import over_time
 
     over_time(
         file,

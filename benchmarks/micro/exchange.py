@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     BUILD,
     Budget,
     Options,
@@ -29,7 +29,7 @@ from benchmarks.common import (
     replayed,
     worst,
 )
-from benchmarks.nodes import Nodes, Recipe
+from benchmarks.support.nodes import Nodes, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -187,7 +187,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     rates = {f"{name} keys": given["rates_m_per_s"] for name, given in figures["keys"].items()}
     late = {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, rounds_for
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -131,7 +131,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     rates, waits = {}, {}
     for epoch in EPOCHS:

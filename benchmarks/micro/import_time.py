@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from benchmarks.common import ROOT, Options, budget_of, check_equal, interleave, ratio
+from benchmarks.support.common import ROOT, Options, budget_of, check_equal, interleave, ratio
 
 JOB = """
 import plait
@@ -62,7 +62,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     groups = {name: {"over bare Python": ms} for name, ms in figures["over_bare_ms"].items()}
     bars(file, [("Time of an import", "milliseconds", groups)])

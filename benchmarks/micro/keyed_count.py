@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     BUILD,
     Budget,
     Options,
@@ -270,7 +270,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     shown = ("plait_1", "plait_2", "plait_2_unordered", "cpp_1", "cpp_2", "for_loop")
     groups = {

@@ -6,8 +6,8 @@ from the time a record was due. A quarter of the state is first moved from node 
 measured), then moved back (measured). `hash` has random 64-bit keys, `key` the keys 0, 1, 2, ...;
 a `cold` case measures the first move, to memory that was never used. `none` is a stretch of time
 without any migration: its worst latency is the machine's own, `noise_ms`. Sizes are 16 bytes for
-every key and its count. Runs in which the whole machine stood still (`benchmarks/stalls.py`) are
-marked and left out of the medians as long as others are left.
+every key and its count. Runs in which the whole machine stood still
+(`benchmarks/support/stalls.py`) are marked and left out of the medians as long as others are left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     BUILD,
     Budget,
     CheckFailed,
@@ -30,7 +30,7 @@ from benchmarks.common import (
     progress,
     ratio,
 )
-from benchmarks.migrating import (
+from benchmarks.support.migrating import (
     between,
     joined,
     max_ms,
@@ -40,8 +40,8 @@ from benchmarks.migrating import (
     sizes_of,
     windows,
 )
-from benchmarks.nodes import Nodes, Recipe
-from benchmarks.stalls import Stalls
+from benchmarks.support.nodes import Nodes, Recipe
+from benchmarks.support.stalls import Stalls
 from plait.migration.bins import initial
 from plait.migration.plan import STRATEGIES, Strategy
 
@@ -326,7 +326,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import timelines
+    from benchmarks.support.charts import timelines
 
     panels = {
         name: {label: given["timeline"] for label, given in found.items()}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -212,7 +212,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     rates = figures["rates_m_per_s"]
     panels = [

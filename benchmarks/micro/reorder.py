@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, rounds_for
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -27,7 +27,7 @@ from benchmarks.common import (
     ratio,
     replayed,
 )
-from benchmarks.machine import usable_cores
+from benchmarks.support.machine import usable_cores
 from plait import col
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     panels = []
     for shape in (*COSTS_US, PIPELINE):

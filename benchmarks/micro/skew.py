@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -186,7 +186,7 @@ def latency(options: Options, columns: dict[str, Any], rates: dict[str, float]) 
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     panels = []
     for shape in ("sum_1024", "twelve_4096"):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, rounds_for
+from benchmarks.support.common import (
     Budget,
     Options,
     budget_of,
@@ -28,12 +28,12 @@ from benchmarks.common import (
     replayed,
 )
 from plait import col
-from plait.config import SCHEDULERS
+from plait.model.settings import SCHEDULERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 WORKERS = (1, 2, 4)
 COST_US = 2.0
@@ -186,7 +186,7 @@ def measured(
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     names = {name.replace("_", " "): figures[name] for name in SHAPES}
     bars(

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "plait/keyed_state.hpp"
+#include "plait/keyed/keyed_state.hpp"
 
 namespace {
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.common import Options, progress
 from benchmarks.nexmark.native import tables
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.schema import Shape
-from benchmarks.query_runs import Case, measured, plot_rates
+from benchmarks.support.common import Options, progress
+from benchmarks.support.query_runs import Case, measured, plot_rates
 
 
 def cases(events: int) -> list[Case]:

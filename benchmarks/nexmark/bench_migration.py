@@ -12,12 +12,20 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import plait
-from benchmarks.common import CheckFailed, Options, budget_of, progress
-from benchmarks.migrating import between, joined, max_ms, migrate, percentile_ms, sizes_of, windows
 from benchmarks.nexmark.native import tables
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.schema import Shape
-from benchmarks.nodes import Nodes, Recipe
+from benchmarks.support.common import CheckFailed, Options, budget_of, progress
+from benchmarks.support.migrating import (
+    between,
+    joined,
+    max_ms,
+    migrate,
+    percentile_ms,
+    sizes_of,
+    windows,
+)
+from benchmarks.support.nodes import Nodes, Recipe
 from plait.migration.bins import initial
 from plait.migration.plan import STRATEGIES
 
@@ -113,7 +121,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import timelines
+    from benchmarks.support.charts import timelines
 
     timelines(
         file,

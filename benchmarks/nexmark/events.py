@@ -1,4 +1,4 @@
-"""The events of NEXMark, written once for numpy and for Spark (see `benchmarks.draws`).
+"""The events of NEXMark, written once for numpy and for Spark (see `benchmarks.support.draws`).
 
 A function for each stream gives the columns of its records from their numbers 0, 1, ... in the
 stream. The number of an event in the whole of the three streams follows from that, and its time
@@ -10,12 +10,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.draws import PRICES
 from benchmarks.nexmark.schema import AUCTIONS, BIDS, EVENTS, PERSONS
+from benchmarks.support.draws import PRICES
 
 if TYPE_CHECKING:
-    from benchmarks.draws import Draws
     from benchmarks.nexmark.schema import Shape
+    from benchmarks.support.draws import Draws
 
 FIRST_ID = 1000
 FIRST_CATEGORY, CATEGORIES = 10, 5

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.nexmark.events import STREAMS
 from benchmarks.nexmark.schema import Shape
-from benchmarks.spark_draws import SparkDraws
-from benchmarks.spark_session import generated, write
+from benchmarks.support.spark_draws import SparkDraws
+from benchmarks.support.spark_session import generated, write
 
 if TYPE_CHECKING:
     from pathlib import Path

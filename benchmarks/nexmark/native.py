@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.draws import NumpyDraws
-from benchmarks.native_tables import made
 from benchmarks.nexmark.events import STREAMS
 from benchmarks.nexmark.schema import SCHEMAS, Shape
+from benchmarks.support.draws import NumpyDraws
+from benchmarks.support.native_tables import made
 
 
 def table(stream: str, shape: Shape) -> Any:

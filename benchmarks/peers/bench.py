@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import (
+from benchmarks.nexmark.schema import Shape
+from benchmarks.peers.data import folder
+from benchmarks.peers.programs import PEERS, Peer, Session, Unavailable
+from benchmarks.peers.serve import Request
+from benchmarks.support.common import (
     Budget,
     CheckFailed,
     Options,
@@ -24,10 +28,6 @@ from benchmarks.common import (
     progress,
     ratio,
 )
-from benchmarks.nexmark.schema import Shape
-from benchmarks.peers.data import folder
-from benchmarks.peers.programs import PEERS, Peer, Session, Unavailable
-from benchmarks.peers.serve import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,7 +245,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     groups = {
         query: {

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from benchmarks.common import BUILD, progress
 from benchmarks.nexmark.native import tables
 from benchmarks.nexmark.schema import Shape
+from benchmarks.support.common import BUILD, progress
 
 if TYPE_CHECKING:
     from pathlib import Path

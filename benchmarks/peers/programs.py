@@ -15,8 +15,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import ROOT, progress
 from benchmarks.peers.data import HOME
+from benchmarks.support.common import ROOT, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

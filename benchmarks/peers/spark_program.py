@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from benchmarks.peers.digest import digest_of_table
 from benchmarks.peers.python_work import fee, score
 from benchmarks.peers.serve import Answer, Request, serve
-from benchmarks.spark_session import spark_session
+from benchmarks.support.spark_session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 
 import plait
-from benchmarks.common import replayed
+from benchmarks.support.common import replayed
 from plait import col
 
 TRIED_ROUNDS = 200

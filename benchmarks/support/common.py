@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.machine import has_avx2
+from benchmarks.support.machine import has_avx2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "benchmarks"
 HEADERS = ROOT / "node_runtime" / "include"
 NATIVE = ROOT / "benchmarks" / "native"

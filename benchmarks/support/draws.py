@@ -1,9 +1,9 @@
 """Random columns that follow from a seed and a row number alone, the same in numpy and in Spark.
 
 A data set is written once, as a function from row numbers to columns over the few operations of
-`Draws`; `NumpyDraws` computes it here at full speed, `benchmarks.spark_draws` in a Spark job of any
-size. Both give the same rows to the last bit, however the rows are cut into parts: a draw is the
-64-bit xxHash of (seed, what is drawn, row), as Spark's `xxhash64` has it, modulo the range.
+`Draws`; `NumpyDraws` computes it here at full speed, `spark_draws` in a Spark job of any size.
+Both give the same rows to the last bit, however the rows are cut into parts: a draw is the 64-bit
+xxHash of (seed, what is drawn, row), as Spark's `xxhash64` has it, modulo the range.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import CheckFailed
-from benchmarks.nodes import PATIENCE_S, Histogram, Nodes, Reading
-from plait.coordinator.spec import Policy
+from benchmarks.support.common import CheckFailed
+from benchmarks.support.nodes import PATIENCE_S, Histogram, Nodes, Reading
+from plait.coordinator.messages.spec import Policy
 from plait.migration import machine
 from plait.migration.bins import BinMap
 from plait.migration.plan import Strategy, make_plan
@@ -129,7 +129,7 @@ def between(before: Reading, after: Reading) -> Histogram:
 
 
 def percentile_ms(counts: Histogram, percent: float) -> float:
-    from plait.outcomes import percentile_ns
+    from plait.results.outcomes import percentile_ns
 
     return percentile_ns(counts, max(counts), percent) / 1e6 if counts else 0.0
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.model import Schema
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

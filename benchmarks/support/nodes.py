@@ -17,17 +17,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks.common import CheckFailed
-from plait.coordinator.spec import Policy
+from benchmarks.support.common import CheckFailed
+from plait.coordinator.messages.spec import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from plait.migration.plan import Plan
-    from plait.node_messages import Layout, NodeReport
-    from plait.outcomes import NodeOutcome
-    from plait.result import Result
+    from plait.protocol.messages import Layout, NodeReport
+    from plait.results.outcomes import NodeOutcome
+    from plait.results.result import Result
 
 PATIENCE_S = 120.0
 """No answer of a node for so long is a failure of the benchmark."""
@@ -52,8 +52,8 @@ class Recipe:
 
 def cooked(make: Callable[..., Any], given: tuple[Any, ...], settings: dict[str, Any]) -> Any:
     """What a node is made from: the graph and the settings."""
-    from plait.config import Settings
-    from plait.run import graph_of
+    from plait.execution.local_run import graph_of
+    from plait.model.settings import Settings
 
     return graph_of(make(*given)), Settings(**settings)
 
@@ -75,7 +75,7 @@ class Host:
         self.watcher: Watcher | None = None
 
     def open(self, payload: bytes, token: str) -> Any:
-        from plait.node_runtime.agent import NodeAgent
+        from plait.node_runtime.host.agent import NodeAgent
 
         self.close()
         self.agent = NodeAgent(self.rank, payload, token)
@@ -124,7 +124,7 @@ class Host:
                 out.sendall(block)
 
     def end(self, good: bool) -> Any:
-        from plait.node_messages import End
+        from plait.protocol.messages import End
 
         self.agent.apply(End(good=good))
         return self.agent.outcome()
@@ -255,7 +255,7 @@ class Nodes:
         return self.layout.members
 
     def apply(self, ranks: Sequence[int], commands: Sequence[Any]) -> list[Any]:
-        from plait.node_messages import Refused
+        from plait.protocol.messages import Refused
 
         answers = self.call(ranks, "apply", [(command,) for command in commands])
         for rank, answer in zip(ranks, answers, strict=True):
@@ -265,9 +265,9 @@ class Nodes:
 
     def begin(self, recipe: Recipe, owners: Sequence[int] | None = None) -> None:
         """Starts the job on all nodes; `owners`: of the bins, None: an equal range for each."""
-        from plait.config import Settings
         from plait.migration.bins import initial
-        from plait.node_messages import EVERYONE, Begin, Layout, Prepare
+        from plait.model.settings import Settings
+        from plait.protocol.messages import EVERYONE, Begin, Layout, Prepare
 
         settings = Settings(**recipe.settings)
         ranks = tuple(range(len(self.children)))
@@ -297,7 +297,7 @@ class Nodes:
 
     def round(self, make: Callable[[int], tuple[Layout, ...]]) -> tuple[Layout, ...]:
         """Agrees on an epoch; the layouts that `make` gives for it hold from then on."""
-        from plait.node_messages import Commit, Promise
+        from plait.protocol.messages import Commit, Promise
 
         self.number += 1
         members = self.members
@@ -312,7 +312,7 @@ class Nodes:
 
     def join(self) -> int:
         """A new process becomes a member, without bins; its rank."""
-        from plait.node_messages import Begin, Commit, Connect, Prepare, Promise
+        from plait.protocol.messages import Begin, Commit, Connect, Prepare, Promise
 
         rank, old = len(self.children), self.members
         self.start_process(rank)
@@ -336,7 +336,7 @@ class Nodes:
 
     def expect(self, plan: Plan) -> None:
         """Tells the nodes what will move."""
-        from plait.migration.expecting import expectations
+        from plait.migration.expectations import expectations
 
         self.number += 1
         told = expectations(plan, self.number)
@@ -390,7 +390,7 @@ class Nodes:
 
     def stop(self) -> Result:
         """Ends the sources at a common epoch and waits for what was read."""
-        from plait.node_messages import Commit, Promise
+        from plait.protocol.messages import Commit, Promise
 
         self.number += 1
         members = self.members
@@ -401,7 +401,7 @@ class Nodes:
         return self.finish()
 
     def result(self, outcomes: Sequence[NodeOutcome]) -> Result:
-        from plait.outcomes import check_conserved, first_error, merged
+        from plait.results.outcomes import check_conserved, first_error, merged
 
         error = first_error(outcomes)
         if error is not None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import plait
-from benchmarks.common import (
+from benchmarks.support.common import (
     Budget,
     CheckFailed,
     Options,
@@ -179,7 +179,7 @@ def compared(
 
 def plot_rates(figures: Mapping[str, Any], file: str) -> None:
     """Rates of the queries on one and two workers, and their latencies."""
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     queries = figures["queries"]
     rates = {
@@ -193,7 +193,7 @@ def plot_rates(figures: Mapping[str, Any], file: str) -> None:
 
 def plot_compared(figures: Mapping[str, Any], file: str) -> None:
     """Rates and p99 of the queries under each variant."""
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     queries = figures["queries"]
     rates = {q: {name: one["rate_2"] for name, one in by.items()} for q, by in queries.items()}

@@ -1,4 +1,4 @@
-"""The draws of `benchmarks.draws` as Spark columns."""
+"""The draws of `benchmarks.support.draws` as Spark columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from benchmarks.draws import PRICES
+from benchmarks.support.draws import PRICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

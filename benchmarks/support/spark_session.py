@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from benchmarks.common import clear_progress, progress
-from plait.java import set_java_home
+from benchmarks.support.common import clear_progress, progress
+from plait.connectors.spark_java import set_java_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import plait
-from benchmarks.burn import burn, burnt, round_ns, rounds_for
-from benchmarks.common import (
+from benchmarks.support.burn import burn, burnt, round_ns, rounds_for
+from benchmarks.support.common import (
     Options,
     budget_of,
     check_equal,
@@ -31,7 +31,7 @@ from plait import col
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 SHAPES = {"chain": (1, 1000), "wide": (1000, 1), "mixed": (10, 100)}
 """Branches, and operators in each."""
@@ -139,7 +139,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
-    from benchmarks.plots import bars
+    from benchmarks.support.charts import bars
 
     titles = {
         "chain": "1,000 operators in a row",

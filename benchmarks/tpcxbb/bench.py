@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import Options, progress
-from benchmarks.query_runs import Case, measured, plot_rates
+from benchmarks.support.common import Options, progress
+from benchmarks.support.query_runs import Case, measured, plot_rates
 from benchmarks.tpcxbb.native import tables
 from benchmarks.tpcxbb.queries import QUERIES, Query
 from benchmarks.tpcxbb.schema import Shape

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.query_runs import compared, plot_compared
+from benchmarks.support.query_runs import compared, plot_compared
 from benchmarks.tpcxbb.bench import cases
 
 if TYPE_CHECKING:
-    from benchmarks.common import Options
+    from benchmarks.support.common import Options
 
 VARIANTS: dict[str, dict[str, Any]] = {
     name: {"scheduler": name} for name in ("ct", "et", "lp", "qst")

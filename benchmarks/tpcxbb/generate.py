@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from benchmarks.spark_draws import SparkDraws
-from benchmarks.spark_session import generated, write
+from benchmarks.support.spark_draws import SparkDraws
+from benchmarks.support.spark_session import generated, write
 from benchmarks.tpcxbb.records import clicks, items, lines_of, sales
 from benchmarks.tpcxbb.schema import Shape
 

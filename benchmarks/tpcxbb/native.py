@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.draws import NumpyDraws
-from benchmarks.native_tables import BLOCK, made
+from benchmarks.support.draws import NumpyDraws
+from benchmarks.support.native_tables import BLOCK, made
 from benchmarks.tpcxbb.records import clicks, items, lines_of, sales
 from benchmarks.tpcxbb.schema import MOST_LINES, SCHEMAS, Click, Item, Sale, Shape
 

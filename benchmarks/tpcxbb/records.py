@@ -1,4 +1,5 @@
-"""The records of TPCx-BB's streams, written once for numpy and for Spark (see `benchmarks.draws`).
+"""The records of TPCx-BB's streams, written once for numpy and for Spark
+(`benchmarks.support.draws`).
 
 A click is one of a visitor's place; every place is taken by another user after a while, and the
 places change at different times. A sale is given by its ticket, and each of its lines by the ticket
@@ -10,11 +11,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.draws import PRICES
+from benchmarks.support.draws import PRICES
 from benchmarks.tpcxbb.schema import CATEGORIES, MOST_LINES
 
 if TYPE_CHECKING:
-    from benchmarks.draws import Draws
+    from benchmarks.support.draws import Draws
     from benchmarks.tpcxbb.schema import Shape
 
 PAGES = ("view",) * 36 + ("review",) * 5 + ("cart",) * 6 + ("order",) * 3

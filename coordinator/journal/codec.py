@@ -14,13 +14,14 @@ from typing import Any
 
 import msgpack
 
-from plait import node_messages
-from plait.bin_maps import Chained
-from plait.coordinator import events, placement, requests, spec, state
+from plait.coordinator.machine import placement, state
+from plait.coordinator.messages import events, hosts, requests, spec
 from plait.errors import StateError
 from plait.migration import bins, machine, plan
+from plait.protocol import messages
+from plait.protocol.bin_maps import Chained
 
-VERSION = 1
+VERSION = 2
 SKIPPED = frozenset(("watch", "swept_at"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16
@@ -30,7 +31,8 @@ PACKED_FROM = 16
 def classes() -> dict[str, type]:
     """Every dataclass that may be in a journal."""
     found: dict[str, type] = {}
-    for module in (node_messages, events, placement, requests, spec, state, bins, machine, plan):
+    modules = (messages, events, hosts, placement, requests, spec, state, bins, machine, plan)
+    for module in modules:
         for name, value in vars(module).items():
             if not isinstance(value, type) or not is_dataclass(value):
                 continue

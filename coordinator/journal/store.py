@@ -15,14 +15,14 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from plait.coordinator.codec import decode, encode
+from plait.coordinator.journal.codec import decode, encode
 from plait.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from plait.coordinator.events import Fact
-    from plait.coordinator.state import State
+    from plait.coordinator.machine.state import State
+    from plait.coordinator.messages.events import Fact
 
 HEADER = struct.Struct("<III")
 SNAPSHOT_BYTES = 4_000_000

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.commands import Outgoing, StopNode
-from plait.coordinator.rounds import joining
-from plait.coordinator.stages import Result, enter, release
-from plait.coordinator.state import (
+from plait.coordinator.machine.epoch_agreement import joining
+from plait.coordinator.machine.stage import Result, enter, release
+from plait.coordinator.machine.state import (
     JobState,
     Measuring,
     Order,
@@ -24,10 +23,11 @@ from plait.coordinator.state import (
     Telling,
     with_nodes,
 )
-from plait.node_messages import Drop
+from plait.coordinator.messages.commands import Outgoing, StopNode
+from plait.protocol.messages import Drop
 
 if TYPE_CHECKING:
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 Waiting = Measuring | Passing | Readying | Pacing | Quiet
 """Stages that a Drop can come between."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.stages import Result, enter, waited_for
-from plait.coordinator.state import Aim, JobState, Order, Telling, with_change, with_nodes
+from plait.coordinator.machine.stage import Result, enter, waited_for
+from plait.coordinator.machine.state import Aim, JobState, Order, Telling, with_change, with_nodes
 from plait.errors import InternalError
 from plait.migration.machine import chunk_committed, chunk_layouts
-from plait.node_messages import Begin, Commit, Layout, Lift, Promise
+from plait.protocol.messages import Begin, Commit, Layout, Lift, Promise
 
 if TYPE_CHECKING:
-    from plait.coordinator.spec import Policy
+    from plait.coordinator.messages.spec import Policy
 
 
 def promise(job: JobState, aim: Aim, policy: Policy, at: float, cause: str) -> Result:

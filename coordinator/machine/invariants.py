@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.coordinator.stages import waited_for
-from plait.coordinator.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
+from plait.coordinator.machine.stage import waited_for
+from plait.coordinator.machine.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
 from plait.errors import InternalError
-from plait.node_messages import EVERYONE, Commit, Promise
+from plait.protocol.messages import EVERYONE, Commit, Promise
 
 if TYPE_CHECKING:
-    from plait.coordinator.state import JobState, State
+    from plait.coordinator.machine.state import JobState, State
 
 
 def check(state: State) -> None:

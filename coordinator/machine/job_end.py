@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from plait.coordinator.commands import Outgoing, ReplyTo, StopNode
-from plait.coordinator.requests import Rejected
-from plait.coordinator.stages import Result, enter
-from plait.coordinator.state import (
+from plait.coordinator.machine.stage import Result, enter
+from plait.coordinator.machine.state import (
     JobState,
     Measuring,
     Order,
@@ -21,10 +19,12 @@ from plait.coordinator.state import (
     with_change,
     with_nodes,
 )
-from plait.node_messages import End
+from plait.coordinator.messages.commands import Outgoing, ReplyTo, StopNode
+from plait.coordinator.messages.requests import Rejected
+from plait.protocol.messages import End
 
 if TYPE_CHECKING:
-    from plait.coordinator.views import JobPhase
+    from plait.coordinator.messages.views import JobPhase
 
 
 def end(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from plait.coordinator.views import JobView, MigrationPhase, MigrationView, NodeView
+from plait.coordinator.messages.views import JobView, MigrationPhase, MigrationView, NodeView
 
 if TYPE_CHECKING:
-    from plait.coordinator.state import JobState, NodeState, Rescaling
+    from plait.coordinator.machine.state import JobState, NodeState, Rescaling
 
 
 def view_of(job: JobState, now: float) -> JobView:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.commands import Outgoing, StopNode
-from plait.coordinator.dropping import tell_drop, without_lost
-from plait.coordinator.ending import end
-from plait.coordinator.rescale import move, running, settle
-from plait.coordinator.rounds import lift
-from plait.coordinator.stages import Result, enter, release
-from plait.coordinator.starting import anew
-from plait.coordinator.state import (
+from plait.coordinator.machine.drop_nodes import tell_drop, without_lost
+from plait.coordinator.machine.epoch_agreement import lift
+from plait.coordinator.machine.job_end import end
+from plait.coordinator.machine.rescale import move, running, settle
+from plait.coordinator.machine.stage import Result, enter, release
+from plait.coordinator.machine.start_nodes import anew
+from plait.coordinator.machine.state import (
     JobState,
     Measuring,
     Pacing,
@@ -34,12 +33,13 @@ from plait.coordinator.state import (
     with_change,
     with_nodes,
 )
+from plait.coordinator.messages.commands import Outgoing, StopNode
 from plait.errors import InternalError
-from plait.migration import loss, machine
+from plait.migration import machine, node_loss
 
 if TYPE_CHECKING:
-    from plait.coordinator.spec import Policy
-    from plait.node_messages import Rank
+    from plait.coordinator.messages.spec import Policy
+    from plait.protocol.messages import Rank
 
 
 def lose(job: JobState, rank: Rank, reason: str, policy: Policy, at: float, cause: str) -> Result:
@@ -94,7 +94,7 @@ def forgotten(job: JobState, rank: Rank, *, met: bool, at: float) -> JobState:
     change = job.changing
     if change is None or change.migration is None:
         return job
-    found = loss.lost(change.migration, rank, at)
+    found = node_loss.lost(change.migration, rank, at)
     if found.outcome == "fatal":
         raise InternalError(f"{job.name}: node {rank} owns nothing, and yet: {found.reason}")
     reason = change.reason or found.reason

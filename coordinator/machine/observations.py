@@ -10,8 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.commands import AskReport, Outgoing, StopNode
-from plait.coordinator.events import (
+from plait.coordinator.machine.stage import commands
+from plait.coordinator.machine.state import (
+    JobState,
+    Measuring,
+    Pacing,
+    Passing,
+    Placing,
+    Quiet,
+    Readying,
+    Seen,
+    Starting,
+    State,
+    Telling,
+    with_job,
+)
+from plait.coordinator.messages.commands import AskReport, Outgoing, StopNode
+from plait.coordinator.messages.events import (
     Answered,
     ChunkDue,
     Expired,
@@ -27,28 +42,13 @@ from plait.coordinator.events import (
     StageRefused,
     Tick,
 )
-from plait.coordinator.stages import commands
-from plait.coordinator.state import (
-    JobState,
-    Measuring,
-    Pacing,
-    Passing,
-    Placing,
-    Quiet,
-    Readying,
-    Seen,
-    Starting,
-    State,
-    Telling,
-    with_job,
-)
-from plait.node_messages import NodeReport, Refused
+from plait.protocol.messages import NodeReport, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.coordinator.spec import Policy
-    from plait.node_messages import Rank
+    from plait.coordinator.messages.spec import Policy
+    from plait.protocol.messages import Rank
 
 RATE_S = 0.5
 """Rates are taken over at least this long."""

@@ -9,10 +9,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator import rescale
-from plait.coordinator.commands import Outgoing, ReplyTo
-from plait.coordinator.ending import end, stop_nodes
-from plait.coordinator.requests import (
+from plait.coordinator.machine import rescale
+from plait.coordinator.machine.job_end import end, stop_nodes
+from plait.coordinator.machine.start_nodes import ask_for
+from plait.coordinator.machine.state import (
+    JobState,
+    Measuring,
+    Pacing,
+    Placing,
+    Quiet,
+    Readying,
+    Stage,
+    Starting,
+    State,
+    Used,
+    with_change,
+    with_job,
+)
+from plait.coordinator.messages.commands import Outgoing, ReplyTo
+from plait.coordinator.messages.requests import (
     AbortMigration,
     Accepted,
     Cancel,
@@ -28,27 +43,12 @@ from plait.coordinator.requests import (
     Submit,
     Throttle,
 )
-from plait.coordinator.starting import ask_for
-from plait.coordinator.state import (
-    JobState,
-    Measuring,
-    Pacing,
-    Placing,
-    Quiet,
-    Readying,
-    Stage,
-    Starting,
-    State,
-    Used,
-    with_change,
-    with_job,
-)
 from plait.errors import InternalError
 from plait.migration import machine
 
 if TYPE_CHECKING:
-    from plait.coordinator.events import Asked
-    from plait.coordinator.spec import JobSpec, Policy
+    from plait.coordinator.messages.events import Asked
+    from plait.coordinator.messages.spec import JobSpec, Policy
 
 
 def asked(state: State, event: Asked) -> tuple[State, list[Outgoing]]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.coordinator.commands import ReplyTo
-from plait.coordinator.dropping import abandon, tell_drop
-from plait.coordinator.requests import Accepted, Rejected, Rescale
-from plait.coordinator.rounds import joining, promise
-from plait.coordinator.stages import Result, enter
-from plait.coordinator.starting import ask_for
-from plait.coordinator.state import (
+from plait.coordinator.machine.drop_nodes import abandon, tell_drop
+from plait.coordinator.machine.epoch_agreement import joining, promise
+from plait.coordinator.machine.stage import Result, enter
+from plait.coordinator.machine.start_nodes import ask_for
+from plait.coordinator.machine.state import (
     Aim,
     JobState,
     Measuring,
@@ -30,17 +28,19 @@ from plait.coordinator.state import (
     with_change,
     with_nodes,
 )
+from plait.coordinator.messages.commands import ReplyTo
+from plait.coordinator.messages.requests import Accepted, Rejected, Rescale
 from plait.errors import InternalError, JobError, PlaitError
 from plait.migration import machine
 from plait.migration.bins import BinMap
-from plait.migration.expecting import expectations, receivers
+from plait.migration.expectations import expectations, receivers
 from plait.migration.plan import make_plan
-from plait.migration.target import spread
+from plait.migration.spread import spread
 
 if TYPE_CHECKING:
-    from plait.coordinator.events import LoadsKnown
-    from plait.coordinator.spec import Policy
-    from plait.node_messages import Rank
+    from plait.coordinator.messages.events import LoadsKnown
+    from plait.coordinator.messages.spec import Policy
+    from plait.protocol.messages import Rank
 
 
 NAMED = 8

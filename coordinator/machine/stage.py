@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.commands import AskHosts, AskReport, Outgoing, StartNode, Tell
-from plait.coordinator.state import (
+from plait.coordinator.machine.state import (
     Measuring,
     Pacing,
     Passing,
@@ -22,11 +21,12 @@ from plait.coordinator.state import (
     Starting,
     Telling,
 )
-from plait.node_messages import Command, Prepare
+from plait.coordinator.messages.commands import AskHosts, AskReport, Outgoing, StartNode, Tell
+from plait.protocol.messages import Command, Prepare
 
 if TYPE_CHECKING:
-    from plait.coordinator.state import Awaited, JobState
-    from plait.node_messages import Rank
+    from plait.coordinator.machine.state import Awaited, JobState
+    from plait.protocol.messages import Rank
 
 Result = tuple["JobState", list[Outgoing]]
 

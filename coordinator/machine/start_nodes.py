@@ -11,12 +11,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.coordinator.commands import Outgoing, StopNode
-from plait.coordinator.ending import end
-from plait.coordinator.placement import TaskAsk, place
-from plait.coordinator.rounds import joining
-from plait.coordinator.stages import Result, enter
-from plait.coordinator.state import (
+from plait.coordinator.machine.epoch_agreement import joining
+from plait.coordinator.machine.job_end import end
+from plait.coordinator.machine.placement import TaskAsk, place
+from plait.coordinator.machine.stage import Result, enter
+from plait.coordinator.machine.state import (
     JobState,
     NodeState,
     Order,
@@ -25,14 +24,15 @@ from plait.coordinator.state import (
     Telling,
     with_nodes,
 )
+from plait.coordinator.messages.commands import Outgoing, StopNode
 from plait.migration.bins import initial
-from plait.node_messages import EVERYONE, Begin, Connect, Layout, Peer, Prepare, Rank
+from plait.protocol.messages import EVERYONE, Begin, Connect, Layout, Peer, Prepare, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from plait.coordinator.placement import HostView
-    from plait.coordinator.spec import Policy
+    from plait.coordinator.messages.hosts import HostView
+    from plait.coordinator.messages.spec import Policy
 
 
 def ask_for(job: JobState, count: int, at: float, cause: str) -> Result:

@@ -12,17 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from plait.coordinator.spec import Policy
-from plait.coordinator.views import OVER, JobPhase, NodePhase
-from plait.node_messages import EVERYONE
+from plait.coordinator.messages.spec import Policy
+from plait.coordinator.messages.views import OVER, JobPhase, NodePhase
+from plait.protocol.messages import EVERYONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from plait.coordinator.requests import Reply, Strategy
-    from plait.coordinator.spec import JobSpec
+    from plait.coordinator.messages.requests import Reply, Strategy
+    from plait.coordinator.messages.spec import JobSpec
     from plait.migration.machine import Migration
-    from plait.node_messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
+    from plait.protocol.messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
 
 Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
 """What a stage is a part of."""

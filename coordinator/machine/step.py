@@ -10,11 +10,47 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator import asking
-from plait.coordinator.commands import Outgoing, ReplyTo, StopNode
-from plait.coordinator.dropping import tell_drop
-from plait.coordinator.ending import end, ended, stop_nodes
-from plait.coordinator.events import (
+from plait.coordinator.machine import on_request
+from plait.coordinator.machine.drop_nodes import tell_drop
+from plait.coordinator.machine.epoch_agreement import commit, lift
+from plait.coordinator.machine.job_end import end, ended, stop_nodes
+from plait.coordinator.machine.node_loss import dropped, given_up, lose
+from plait.coordinator.machine.rescale import (
+    chunk_due,
+    committed,
+    expected,
+    lifted,
+    move,
+    passed,
+    settle,
+    weighed,
+)
+from plait.coordinator.machine.stage import Result, commands, enter, waited_for
+from plait.coordinator.machine.start_nodes import (
+    all_made,
+    begin,
+    crowded,
+    made,
+    meet,
+    placed,
+    prepare,
+)
+from plait.coordinator.machine.state import (
+    JobState,
+    JobWatch,
+    Measuring,
+    Pacing,
+    Passing,
+    Placing,
+    Quiet,
+    Readying,
+    Starting,
+    State,
+    Telling,
+    with_job,
+)
+from plait.coordinator.messages.commands import Outgoing, ReplyTo, StopNode
+from plait.coordinator.messages.events import (
     Asked,
     ChunkDue,
     Expired,
@@ -30,39 +66,11 @@ from plait.coordinator.events import (
     StageDone,
     StageRefused,
 )
-from plait.coordinator.losses import dropped, given_up, lose
-from plait.coordinator.rescale import (
-    chunk_due,
-    committed,
-    expected,
-    lifted,
-    move,
-    passed,
-    settle,
-    weighed,
-)
-from plait.coordinator.rounds import commit, lift
-from plait.coordinator.stages import Result, commands, enter, waited_for
-from plait.coordinator.starting import all_made, begin, crowded, made, meet, placed, prepare
-from plait.coordinator.state import (
-    JobState,
-    JobWatch,
-    Measuring,
-    Pacing,
-    Passing,
-    Placing,
-    Quiet,
-    Readying,
-    Starting,
-    State,
-    Telling,
-    with_job,
-)
 from plait.errors import InternalError
-from plait.node_messages import Drop
+from plait.protocol.messages import Drop
 
 if TYPE_CHECKING:
-    from plait.coordinator.spec import Policy
+    from plait.coordinator.messages.spec import Policy
 
 
 def step(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
@@ -80,7 +88,7 @@ def step(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
 def follow(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
     match event:
         case Asked():
-            return asking.asked(state, event)
+            return on_request.asked(state, event)
         case HostsSeen():
             return hosts_seen(state, event)
         case Restarted():

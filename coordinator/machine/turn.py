@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.coordinator.events import Answered, Reported, Tick
-from plait.coordinator.step import step
-from plait.coordinator.watch import observe, ready
+from plait.coordinator.machine.observations import observe, ready
+from plait.coordinator.machine.step import step
+from plait.coordinator.messages.events import Answered, Reported, Tick
 from plait.errors import InternalError
 
 if TYPE_CHECKING:
-    from plait.coordinator.commands import Outgoing
-    from plait.coordinator.events import Event, Fact
-    from plait.coordinator.state import State
+    from plait.coordinator.machine.state import State
+    from plait.coordinator.messages.commands import Outgoing
+    from plait.coordinator.messages.events import Event, Fact
 
 LIMIT = 1000
 """Stages that follow each other in one turn of one job: more is a loop without end."""

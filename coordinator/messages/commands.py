@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plait.coordinator.requests import Reply
-    from plait.coordinator.spec import JobSpec
-    from plait.node_messages import Command, Rank
+    from plait.coordinator.messages.requests import Reply
+    from plait.coordinator.messages.spec import JobSpec
+    from plait.protocol.messages import Command, Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

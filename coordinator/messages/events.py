@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plait.coordinator.placement import HostView
-    from plait.coordinator.requests import Request
-    from plait.node_messages import Answer, NodeReport, Peer, Rank
+    from plait.coordinator.messages.hosts import HostView
+    from plait.coordinator.messages.requests import Request
+    from plait.protocol.messages import Answer, NodeReport, Peer, Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

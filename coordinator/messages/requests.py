@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from plait.coordinator.spec import JobSpec
-    from plait.node_messages import Rank
+    from plait.coordinator.messages.spec import JobSpec
+    from plait.protocol.messages import Rank
 
 Strategy = Literal["all_at_once", "fluid", "batched", "optimised"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from plait.node_messages import Rank
+    from plait.protocol.messages import Rank
 
 JobPhase = Literal[
     "placing",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.coordinator.commands import AskHosts, AskReport, StartNode, StopNode, Tell
-    from plait.coordinator.events import Event
+    from plait.coordinator.messages.commands import AskHosts, AskReport, StartNode, StopNode, Tell
+    from plait.coordinator.messages.events import Event
 
 
 class Gateway(Protocol):

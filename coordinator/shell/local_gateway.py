@@ -13,18 +13,18 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from plait.coordinator import replies
-from plait.coordinator.events import HostsSeen, NodeLost
-from plait.coordinator.once import Once
-from plait.coordinator.placement import HostView
+from plait.coordinator.messages.events import HostsSeen, NodeLost
+from plait.coordinator.messages.hosts import HostView
+from plait.coordinator.shell import replies
+from plait.node_runtime.host.once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.coordinator.commands import AskHosts, AskReport, StartNode, StopNode, Tell
-    from plait.coordinator.events import Event, NodeMade
-    from plait.coordinator.spec import JobSpec
-    from plait.node_messages import Answer, Command, NodeReport, Peer, Rank
+    from plait.coordinator.messages.commands import AskHosts, AskReport, StartNode, StopNode, Tell
+    from plait.coordinator.messages.events import Event, NodeMade
+    from plait.coordinator.messages.spec import JobSpec
+    from plait.protocol.messages import Answer, Command, NodeReport, Peer, Rank
 
 Key = tuple[str, int]
 

@@ -16,7 +16,11 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.commands import (
+from plait.coordinator.machine.job_view import view_of
+from plait.coordinator.machine.state import State
+from plait.coordinator.machine.step import step
+from plait.coordinator.machine.turn import turn
+from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
     Outgoing,
@@ -25,22 +29,18 @@ from plait.coordinator.commands import (
     StopNode,
     Tell,
 )
-from plait.coordinator.events import Asked, Restarted, Tick
-from plait.coordinator.run import turn
-from plait.coordinator.spec import Policy
-from plait.coordinator.state import State
-from plait.coordinator.step import step
-from plait.coordinator.viewing import view_of
+from plait.coordinator.messages.events import Asked, Restarted, Tick
+from plait.coordinator.messages.spec import Policy
 from plait.errors import InternalError, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.coordinator.events import Event, Fact
-    from plait.coordinator.gateway import Gateway
-    from plait.coordinator.journal import Journal
-    from plait.coordinator.requests import Reply, Request
-    from plait.coordinator.views import JobView
+    from plait.coordinator.journal.store import Journal
+    from plait.coordinator.messages.events import Event, Fact
+    from plait.coordinator.messages.requests import Reply, Request
+    from plait.coordinator.messages.views import JobView
+    from plait.coordinator.shell.gateway import Gateway
 
 BATCH = 1000
 """Events taken before the journal is written: one flush for all of them."""

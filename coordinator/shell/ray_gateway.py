@@ -20,19 +20,19 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from plait.coordinator import replies
-from plait.coordinator.events import HostsSeen, NodeLost
-from plait.coordinator.ray_hosts import RayHosts
-from plait.node_messages import Refused
-from plait.node_runtime.ray_node import RayNode
+from plait.coordinator.messages.events import HostsSeen, NodeLost
+from plait.coordinator.shell import replies
+from plait.coordinator.shell.ray_hosts import RayHosts
+from plait.node_runtime.host.ray_node import RayNode
+from plait.protocol.messages import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from plait.coordinator.commands import AskHosts, AskReport, StartNode, StopNode, Tell
-    from plait.coordinator.events import Event
-    from plait.node_messages import Rank
+    from plait.coordinator.messages.commands import AskHosts, AskReport, StartNode, StopNode, Tell
+    from plait.coordinator.messages.events import Event
+    from plait.protocol.messages import Rank
 
 THREADS = 8
 ASK_AGAIN_S = 1.0

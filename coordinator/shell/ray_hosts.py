@@ -18,7 +18,7 @@ import psutil
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from plait.coordinator.placement import HostView
+from plait.coordinator.messages.hosts import HostView
 
 FRESH_S = 5.0
 PROBE_S = 1.0

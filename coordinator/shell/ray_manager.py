@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from plait import __version__
-from plait.coordinator.journal import FileJournal
-from plait.coordinator.manager import JobManager
-from plait.coordinator.ray_gateway import RayGateway
-from plait.coordinator.requests import Accepted, Forget
-from plait.coordinator.spec import Policy
+from plait.coordinator.journal.store import FileJournal
+from plait.coordinator.messages.requests import Accepted, Forget
+from plait.coordinator.messages.spec import Policy
+from plait.coordinator.shell.manager import JobManager
+from plait.coordinator.shell.ray_gateway import RayGateway
 
 if TYPE_CHECKING:
-    from plait.coordinator.manager import ManagerStats
-    from plait.coordinator.requests import Reply, Request
-    from plait.coordinator.views import JobView
+    from plait.coordinator.messages.requests import Reply, Request
+    from plait.coordinator.messages.views import JobView
+    from plait.coordinator.shell.manager import ManagerStats
 
 MANAGER = "plait-manager"
 LOST_AFTER_S = Policy().silent_s

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.coordinator.events import Answered, NodeMade, NodeNotMade, Reported
+from plait.coordinator.messages.events import Answered, NodeMade, NodeNotMade, Reported
 
 if TYPE_CHECKING:
-    from plait.coordinator.commands import AskReport, StartNode, Tell
-    from plait.node_messages import Answer, NodeReport, Peer
+    from plait.coordinator.messages.commands import AskReport, StartNode, Tell
+    from plait.protocol.messages import Answer, NodeReport, Peer
 
 
 def made(command: StartNode, at: float, host: str, peer: Peer, pid: int) -> NodeMade:

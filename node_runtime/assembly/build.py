@@ -1,9 +1,10 @@
 """From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages
 together.
 
-Pure decisions are in `plait.plan` and, for a job on several nodes, in `exchange_plan`; this module
-turns them into calls of the native builder. What is outside the engine (readers, writers) comes in
-as functions, so that nothing here opens or closes anything.
+Pure decisions are in `plait.graph.stages` and, for a job on several nodes, in
+`lowering.exchanges`; this module turns them into calls of the native builder. What is
+outside the engine (readers, writers) comes in as functions, so that nothing here opens or closes
+anything.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plait.config import THREADINGS
-from plait.graph import (
+from plait.graph.operators import (
     AggregateNode,
     CallNode,
     FilterNode,
@@ -24,11 +24,11 @@ from plait.graph import (
     TimedNode,
     UnionNode,
 )
-from plait.model import Type
-from plait.node_runtime._engine import NativeEngine
-from plait.node_runtime._kernels import NativeProgram
-from plait.node_runtime._timed import NativeTimedPlan
-from plait.node_runtime.built import (
+from plait.graph.stages import Plan, StagePlan, source_numbers
+from plait.graph.temporal import OperatorSpec, ProcessSpec
+from plait.model.schema import Type
+from plait.model.settings import THREADINGS
+from plait.node_runtime.assembly.engine_parts import (
     Built,
     ElsewhereEnd,
     RateEnd,
@@ -37,21 +37,22 @@ from plait.node_runtime.built import (
     SourceEnd,
     TableEnd,
 )
-from plait.node_runtime.exchange_plan import Exchange, ExchangePlan, paced_rows, plan_exchanges
-from plait.node_runtime.lower import lower
-from plait.node_runtime.timed_lower import lowered
-from plait.plan import Plan, StagePlan, source_numbers
-from plait.timed import OperatorSpec, ProcessSpec
+from plait.node_runtime.lowering.exchanges import Exchange, ExchangePlan, paced_rows, plan_exchanges
+from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.lowering.temporal import lowered
+from plait.node_runtime.native._engine import NativeEngine
+from plait.node_runtime.native._kernels import NativeProgram
+from plait.node_runtime.native._timed import NativeTimedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.config import Settings
-    from plait.expr import Expr
-    from plait.graph import Graph, Node
-    from plait.model import Schema
-    from plait.node_runtime.operator_state import OperatorPython
-    from plait.node_runtime.pool_stages import Pools
+    from plait.expr.tree import Expr
+    from plait.graph.operators import Graph, Node
+    from plait.model.schema import Schema
+    from plait.model.settings import Settings
+    from plait.node_runtime.pool.stages import Pools
+    from plait.node_runtime.state.loop_operators import OperatorPython
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 BEAT_US = 20_000
@@ -384,7 +385,7 @@ def process_keys(
 
 
 def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int:
-    from plait.node_runtime.process_state import ProcessPython
+    from plait.node_runtime.state.processes import ProcessPython
 
     number = plan.stages[stage].nodes[0]
     node = plan.graph.nodes[number]
@@ -427,7 +428,7 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
 
 def add_loop(built: Built, plan: Plan, stage: int, number: int, node: TimedNode) -> OperatorPython:
     """An operator with its own loop; its ports are over when the sources that reach them are."""
-    from plait.node_runtime.operator_state import OperatorPython
+    from plait.node_runtime.state.loop_operators import OperatorPython
 
     inputs = plan.stages[stage].inputs
     united = plan.stages[inputs[0]]
@@ -480,8 +481,8 @@ MOST_IN_FLIGHT = 4096
 
 def add_async_stage(built: Built, plan: Plan, stage: StagePlan) -> int:
     """A function that is awaited, in the one loop of the engine."""
-    from plait.node_runtime.async_call import AsyncCall
-    from plait.node_runtime.async_loop import AsyncLoop
+    from plait.node_runtime.functions.awaited import AsyncCall
+    from plait.node_runtime.functions.event_loop import AsyncLoop
 
     number = stage.nodes[0]
     node = plan.graph.nodes[number]
@@ -539,7 +540,7 @@ def add_state(
     node: FoldNode | StatefulNode,
     settings: Settings,
 ) -> int:
-    from plait.node_runtime.python_ops import KeyedPython
+    from plait.node_runtime.state.folds import KeyedPython
 
     number, name, bin_bits = stage.nodes[0], stage_name(plan, stage), settings.bin_bits
     given = schema_in(plan, node)
@@ -561,7 +562,7 @@ def add_state(
 
 def pools_of(built: Built, settings: Settings) -> Pools:
     """Where plain Python functions run, made for the first of them."""
-    from plait.node_runtime.pool_stages import Pools
+    from plait.node_runtime.pool.stages import Pools
 
     if built.pools is None:
         built.pools = Pools(built.engine, settings)

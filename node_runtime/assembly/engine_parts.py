@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.node_runtime.exchange_plan import ExchangePlan
+from plait.node_runtime.lowering.exchanges import ExchangePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime._cluster import NativeCluster
-    from plait.node_runtime._engine import NativeEngine
-    from plait.node_runtime.async_loop import AsyncLoop
-    from plait.node_runtime.operator_state import OperatorPython
-    from plait.node_runtime.pool_stages import Pools
+    from plait.node_runtime.functions.event_loop import AsyncLoop
+    from plait.node_runtime.native._batch import NativeBatch
+    from plait.node_runtime.native._cluster import NativeCluster
+    from plait.node_runtime.native._engine import NativeEngine
+    from plait.node_runtime.pool.stages import Pools
+    from plait.node_runtime.state.loop_operators import OperatorPython
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,19 +19,24 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from plait.node_runtime import elastic, elastic_stages
-from plait.node_runtime.elastic import LevelPolicy, LevelView, TrendPolicy, UtilisationPolicy
-from plait.node_runtime.elastic_stages import (
+from plait.node_runtime.elastic import stage_degree, worker_level
+from plait.node_runtime.elastic.stage_degree import (
     DegreeMemory,
     DegreePolicy,
     DegreesView,
     StageView,
 )
-from plait.result import DegreeStep, LevelStep
+from plait.node_runtime.elastic.worker_level import (
+    LevelPolicy,
+    LevelView,
+    TrendPolicy,
+    UtilisationPolicy,
+)
+from plait.results.result import DegreeStep, LevelStep
 
 if TYPE_CHECKING:
-    from plait.config import Settings
-    from plait.node_runtime._engine import NativeEngine
+    from plait.model.settings import Settings
+    from plait.node_runtime.native._engine import NativeEngine
 
 KEPT = 10_000
 """Periods that the log keeps: the last ones."""
@@ -104,10 +109,10 @@ class ElasticWatch:
         self.began = self.at = time.perf_counter()
         self.records, self.busy_ns, _ = engine.load()
         self.blocked_ns: list[int] = []
-        self.memory = elastic.begin(self.policy or TrendPolicy(max_level=settings.threads))
+        self.memory = worker_level.begin(self.policy or TrendPolicy(max_level=settings.threads))
         self.next_s = self.period_s
         if self.policy is not None:
-            self.next_s *= elastic.period_ratio(self.policy, self.memory)
+            self.next_s *= worker_level.period_ratio(self.policy, self.memory)
             engine.set_level(self.memory.level)
         if self.degree_policy is not None:
             self.degree_memory = DegreeMemory()
@@ -166,7 +171,7 @@ class ElasticWatch:
             busy_ratio=busy,
         )
         level = self.memory.level
-        decision, self.memory = elastic.decide(view, policy, self.memory)
+        decision, self.memory = worker_level.decide(view, policy, self.memory)
         self.note(throughput, level, decision.reason)
         self.next_s = self.period_s * decision.period_ratio
         if decision.level != level:
@@ -198,7 +203,7 @@ class ElasticWatch:
         )
         self.blocked_ns = [blocked for _, blocked, _, _, _ in loads]
         view = DegreesView(stages=stages, throughput=throughput)
-        decision, self.degree_memory = elastic_stages.decide(view, policy, self.degree_memory)
+        decision, self.degree_memory = stage_degree.decide(view, policy, self.degree_memory)
         for stage, degree in decision.changes:
             engine.set_stage_limit(stage, degree)
             step = DegreeStep(

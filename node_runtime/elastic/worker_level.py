@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from plait.node_runtime.level_records import (
+from plait.node_runtime.elastic.level_records import (
     ThreadRecord,
     above,
     below,

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 from plait.errors import SchemaError
-from plait.model import Field, Schema, Type, arrow_type
-from plait.records import pack_object, records_of
+from plait.model.records import pack_object, records_of
+from plait.model.schema import Field, Schema, Type, arrow_type
 
 
 class Batch:

@@ -16,21 +16,21 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from plait.graph import Retrying
-from plait.model import Schema
-from plait.node_runtime._calls import Records, assemble, misfit_of, taken
-from plait.node_runtime._outside import NativeTray
-from plait.node_runtime._records import Shape, columns_of
-from plait.node_runtime.tries import pauses_s
-from plait.records import Misfit
+from plait.graph.operators import Retrying
+from plait.model.records import Misfit
+from plait.model.schema import Schema
+from plait.node_runtime.functions.retries import pauses_s
+from plait.node_runtime.native._calls import Records, assemble, misfit_of, taken
+from plait.node_runtime.native._outside import NativeTray
+from plait.node_runtime.native._records import Shape, columns_of
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Awaitable, Callable
 
-    from plait.graph import Awaiting, CallNode
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime.python_ops import Failures
+    from plait.graph.operators import Awaiting, CallNode
+    from plait.node_runtime.functions.calls import Failures
+    from plait.node_runtime.native._batch import NativeBatch
 
 ALL = 1 << 64
 

@@ -2,31 +2,26 @@
 
 `compile_call` makes an operator from a node once; calling it with a batch gives the rows that came
 out, the input row each came from, and the rows that failed. It holds nothing that changes, so
-worker threads may share it. `KeyedPython` holds a state for each key and is called by one thread at
-a time, with the batches in order. A row that fails leaves no trace in the output or the state; with
-`stop_at_first` (the policy "fail") nothing after the first failing row is computed. What is no
-Exception (SystemExit) fails no row: it ends the run.
+worker threads may share it. A row that fails leaves no trace in the output; with `stop_at_first`
+(the policy "fail") nothing after the first failing row is computed. What is not an Exception
+(SystemExit) fails no row: it ends the run. `node_runtime.state` has the functions with state.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
-import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never
 
 from plait.errors import JobError
-from plait.graph import CallNode, FoldNode, StatefulNode
-from plait.model import Schema, Type
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._calls import (
+from plait.model.records import Misfit
+from plait.node_runtime.functions.retries import again_of
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._calls import (
     WHOLE_BATCH,
     ColumnCall,
-    Records,
-    Values,
     assemble,
     call_columns,
     filter_rows,
@@ -36,12 +31,11 @@ from plait.node_runtime._calls import (
     reached,
     taken,
 )
-from plait.node_runtime._records import Shape, columns_of, place
-from plait.node_runtime.key_hash import bin_of, xxh64
-from plait.node_runtime.python_bins import Key, Owner, States
-from plait.node_runtime.python_states import PythonStates
-from plait.node_runtime.tries import again_of
-from plait.records import Misfit
+from plait.node_runtime.native._records import Shape, place
+
+if TYPE_CHECKING:
+    from plait.graph.operators import CallNode
+    from plait.model.schema import Schema
 
 Failures = list[tuple[int, BaseException]]
 RECORDS_AT_ONCE = 256
@@ -60,7 +54,7 @@ class CallResult(NamedTuple):
     kept: array[int] | None
     """The input row of each output row, ascending; None: output row i is input row i, for all."""
     failures: Failures
-    """(input row, error), ascending. `plait.records.error_text` gives the error's words."""
+    """(input row, error), ascending. `plait.model.records.error_text` gives the error's words."""
 
 
 Operator = Callable[[NativeBatch], CallResult]
@@ -230,142 +224,6 @@ def fitting(given: Any, schema: Schema) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-class KeyedPython(PythonStates):
-    """A fold or a state machine in Python: one state for each key, kept by bin.
-
-    The state changes only when the step returned and its result fits the output. A step that
-    changes a mutable state in place and then raises has changed it: nothing can take that back.
-    """
-
-    def __init__(
-        self,
-        node: FoldNode | StatefulNode,
-        in_schema: Schema,
-        bin_bits: int,
-        node_number: int = 0,
-        stop_at_first: bool | None = None,
-    ) -> None:
-        self.operator = node
-        self.node = node_number
-        self.shape = Shape(in_schema)
-        self.bin_bits = bin_bits
-        self.stop_at_first = node.on_error == "fail" if stop_at_first is None else stop_at_first
-        self.places = [in_schema.index(name) for name in node.keys]
-        self.types = tuple(in_schema.fields[i].type for i in self.places)
-        for name, kind in zip(node.keys, self.types, strict=True):
-            if kind is Type.OBJECT:
-                raise JobError(f'column "{name}" holds objects, which cannot be keys')
-        self.has_float = Type.FLOAT64 in self.types
-        self.out = Shape(node.schema)
-        words = (type(node).__name__, *(kind.value for kind in self.types))
-        super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64("|".join(words).encode())))
-
-    def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
-        """Takes a batch, or the given rows of it (ascending)."""
-        result = self.attempt(batch, rows)
-        if result.failures and ends_run(result.failures[-1][1]):
-            raise result.failures[-1][1]
-        return result
-
-    def attempt(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
-        """As a call, but what ends the run is the last failure: what was made before it counts
-        where an earlier row fails elsewhere."""
-        if isinstance(self.operator, FoldNode):
-            return self.fold(batch, rows)
-        return self.step(batch, rows)
-
-    def fold(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
-        values = Values(self.operator.schema.fields[-1], len(batch))
-        kept = array("I")
-        failures: Failures = []
-        step, add, home, tracked = self.operator.step, values.add, self.home, bool(self.numbers)
-        for row, key, record, wrong in self.inputs(batch, rows):
-            try:
-                if wrong is not None:
-                    raise wrong
-                if self.has_float:
-                    key = canonical(key)
-                if tracked:
-                    self.touched.add(key)
-                part = home.get(key)
-                state = step(self.first() if part is None else part[key], record)
-                try:
-                    add(state)
-                except ValueError as error:
-                    raise misfit_of(error) from error
-                if part is None:
-                    part = self.settled(key)
-                part[key] = state
-                kept.append(row)
-            except BaseException as error:
-                failures.append((row, error))
-                if self.stop_at_first or ends_run(error):
-                    break
-        fresh = values.finish()
-        if len(kept) == len(batch):
-            place(fresh, batch, None)
-            return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
-        place(fresh, batch, kept)
-        keys = taken(assemble(self.places, batch, batch), kept)
-        return CallResult(assemble((*range(len(self.places)), -1), keys, fresh), kept, failures)
-
-    def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
-        records = Records(self.out, len(batch))
-        failures: Failures = []
-        step, home, tracked = self.operator.step, self.home, bool(self.numbers)
-        for row, key, record, wrong in self.inputs(batch, rows):
-            try:
-                if wrong is not None:
-                    raise wrong
-                if self.has_float:
-                    key = canonical(key)
-                if tracked:
-                    self.touched.add(key)
-                part = home.get(key)
-                result = step(self.first() if part is None else part[key], record)
-                if not isinstance(result, tuple) or len(result) != 2:
-                    raise Misfit(f"the step must return (state, record or None), not {result!r}")
-                state, out = result
-                if out is not None:
-                    try:
-                        records.add(row, out)
-                    except ValueError as error:
-                        raise misfit_of(error) from error
-                if part is None:
-                    part = self.settled(key)
-                part[key] = state
-            except BaseException as error:
-                failures.append((row, error))
-                if self.stop_at_first or ends_run(error):
-                    break
-        made, kept = records.finish(batch)
-        return CallResult(made, kept, failures)
-
-    def inputs(
-        self, batch: NativeBatch, rows: Sequence[int] | None
-    ) -> Iterator[tuple[int, Key, Any, Exception | None]]:
-        """(row, key, record, None) of each row, or its error where no record can be made."""
-
-        def made(part: Sequence[int]) -> Iterable[tuple[int, Key, Any, Exception | None]]:
-            records = self.shape.rows(batch, part)
-            keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
-            return zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
-
-        chosen = range(len(batch)) if rows is None else rows
-        return in_parts(chosen, made, lambda row, error: (row, (), None, error))
-
-    def first(self) -> Any:
-        """The state of a key that has none."""
-        init = self.operator.init
-        return init() if callable(init) else copy.deepcopy(init)
-
-    def settled(self, key: Key) -> States:
-        """The part of the states in which a new key is to be."""
-        bin = bin_of(key, self.types, self.bin_bits)
-        part = self.home[key] = self.states.setdefault(bin, {})
-        return part
-
-
 def in_parts(
     rows: Sequence[int],
     made: Callable[[Sequence[int]], Iterable[T]],
@@ -391,10 +249,3 @@ def in_parts(
 def ends_run(error: BaseException) -> bool:
     """Whether it is no matter of one record."""
     return not isinstance(error, Exception)
-
-
-def canonical(key: Key) -> Key:
-    """The key in the one form in which equal ones are the same; NaN is none."""
-    if any(isinstance(value, float) and math.isnan(value) for value in key):
-        raise Misfit("NaN cannot be a key")
-    return tuple(v + 0.0 if isinstance(v, float) else v for v in key)

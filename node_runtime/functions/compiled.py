@@ -25,8 +25,8 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.model import Location, Type
-from plait.node_runtime.compiled_cache import cache_path, store
+from plait.model.schema import Location, Type
+from plait.node_runtime.functions.compiled_cache import cache_path, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class CompiledFunction:
         self.error: JobError | None = None
 
     def __call__(self, *args: Any) -> Any:
-        from plait.expr import Expr, to_expr
+        from plait.expr.tree import Expr, to_expr
 
         if any(isinstance(arg, Expr) for arg in args):
             return Expr("call", tuple(to_expr(arg) for arg in args), self)

@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from plait.node_runtime._outside import interrupt
+from plait.node_runtime.native._outside import interrupt
 
 if TYPE_CHECKING:
-    from plait.node_runtime.async_call import AsyncCall
+    from plait.node_runtime.functions.awaited import AsyncCall
 
 TICK_S = 0.1
 PATIENCE_S = 5.0

@@ -3,7 +3,7 @@
 A pause doubles from try to try. Where the engine waits in it, it does so in slices, so that a run
 that is ended need not wait for the end of a long one, and others see that the process is alive.
 
-    >>> from plait.graph import Retrying
+    >>> from plait.graph.operators import Retrying
     >>> pauses_s(Retrying(retries=4, backoff_us=100_000))
     (0.1, 0.2, 0.4, 0.8)
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from plait.node_runtime._calls import beat
+from plait.node_runtime.native._calls import beat
 
 if TYPE_CHECKING:
-    from plait.graph import Retrying
+    from plait.graph.operators import Retrying
 
 LONGEST_PAUSE_S = 10.0
 """Between two tries of a record, unless the first is longer."""

@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import psutil
 
-from plait.ends import Ends, open_ends
 from plait.errors import PlaitError, StateError
-from plait.graph import Graph, SourceNode
-from plait.letters import Letters, error_of, place_of
-from plait.node_messages import (
+from plait.graph.operators import Graph, SourceNode
+from plait.graph.stages import make_plan
+from plait.node_runtime.assembly.build import build
+from plait.node_runtime.assembly.engine_parts import Built, Seat
+from plait.node_runtime.elastic.watch import ElasticWatch, watched
+from plait.node_runtime.host.endpoints import Ends, open_ends
+from plait.node_runtime.native._cluster import NativeCluster
+from plait.protocol.messages import (
     EVERYONE,
     Answer,
     Begin,
@@ -40,17 +44,13 @@ from plait.node_messages import (
     Promise,
     Refused,
 )
-from plait.node_runtime._cluster import NativeCluster
-from plait.node_runtime.build import build
-from plait.node_runtime.built import Built, Seat
-from plait.node_runtime.elastic_edge import ElasticWatch, watched
-from plait.outcomes import Cuts, NodeOutcome, counted, percentile_ns
-from plait.plan import make_plan
+from plait.results.failures import Letters, error_of, place_of
+from plait.results.outcomes import Cuts, NodeOutcome, counted, percentile_ns
 
 if TYPE_CHECKING:
-    from plait.config import Settings
-    from plait.node_runtime._engine import NativeEngine
-    from plait.node_runtime.tls_tunnel import TlsTunnel
+    from plait.model.settings import Settings
+    from plait.node_runtime.host.tls_tunnel import TlsTunnel
+    from plait.node_runtime.native._engine import NativeEngine
 
 TICK_S = 0.1
 GRACE_S = 10.0

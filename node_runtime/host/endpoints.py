@@ -9,11 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.base import Reader, Wait
+from plait.connectors.columns import canonical, to_batch
+from plait.connectors.memory_sinks import Collect, Discard
+from plait.connectors.memory_sources import ItemsReader, Table
+from plait.connectors.rate import Rate
 from plait.errors import PlaitError, SinkError, SourceError
-from plait.graph import Graph, SinkNode, SourceNode
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._records import Shape
-from plait.node_runtime.built import (
+from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.node_runtime.assembly.engine_parts import (
     ElsewhereEnd,
     RateEnd,
     ReaderEnd,
@@ -21,18 +24,15 @@ from plait.node_runtime.built import (
     SourceEnd,
     TableEnd,
 )
-from plait.sinks.memory import Collect, Discard
-from plait.sources.base import Reader, Wait
-from plait.sources.columns import canonical, to_batch
-from plait.sources.memory import ItemsReader, Table
-from plait.sources.rate import Rate
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._records import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from plait.model import Schema
-    from plait.node_runtime.built import Built
-    from plait.sinks.base import Writer
+    from plait.connectors.base import Writer
+    from plait.model.schema import Schema
+    from plait.node_runtime.assembly.engine_parts import Built
 
 EMPTY_WAIT_S = 0.001
 """How soon a reader is asked again that gave no rows and did not say when."""

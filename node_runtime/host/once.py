@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from plait.node_messages import Answer, Command, Refused
+from plait.protocol.messages import Answer, Command, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import cloudpickle
 
-from plait.coordinator.once import Once
 from plait.errors import JobError, PlaitError, RecordError
-from plait.node_messages import Answer, Command, End, NodeReport, Peer
-from plait.node_runtime.agent import NodeAgent
+from plait.node_runtime.host.agent import NodeAgent
+from plait.node_runtime.host.once import Once
+from plait.protocol.messages import Answer, Command, End, NodeReport, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.node_runtime.tls_tunnel import TlsTunnel
-    from plait.outcomes import NodeOutcome
+    from plait.node_runtime.host.tls_tunnel import TlsTunnel
+    from plait.results.outcomes import NodeOutcome
 
 TLS_FILES = ("PLAIT_TLS_CERT", "PLAIT_TLS_KEY", "PLAIT_TLS_CA")
 """Where a host keeps its certificate, its key and the certificate of who signed all of them."""
@@ -43,7 +43,7 @@ def tunnel_here(environment: Mapping[str, str]) -> TlsTunnel | None:
         return None
     if not all(files):
         raise JobError(f"set all of {', '.join(TLS_FILES)}, or none of them")
-    from plait.node_runtime.tls_tunnel import TlsTunnel
+    from plait.node_runtime.host.tls_tunnel import TlsTunnel
 
     return TlsTunnel(*files)
 
@@ -89,7 +89,7 @@ class RayNode:
     @ray.method(concurrency_group="fetch")
     def explain(self) -> str:
         """How this node runs the job."""
-        from plait.explain import explain
+        from plait.graph.explain import explain
 
         graph, settings = cloudpickle.loads(self.payload)
         return explain(graph, settings)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
-from plait.graph import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
-from plait.plan import has_loop
+from plait.graph.operators import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
+from plait.graph.stages import has_loop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.plan import Plan, StagePlan
+    from plait.graph.stages import Plan, StagePlan
 
 REPEAT_BITS = 16
 """A record may become so many (2 ** 16) between two exchanges."""

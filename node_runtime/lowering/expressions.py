@@ -6,7 +6,7 @@ of a part that only some rows use (a branch of `when`, the second of `fill_null`
 so that a row fails only by values it needs. The kernels are named operation_type; their table is
 `include/plait/kernels_table.hpp`.
 
-    >>> from plait.expr import col
+    >>> from plait.expr.tree import col
     >>> [i.kernel for i in lower(col("k") * 31 + 7, Schema.of({"k": int})).instructions]
     ['load_i64', 'muladd_i64']
 """
@@ -18,13 +18,13 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plait.durations import signed_microseconds
 from plait.errors import JobError
-from plait.expr import Expr, type_of_constant
-from plait.expr_text import text
-from plait.model import INT64_MIN, Schema, Type
-from plait.records import microseconds_of
-from plait.typing_rules import bind
+from plait.expr.text import text
+from plait.expr.tree import Expr, type_of_constant
+from plait.expr.type_checker import bind
+from plait.model.durations import signed_microseconds
+from plait.model.records import microseconds_of
+from plait.model.schema import INT64_MIN, Schema, Type
 
 WORDS = {
     Type.INT64: "i64",

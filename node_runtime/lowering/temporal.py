@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
-from plait.model import Type
-from plait.timed import (
+from plait.graph.temporal import (
     SIDE,
     AsOf,
     Between,
@@ -29,12 +28,14 @@ from plait.timed import (
     TopSpec,
     WindowSpec,
 )
+from plait.model.schema import Type
 
 if TYPE_CHECKING:
-    from plait.expr import Expr
-    from plait.graph import Aggregate, TimedNode
-    from plait.model import Schema
-    from plait.timed import Side
+    from plait.expr.aggregates import Aggregate
+    from plait.expr.tree import Expr
+    from plait.graph.operators import TimedNode
+    from plait.graph.temporal import Side
+    from plait.model.schema import Schema
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -133,7 +134,7 @@ def whole(node: TimedNode, given: Schema) -> Lowered:
 def add_aggregates(
     made: Lowered, given: Schema, aggregates: tuple[tuple[str, Aggregate], ...]
 ) -> None:
-    from plait.node_runtime.lower import lower
+    from plait.node_runtime.lowering.expressions import lower
 
     for _, aggregate in aggregates:
         if aggregate.over is None:

@@ -1,4 +1,4 @@
-from plait.node_runtime.native cimport Batch
+from plait.node_runtime.native.declarations.batch cimport Batch
 
 
 cdef class NativeBatch:

@@ -1,6 +1,6 @@
 from typing import Any
 
-from plait.model import Schema
+from plait.model.schema import Schema
 
 class NativeBatch:
     @staticmethod

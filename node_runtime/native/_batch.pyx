@@ -4,7 +4,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdlib cimport free, malloc
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport (
+from plait.node_runtime.native.declarations.batch cimport (
     ArrowArray, Type, export_batch, import_batch,
 )
 

@@ -3,9 +3,9 @@ from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 
-from plait.node_runtime.native cimport Batch
-from plait.node_runtime.native_calls cimport CallOutcome
-from plait.node_runtime.native_callbacks cimport (
+from plait.node_runtime.native.declarations.batch cimport Batch
+from plait.node_runtime.native.declarations.calls cimport CallOutcome
+from plait.node_runtime.native.declarations.callbacks cimport (
     Answer, Polled, ProcessOutcome, ProcessUnit, plait_stage,
 )
 

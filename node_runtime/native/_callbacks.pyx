@@ -11,17 +11,17 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime._outside cimport fill, fill_fatal, text_of
-from plait.node_runtime._process cimport MadeRows
-from plait.node_runtime._records cimport rows_array
-from plait.node_runtime.native cimport Batch
-from plait.node_runtime.native_calls cimport CallOutcome, RowFailure
-from plait.node_runtime.native_callbacks cimport (
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native._outside cimport fill, fill_fatal, text_of
+from plait.node_runtime.native._process cimport MadeRows
+from plait.node_runtime.native._records cimport rows_array
+from plait.node_runtime.native.declarations.batch cimport Batch
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, RowFailure
+from plait.node_runtime.native.declarations.callbacks cimport (
     Answer, Polled, PolledKind, ProcessOutcome, ProcessUnit, plait_stage,
 )
 
-from plait.scheduling import StageView
+from plait.model.schedulers import StageView
 
 
 cdef extern from "pythread.h":

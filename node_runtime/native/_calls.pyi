@@ -2,9 +2,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from plait.model import Field
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._records import Shape
+from plait.model.schema import Field
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._records import Shape
 
 Failures: TypeAlias = list[tuple[int, BaseException]]
 

@@ -14,15 +14,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native cimport Batch
-from plait.node_runtime._records cimport (
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native.declarations.batch cimport Batch
+from plait.node_runtime.native._records cimport (
     ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
 )
 
-from plait.records import Misfit
+from plait.model.records import Misfit
 
-cdef extern from "plait/select.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/select.hpp" namespace "plait" nogil:
     void take_rows(Batch& batch, const uint32_t* rows, int64_t n) except +
 
 cdef extern from "Python.h":

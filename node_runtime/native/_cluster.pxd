@@ -1,6 +1,6 @@
 from libcpp.memory cimport unique_ptr
 
-from plait.node_runtime.native_cluster cimport Cluster
+from plait.node_runtime.native.declarations.cluster cimport Cluster
 
 
 cdef class NativeCluster:

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from plait.node_messages import Layout
+from plait.protocol.messages import Layout
 
 class NativeCluster:
     def __init__(self, rank: int, job: str, token: str) -> None: ...

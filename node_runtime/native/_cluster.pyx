@@ -9,9 +9,9 @@ from libcpp.string cimport string
 from libcpp.utility cimport move as given_away
 from libcpp.vector cimport vector
 
-from plait.bin_maps import changes_between
+from plait.protocol.bin_maps import changes_between
 
-from plait.node_runtime.native_cluster cimport (
+from plait.node_runtime.native.declarations.cluster cimport (
     Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove,
 )
 
@@ -67,7 +67,7 @@ cdef class NativeCluster:
             self.cluster.get().links.add_peer(rank, name, port)
 
     def begin(self, layout, bint joins):
-        """Lets the sources start with this layout's epoch (plait.node_messages.Layout)."""
+        """Lets the sources start with this layout's epoch (plait.protocol.messages.Layout)."""
         cdef Layout first = layout_of(layout)
         with nogil:
             self.cluster.get().begin(first, joins)

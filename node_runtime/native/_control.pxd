@@ -2,7 +2,7 @@
 from libc.stdint cimport uint32_t
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native_control cimport Control
+from plait.node_runtime.native.declarations.control cimport Control
 
 
 cdef class ControlItem:

@@ -7,9 +7,9 @@ when it has arrived.
 from libc.stdint cimport uint32_t
 from libcpp.memory cimport make_shared
 
-from plait.node_runtime._callbacks cimport Callback
-from plait.node_runtime._outside cimport text_of
-from plait.node_runtime.native_control cimport Bin, Control, ControlKind
+from plait.node_runtime.native._callbacks cimport Callback
+from plait.node_runtime.native._outside cimport text_of
+from plait.node_runtime.native.declarations.control cimport Bin, Control, ControlKind
 
 
 cdef class ControlItem:

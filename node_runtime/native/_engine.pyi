@@ -1,10 +1,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from plait.model import Schema, Type
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._cluster import NativeCluster
-from plait.node_runtime._kernels import NativeProgram
+from plait.model.schema import Schema, Type
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._cluster import NativeCluster
+from plait.node_runtime.native._kernels import NativeProgram
 
 class NativeEngine:
     raised: list[Any]

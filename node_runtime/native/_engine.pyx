@@ -11,35 +11,35 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.vector cimport vector
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime._callbacks cimport (
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native._callbacks cimport (
     Callback, ask_outside, call_outside, poll_outside, position_outside, process_outside,
     write_outside,
 )
-from plait.node_runtime._cluster cimport NativeCluster
-from plait.node_runtime._control cimport (
+from plait.node_runtime.native._cluster cimport NativeCluster
+from plait.node_runtime.native._control cimport (
     ControlItem, control_item, control_outside, hand_over_outside,
 )
-from plait.node_runtime._kernels cimport NativeProgram, Program
-from plait.node_runtime._outside cimport NativeTray
-from plait.node_runtime._pool cimport NativeLanes, NativeWay
-from plait.node_runtime._timed cimport NativeTimedPlan
-from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_calls cimport Outside
-from plait.node_runtime.native_engine cimport (
+from plait.node_runtime.native._kernels cimport NativeProgram, Program
+from plait.node_runtime.native._outside cimport NativeTray
+from plait.node_runtime.native._pool cimport NativeLanes, NativeWay
+from plait.node_runtime.native._timed cimport NativeTimedPlan
+from plait.node_runtime.native.declarations.batch cimport Batch, Type
+from plait.node_runtime.native.declarations.calls cimport Outside
+from plait.node_runtime.native.declarations.engine cimport (
     Builder, Engine, Letter, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
     latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, stage_load_of,
     stage_names_of, stamps_of, state_bytes_of, take_letters,
 )
-from plait.node_runtime.native_keyed cimport (
+from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
 )
 
-from plait.node_runtime._kernels import NativeProgram as ProgramType
-from plait.node_runtime._outside import interrupt
-from plait.node_runtime.lower import error_text
-from plait.scheduling import NativeScheduler
-from plait.scheduling import name_of as scheduler_name
+from plait.node_runtime.native._kernels import NativeProgram as ProgramType
+from plait.node_runtime.native._outside import interrupt
+from plait.node_runtime.lowering.expressions import error_text
+from plait.model.schedulers import NativeScheduler
+from plait.model.schedulers import name_of as scheduler_name
 
 
 cdef vector[Type] types_of(schema):

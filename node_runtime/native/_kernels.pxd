@@ -4,10 +4,10 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
-from plait.node_runtime.native cimport Batch, Column, Type
+from plait.node_runtime.native.declarations.batch cimport Batch, Column, Type
 
 
-cdef extern from "plait/program.hpp" namespace "plait" nogil:
+cdef extern from "plait/kernels/program.hpp" namespace "plait" nogil:
     cpdef enum class RowError(int32_t):
         DivisionByZero
 
@@ -26,14 +26,14 @@ cdef extern from "plait/program.hpp" namespace "plait" nogil:
         int64_t text_limit
 
 
-cdef extern from "plait/kernels_run.hpp" namespace "plait" nogil:
+cdef extern from "plait/kernels/run.hpp" namespace "plait" nogil:
     cbool run(const Program& program, const Batch& batch, Workspace& ws, Column& out,
               ErrorRows& errors) except +
     cbool run_mask(const Program& program, const Batch& batch, Workspace& ws, uint8_t* mask,
                    ErrorRows& errors) except +
 
 
-cdef extern from "plait/select.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/select.hpp" namespace "plait" nogil:
     Column take(const Column& column, const uint32_t* rows, int64_t n) except +
     void take_rows(Batch& batch, const uint32_t* rows, int64_t n) except +
     int64_t filter_batch(Batch& batch, const uint8_t* mask) except +

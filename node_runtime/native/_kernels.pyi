@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from plait.node_runtime.lower import Lowered
+from plait.node_runtime.lowering.expressions import Lowered
 
 class NativeProgram:
     lowered: Lowered

@@ -13,15 +13,15 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.model import Schema, Type as PlainType, arrow_type
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.lower import case_changes, error_text
-from plait.node_runtime.native cimport (
+from plait.model.schema import Schema, Type as PlainType, arrow_type
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.lowering.expressions import case_changes, error_text
+from plait.node_runtime.native.declarations.batch cimport (
     ArrowArray, Column, Type, export_column,
 )
 
 
-cdef extern from "plait/kernels_build.hpp" namespace "plait" nogil:
+cdef extern from "plait/kernels/build.hpp" namespace "plait" nogil:
     cdef cppclass ProgramBuilder:
         ProgramBuilder(Type type, int slots, int columns) except +
         void add_int(Type type, int64_t value) except +

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native_calls cimport CallOutcome, Tray
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, Tray
 
 
 cdef object text_of(object error)

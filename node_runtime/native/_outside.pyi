@@ -1,7 +1,7 @@
 from array import array
 from collections.abc import Sequence
 
-from plait.node_runtime._batch import NativeBatch
+from plait.node_runtime.native._batch import NativeBatch
 
 def interrupt(thread: int) -> None: ...
 

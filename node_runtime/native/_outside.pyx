@@ -1,6 +1,6 @@
 """What comes back from functions outside the engine, and batches that wait to be taken there.
 
-A NativeTray is the Python side of a stage whose batches are worked on elsewhere (tray.hpp): one
+A NativeTray is the Python side of a stage whose batches are worked on elsewhere (async_tray.hpp): one
 thread waits for its descriptor, takes batches, and brings each back once.
 """
 
@@ -10,10 +10,10 @@ from libcpp.memory cimport make_shared
 from libcpp.string cimport string
 from libcpp.utility cimport move
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native_calls cimport CallOutcome, Tray, RowFailure
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, Tray, RowFailure
 
-from plait.records import error_text as failure_text
+from plait.model.records import error_text as failure_text
 
 
 cdef extern from "Python.h":

@@ -1,6 +1,6 @@
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside, PoolUser
+from plait.node_runtime.native.declarations.pool cimport PoolLanes, PoolOutside, PoolUser
 
 
 cdef class NativeUser:

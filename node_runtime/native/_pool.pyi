@@ -2,8 +2,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._process import MadeRows
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._process import MadeRows
 
 StepFailure: TypeAlias = tuple[int, bytes, bytes]
 Step: TypeAlias = tuple[

@@ -13,10 +13,10 @@ from libcpp.vector cimport vector
 
 from cpython.exc cimport PyErr_CheckSignals
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime._process cimport MadeRows
-from plait.node_runtime._records cimport rows_array
-from plait.node_runtime.native_pool cimport (
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native._process cimport MadeRows
+from plait.node_runtime.native._records cimport rows_array
+from plait.node_runtime.native.declarations.pool cimport (
     LaneBin, LaneMessage, LaneRestore, LaneStep, LaneUnit, Poison, Pool, PoolLanes, PoolOutside,
     PoolStep, PoolUser, PoolWorker, StepFailure,
 )

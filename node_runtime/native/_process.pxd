@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 from libcpp.vector cimport vector
 
-from plait.node_runtime._records cimport RowWriter
+from plait.node_runtime.native._records cimport RowWriter
 
 
 cdef class MadeRows:

@@ -1,7 +1,7 @@
 from typing import Any
 
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._records import Shape
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._records import Shape
 
 class MadeRows:
     def __init__(self, shape: Shape, room: int) -> None: ...

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime._records cimport RowWriter, Shape
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native._records cimport RowWriter, Shape
 
 
 cdef class MadeRows:

@@ -5,8 +5,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
 from libcpp.vector cimport vector
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native cimport BufferRef, Column, Type
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native.declarations.batch cimport BufferRef, Column, Type
 
 
 cdef object value_at(Column* column, int64_t i)

@@ -2,8 +2,8 @@ from array import array
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from plait.model import Schema
-from plait.node_runtime._batch import NativeBatch
+from plait.model.schema import Schema
+from plait.node_runtime.native._batch import NativeBatch
 
 class Shape:
     def __init__(self, schema: Schema) -> None: ...

@@ -1,9 +1,9 @@
-"""Records to and from native columns: the fast form of the rules in plait/records.py.
+"""Records to and from native columns: the fast form of the rules in plait/model/records.py.
 
 A `Shape` knows a schema's columns, its record class and where that class keeps its fields. Loops
 that call a user's function make one record, read its result and write typed columns without a
 Python object in between; a record that nobody kept is filled again for the next row. Whatever is
-not the common case (subclasses, numpy values, other zones) goes through plait.records, which also
+not the common case (subclasses, numpy values, other zones) goes through plait.model.records, which also
 makes every message, so both forms agree. All of it runs with the GIL held.
 """
 
@@ -31,10 +31,10 @@ import inspect
 import sys
 from types import MemberDescriptorType
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native cimport BufferRef, Column, Type
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native.declarations.batch cimport BufferRef, Column, Type
 
-from plait.records import (
+from plait.model.records import (
     Misfit, maker, pack_object, raw_values, record_class, unpack_object, value_of,
 )
 
@@ -64,7 +64,7 @@ cdef extern from *:
     cbool plait_has_weakrefs(object cls) noexcept
     object plait_new(object cls, object nothing)
 
-cdef extern from "plait/batch.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/batch.hpp" namespace "plait" nogil:
     void set_bit(uint8_t* bits, int64_t i) noexcept
     void clear_bit(uint8_t* bits, int64_t i) noexcept
     int64_t bit_bytes(int64_t n) noexcept

@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Sequence
 
-from plait.model import Type
-from plait.node_runtime._batch import NativeBatch
+from plait.model.schema import Type
+from plait.node_runtime.native._batch import NativeBatch
 
 KINDS: tuple[str, ...]
 

@@ -11,9 +11,9 @@ from libcpp.string cimport string
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
-from plait.node_runtime._batch cimport NativeBatch
-from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_keyed cimport (
+from plait.node_runtime.native._batch cimport NativeBatch
+from plait.node_runtime.native.declarations.batch cimport Batch, Type
+from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
 )
 
@@ -21,7 +21,7 @@ from plait.node_runtime.native_keyed cimport (
 ctypedef void* voidp
 
 
-cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
+cdef extern from "plait/keyed/keyed_state.hpp" namespace "plait" nogil:
     cdef cppclass Part:
         uint32_t n
 
@@ -58,11 +58,11 @@ cdef extern from "plait/keyed_state.hpp" namespace "plait" nogil:
     void nan_key_rows(const KeyedPlan&, const Batch&, vector[uint32_t]&) except +
 
 
-cdef extern from "plait/zeroed_region.hpp" namespace "plait::ZeroedRegion" nogil:
+cdef extern from "plait/core/zeroed_region.hpp" namespace "plait::ZeroedRegion" nogil:
     cbool populate(void*, size_t) noexcept
 
 
-cdef extern from "plait/split.hpp" namespace "plait::split_detail" nogil:
+cdef extern from "plait/keyed/split_by_lane.hpp" namespace "plait::split_detail" nogil:
     void hash_rows(const KeyedPlan&, const Batch&, SplitBatch&, uint64_t*) except +
 
 

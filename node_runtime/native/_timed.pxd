@@ -1,6 +1,6 @@
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native_timed cimport TimedPlan
+from plait.node_runtime.native.declarations.timed cimport TimedPlan
 
 
 cdef class NativeTimedPlan:

@@ -1,6 +1,6 @@
 from typing import Any
 
-from plait.model import Type
+from plait.model.schema import Type
 
 class NativeTimedPlan:
     def __init__(

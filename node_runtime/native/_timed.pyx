@@ -3,9 +3,9 @@
 from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Type
-from plait.node_runtime.native_keyed cimport aggregates_into, keys_into
-from plait.node_runtime.native_timed cimport (
+from plait.node_runtime.native.declarations.batch cimport Type
+from plait.node_runtime.native.declarations.keyed cimport aggregates_into, keys_into
+from plait.node_runtime.native.declarations.timed cimport (
     How, SideSpec, TimedKind, TimedPlan, TimedSource, TimedSpec, Within,
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import traceback
 
-from plait.records import error_text
+from plait.model.records import error_text
 
 
 class WorkerError(Exception):

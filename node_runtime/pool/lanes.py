@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError, StateError
-from plait.graph import FoldNode, StatefulNode, TimedNode
-from plait.node_runtime._calls import Beating
-from plait.node_runtime.pool_errors import pack, text_of
-from plait.node_runtime.process_state import ENDINGS, ProcessPython
-from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE
-from plait.node_runtime.python_ops import KeyedPython, ends_run
+from plait.graph.operators import FoldNode, StatefulNode, TimedNode
+from plait.node_runtime.functions.calls import ends_run
+from plait.node_runtime.native._calls import Beating
+from plait.node_runtime.pool.errors import pack, text_of
+from plait.node_runtime.state.folds import KeyedPython
+from plait.node_runtime.state.processes import ENDINGS, ProcessPython
+from plait.node_runtime.state.timers import ALL_TIME, AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from plait.model import Schema
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime._pool import Message, NativeWorker, Step, Stop
-    from plait.node_runtime._process import MadeRows
-    from plait.node_runtime.process_state import UnitResult
-    from plait.node_runtime.python_ops import Failures
+    from plait.model.schema import Schema
+    from plait.node_runtime.functions.calls import Failures
+    from plait.node_runtime.native._batch import NativeBatch
+    from plait.node_runtime.native._pool import Message, NativeWorker, Step, Stop
+    from plait.node_runtime.native._process import MadeRows
+    from plait.node_runtime.state.processes import UnitResult
 
 BEHIND_ALL = ALL_TIME, 2**64 - 1
 """The time and place of what is behind all rows and timers."""

@@ -23,18 +23,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.by_value import dumped
 from plait.errors import JobError
-from plait.node_runtime._pool import NativePool
-from plait.node_runtime.pool_errors import unpack
+from plait.functions.pickling import dumped
+from plait.node_runtime.native._pool import NativePool
+from plait.node_runtime.pool.errors import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph import CallNode
-    from plait.model import Schema
-    from plait.node_runtime._pool import NativeLanes, NativeUser, NativeWay
-    from plait.node_runtime.pool_lanes import LaneSpec
+    from plait.graph.operators import CallNode
+    from plait.model.schema import Schema
+    from plait.node_runtime.native._pool import NativeLanes, NativeUser, NativeWay
+    from plait.node_runtime.pool.lanes import LaneSpec
 
     Calls = Sequence[tuple[CallNode, Schema]]
 
@@ -47,7 +47,7 @@ GRACE_S = 1.0
 """How long worker processes may take to end when the pool closes, before they are killed."""
 LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from plait.node_runtime.pool_zygote import main; main(*map(int, sys.argv[2:]))"
+    "from plait.node_runtime.pool.zygote import main; main(*map(int, sys.argv[2:]))"
 )
 
 

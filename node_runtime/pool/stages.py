@@ -11,22 +11,23 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.graph import CallNode, TimedNode
-from plait.node_runtime.pool import Pool
-from plait.node_runtime.pool_choice import Spent, choose
-from plait.node_runtime.pool_lanes import LaneSpec
-from plait.node_runtime.python_ops import compile_call
-from plait.routes import processes_of, route_of_call, trips
+from plait.graph.operators import CallNode, TimedNode
+from plait.graph.routes import processes_of, route_of_call, trips
+from plait.node_runtime.functions.calls import compile_call
+from plait.node_runtime.pool.choice import Spent, choose
+from plait.node_runtime.pool.lanes import LaneSpec
+from plait.node_runtime.pool.pool import Pool
 
 if TYPE_CHECKING:
-    from plait.config import Settings
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime._engine import NativeEngine
-    from plait.node_runtime._pool import NativeLanes, NativeUser
-    from plait.node_runtime.process_state import ProcessPython
-    from plait.node_runtime.python_ops import CallResult, KeyedPython, Operator
-    from plait.plan import Plan, StagePlan
-    from plait.routes import Routed, StateNode
+    from plait.graph.routes import Routed, StateNode
+    from plait.graph.stages import Plan, StagePlan
+    from plait.model.settings import Settings
+    from plait.node_runtime.functions.calls import CallResult, Operator
+    from plait.node_runtime.native._batch import NativeBatch
+    from plait.node_runtime.native._engine import NativeEngine
+    from plait.node_runtime.native._pool import NativeLanes, NativeUser
+    from plait.node_runtime.state.folds import KeyedPython
+    from plait.node_runtime.state.processes import ProcessPython
 
 ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
 

@@ -18,20 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.node_runtime import state_pickle
-from plait.node_runtime._calls import at_step, beat_at, taken
-from plait.node_runtime._pool import NativeWorker, die_with_parent, restored
-from plait.node_runtime.pool_errors import pack, text_of
-from plait.node_runtime.pool_lanes import LaneProgram, LaneSpec
-from plait.node_runtime.python_ops import Operator, compile_call
+from plait.node_runtime.functions.calls import Operator, compile_call
+from plait.node_runtime.native._calls import at_step, beat_at, taken
+from plait.node_runtime.native._pool import NativeWorker, die_with_parent, restored
+from plait.node_runtime.pool.errors import pack, text_of
+from plait.node_runtime.pool.lanes import LaneProgram, LaneSpec
+from plait.node_runtime.state import pickling
 
 if TYPE_CHECKING:
     import socket
 
-    from plait.graph import CallNode
-    from plait.model import Schema
-    from plait.node_runtime._batch import NativeBatch
-    from plait.node_runtime._pool import Step
+    from plait.graph.operators import CallNode
+    from plait.model.schema import Schema
+    from plait.node_runtime.native._batch import NativeBatch
+    from plait.node_runtime.native._pool import Step
 
     Calls = tuple[tuple[CallNode, Schema], ...]
 
@@ -110,7 +110,7 @@ def load(functions_fd: int) -> list[Program | LaneProgram]:
     size = os.fstat(functions_fd).st_size
     with mmap.mmap(functions_fd, size, prot=mmap.PROT_READ) as data:
         programs = [program_of(calls) for calls in pickle.loads(data)]
-    state_pickle.foreign.begin()
+    pickling.foreign.begin()
     return programs
 
 

@@ -20,7 +20,7 @@ import signal
 import socket
 from contextlib import suppress
 
-from plait.node_runtime.pool_worker import tell, work
+from plait.node_runtime.pool.worker import tell, work
 
 LOOK_S = 1.0
 """How often it looks whether its parent is still there, should the socket not say so."""

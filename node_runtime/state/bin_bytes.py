@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from plait.errors import StateError
-from plait.node_runtime import state_pickle
+from plait.node_runtime.state import pickling
 
-VERSION = 2
+VERSION = 3
 HEADER = struct.Struct("<4sHHQQQQQI")
 """magic, version, bin bits, fingerprint, bin, base, number of keys, length and CRC-32 of what
 follows."""
@@ -61,7 +61,7 @@ def pack_difference(
 
 def packed(kind: Kind, what: Any, count: int, owner: Owner, bin: int, base: int) -> bytes:
     try:
-        payload = state_pickle.dumps(what)
+        payload = pickling.dumps(what)
     except Exception as error:  # a state's own code may raise anything
         raise StateError(f"bin {bin}: a state cannot be pickled: {error}") from error
     whose = (owner.bin_bits, owner.fingerprint, bin, base)
@@ -116,6 +116,6 @@ def load_difference(head: Head) -> tuple[States, list[Key]]:
 
 def unpickled(head: Head) -> Any:
     try:
-        return state_pickle.loads(head.payload)
+        return pickling.loads(head.payload)
     except Exception as error:  # a class that is gone, or its own code
         raise StateError(f"bin {head.bin}: its states cannot be loaded: {error}") from error

@@ -16,7 +16,7 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
-from plait.model import Type
+from plait.model.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

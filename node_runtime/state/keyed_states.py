@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 
 from plait.errors import StateError
-from plait.node_runtime.python_bins import (
+from plait.node_runtime.state.bin_bytes import (
     HEADER,
     Key,
     Owner,

@@ -1,5 +1,5 @@
 """Runs an operator with its own loop: lets the records of a unit arrive at its ports one by one,
-and its coroutine run after each as far as it can. `plait.timed.OperatorSpec` has the meaning.
+and its coroutine run after each as far as it can. `OperatorSpec` has the meaning.
 
 The coroutine is a task of an event loop of its own, so that it may await anything. The loop runs
 only while a unit is taken, in the thread of the worker that takes it: one at a time, in order. It
@@ -14,22 +14,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import StateError
-from plait.node_runtime._calls import assemble
-from plait.node_runtime._process import MadeRows
-from plait.node_runtime._records import Shape, columns_of
-from plait.node_runtime.operator_ports import PortContext
-from plait.node_runtime.process_state import FailedTimer, UnitResult
-from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE
-from plait.node_runtime.python_ops import in_parts
-from plait.records import Misfit, error_text
-from plait.timed import SIDE, OperatorSpec
+from plait.graph.temporal import SIDE, OperatorSpec
+from plait.model.records import Misfit, error_text
+from plait.node_runtime.functions.calls import in_parts
+from plait.node_runtime.native._calls import assemble
+from plait.node_runtime.native._process import MadeRows
+from plait.node_runtime.native._records import Shape, columns_of
+from plait.node_runtime.state.ports import PortContext
+from plait.node_runtime.state.processes import FailedTimer, UnitResult
+from plait.node_runtime.state.timers import ALL_TIME, AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.node_runtime._batch import NativeBatch
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
+    from plait.node_runtime.native._batch import NativeBatch
 
 BEAT_S = 0.05
 """How often a coroutine that awaits something can be interrupted."""

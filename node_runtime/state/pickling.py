@@ -15,7 +15,7 @@ import sys
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from plait.by_value import is_installed
+from plait.functions.pickling import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,12 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from plait.records import Misfit, raw_values, values_of
+from plait.model.records import Misfit, raw_values, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
-    from plait.timed import OperatorSpec, OutputPort
+    from plait.graph.temporal import OperatorSpec, OutputPort
 
 REFUSED = 10_000
 """An operator that is told so often in a row that its ports are over will never end."""

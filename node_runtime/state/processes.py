@@ -5,7 +5,7 @@ due. Timers fire by their time, then by the place of the record that they go bac
 timer sets for a time before its own counts at the time of its timer. A handler that fails on a
 record leaves no trace: rows, state and timers are as before it. One that fails on a timer ends the
 run, because there is no record that could be left out; so does SystemExit wherever it is raised.
-`plait.timed.ProcessSpec` has the meaning.
+`plait.graph.temporal.ProcessSpec` has the meaning.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
-from plait.model import Type
-from plait.node_runtime._calls import assemble, misfit_of
-from plait.node_runtime._process import MadeRows, times_of
-from plait.node_runtime._records import Shape, columns_of
-from plait.node_runtime.key_hash import bin_of, xxh64
-from plait.node_runtime.process_timers import (
+from plait.functions.process import SCALARS, State, Timers, initial
+from plait.graph.temporal import SIDE, ProcessSpec
+from plait.model.records import datetime_of, error_text
+from plait.model.schema import Type
+from plait.node_runtime.functions.calls import Failures, in_parts
+from plait.node_runtime.native._calls import assemble, misfit_of
+from plait.node_runtime.native._process import MadeRows, times_of
+from plait.node_runtime.native._records import Shape, columns_of
+from plait.node_runtime.state.bin_bytes import Key, Owner
+from plait.node_runtime.state.folds import canonical
+from plait.node_runtime.state.key_hash import bin_of, xxh64
+from plait.node_runtime.state.keyed_states import PythonStates
+from plait.node_runtime.state.timers import (
     ALL_TIME,
     AT_ONCE,
     BEHIND,
@@ -30,19 +37,13 @@ from plait.node_runtime.process_timers import (
     Kept,
     TimerHeap,
 )
-from plait.node_runtime.python_bins import Key, Owner
-from plait.node_runtime.python_ops import Failures, canonical, in_parts
-from plait.node_runtime.python_states import PythonStates
-from plait.process import SCALARS, State, Timers, initial
-from plait.records import datetime_of, error_text
-from plait.timed import SIDE, ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.node_runtime._batch import NativeBatch
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
+    from plait.node_runtime.native._batch import NativeBatch
 
 Given = tuple[Key, int, Any]
 """The key of a row, its side and its record."""

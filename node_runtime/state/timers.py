@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from plait.node_runtime.python_bins import Key
+    from plait.node_runtime.state.bin_bytes import Key
 
 EVENT, WALL = 0, 1
 CLOCKS = (EVENT, WALL)

@@ -17,14 +17,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.durations import microseconds
 from plait.errors import Interrupted, PlaitError
+from plait.model.durations import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.handle import JobHandle
-    from plait.moving import MigrationHandle
+    from plait.cluster.job_handle import JobHandle
+    from plait.cluster.migration_handle import MigrationHandle
 
 OK, FAILED, REFUSED = 0, 1, 2
 STRATEGIES = ("fluid", "batched", "optimised", "all_at_once")
@@ -167,9 +167,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def submit_command(given: argparse.Namespace) -> int:
-    from plait.cli import settings_of
-    from plait.load import load_job
-    from plait.submit import submit
+    from plait.cli.commands import settings_of
+    from plait.cli.load import load_job
+    from plait.cluster.submit import submit
 
     settings = settings_of(given.set)
     settings |= {
@@ -200,7 +200,7 @@ def submit_command(given: argparse.Namespace) -> int:
 
 def waited(handle: JobHandle, as_json: bool) -> int:
     """Shows the result of a job as `plait run` does. Ctrl-C stops the sources, then waits on."""
-    from plait.cli import show
+    from plait.cli.commands import show
 
     try:
         try:
@@ -225,8 +225,8 @@ def waited(handle: JobHandle, as_json: bool) -> int:
 
 
 def ls_command(given: argparse.Namespace) -> int:
-    from plait.sinks.text import small_table
-    from plait.submit import jobs
+    from plait.cluster.submit import jobs
+    from plait.text.tables import small_table
 
     views = jobs(given.address, namespace=given.namespace)
     if given.json:
@@ -319,9 +319,9 @@ def forget_command(given: argparse.Namespace) -> int:
 
 
 def top_command(given: argparse.Namespace) -> int:
-    from plait.submit import jobs
-    from plait.top_rows import rows_of
-    from plait.top_view import render
+    from plait.cli.top_rows import rows_of
+    from plait.cli.top_view import render
+    from plait.cluster.submit import jobs
 
     every_s = microseconds(given.every) / 1e6
     once = given.once or not sys.stdout.isatty()
@@ -338,7 +338,7 @@ def top_command(given: argparse.Namespace) -> int:
 
 
 def preflight_command(given: argparse.Namespace) -> int:
-    from plait.ray_connect import import_ray
+    from plait.cluster.ray_link import import_ray
 
     import_ray(given.address)
     from plait.deploy.preflight import Needs, failed, report
@@ -359,7 +359,7 @@ def explain_command(given: argparse.Namespace) -> int:
 
 
 def attached(given: argparse.Namespace) -> JobHandle:
-    from plait.submit import attach
+    from plait.cluster.submit import attach
 
     return attach(given.job, given.address, namespace=given.namespace)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from plait.errors import JobError
-from plait.graph import SinkNode
-from plait.job import Job, KeyedStream, Stream
+from plait.graph.operators import SinkNode
+from plait.streams.job import Job
+from plait.streams.stream import KeyedStream, Stream
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -109,7 +110,7 @@ def has_sink(job: Job) -> bool:
 
 def job_of(stream: Stream) -> Job:
     """The job of a stream; when nothing in it has a sink, the stream is printed."""
-    from plait.sinks.memory import Print
+    from plait.connectors.memory_sinks import Print
 
     if not has_sink(stream.job):
         stream.sink(Print(), name="printed")

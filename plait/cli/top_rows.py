@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.handle import metrics_of
-from plait.top_view import JobRow, MigrationRow, NodeRow, View
+from plait.cli.top_view import JobRow, MigrationRow, NodeRow, View
+from plait.cluster.job_handle import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.coordinator.views import JobView, MigrationView, NodeView
+    from plait.coordinator.messages.views import JobView, MigrationView, NodeView
 
 HISTORY = 120
 """How many rates of a job are remembered."""

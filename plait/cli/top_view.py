@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from plait.sinks.text import shortened, width
+from plait.text.tables import shortened, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,8 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from plait.coordinator.requests import (
+from plait.cluster.migration_handle import MigrationHandle, bytes_per_s, gap_epochs
+from plait.coordinator.messages.requests import (
     Accepted,
     Cancel,
     Drain,
@@ -19,18 +20,17 @@ from plait.coordinator.requests import (
     Rescale,
     Stop,
 )
-from plait.durations import microseconds
 from plait.errors import Interrupted, JobError, PlaitError, TimedOut
-from plait.moving import MigrationHandle, bytes_per_s, gap_epochs
-from plait.outcomes import check_conserved, first_error, merged
+from plait.model.durations import microseconds
+from plait.results.outcomes import check_conserved, first_error, merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.coordinator.requests import Reply, Request, Strategy
-    from plait.coordinator.views import JobView, NodeView
-    from plait.outcomes import NodeOutcome
-    from plait.result import Result
+    from plait.coordinator.messages.requests import Reply, Request, Strategy
+    from plait.coordinator.messages.views import JobView, NodeView
+    from plait.results.outcomes import NodeOutcome
+    from plait.results.result import Result
 
 LOOK_S = 0.1
 """How often a job that is waited for is looked at."""

@@ -10,23 +10,23 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
-from plait.coordinator.requests import (
+from plait.coordinator.messages.requests import (
     AbortMigration,
     PauseMigration,
     ResumeMigration,
     Throttle,
 )
-from plait.coordinator.views import migration_line
-from plait.durations import microseconds
+from plait.coordinator.messages.views import migration_line
 from plait.errors import JobError, TimedOut
-from plait.progress import ProgressLine
+from plait.execution.progress import ProgressLine
+from plait.model.durations import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.coordinator.requests import Drain, Rescale
-    from plait.coordinator.views import JobView, MigrationView
-    from plait.handle import JobHandle
+    from plait.cluster.job_handle import JobHandle
+    from plait.coordinator.messages.requests import Drain, Rescale
+    from plait.coordinator.messages.views import JobView, MigrationView
 
 LOOK_S = 0.05
 SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?(?:/s)?\s*", re.ASCII)
@@ -73,7 +73,7 @@ class MigrationHandle:
         self, timeout: float | str | timedelta | None = None, *, progress: bool = False
     ) -> Self:
         """Waits until the change is made; JobError if it was given up, with the reason."""
-        from plait.handle import deadline
+        from plait.cluster.job_handle import deadline
 
         end = deadline(timeout)
         line = ProgressLine(sys.stderr) if progress else None

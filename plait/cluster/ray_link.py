@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import __version__
+from plait.cluster.job_handle import ClusterError
 from plait.errors import JobError
-from plait.handle import ClusterError
 
 if TYPE_CHECKING:
-    from plait.coordinator.requests import Reply, Request
-    from plait.coordinator.views import JobView
-    from plait.outcomes import NodeOutcome
+    from plait.coordinator.messages.requests import Reply, Request
+    from plait.coordinator.messages.views import JobView
+    from plait.results.outcomes import NodeOutcome
 
 PATIENCE_S = 120.0
 """How long a manager that does not answer is waited for: Ray restarts it within seconds, on a
@@ -176,7 +176,7 @@ class RayLink:
 
     def start_manager(self, journal_dir: str | None = None, lost_after_s: float = 2.0) -> None:
         """Makes the manager of jobs, if there is none."""
-        from plait.coordinator.ray_manager import make_manager
+        from plait.coordinator.shell.ray_manager import make_manager
 
         self.manager = make_manager(self.namespace, journal_dir, lost_after_s)
         theirs = self.ask("version")
@@ -201,7 +201,7 @@ class RayLink:
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
         """A node's part of the result: from the node, or kept by the manager after its end."""
-        from plait.node_runtime.ray_node import unpacked
+        from plait.node_runtime.host.ray_node import unpacked
 
         data: bytes | None = self.ask_node(job, rank, "outcome")
         if data is None:
@@ -219,7 +219,7 @@ class RayLink:
         """Calls a node's actor; None if there is none (any more)."""
         import ray
 
-        from plait.coordinator.ray_gateway import actor_name
+        from plait.coordinator.shell.ray_gateway import actor_name
 
         try:
             actor = ray.get_actor(actor_name(job, rank), namespace=self.namespace)
@@ -254,7 +254,7 @@ class RayLink:
     def found_manager(self) -> Any:
         import ray
 
-        from plait.coordinator.ray_manager import MANAGER
+        from plait.coordinator.shell.ray_manager import MANAGER
 
         if self.manager is None:
             try:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ray import cloudpickle
 from ray.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
-from plait.by_value import is_installed, is_the_users
-from plait.config import Settings
 from plait.errors import JobError
-from plait.letters import named
-from plait.node_runtime.compiled import CompiledFunction
+from plait.functions.pickling import is_installed, is_the_users
+from plait.model.settings import Settings
+from plait.node_runtime.functions.compiled import CompiledFunction
+from plait.results.failures import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from plait.graph import AnyNode, Graph
+    from plait.graph.operators import AnyNode, Graph
 
 
 class JobPickler(cloudpickle.CloudPickler):

@@ -9,24 +9,24 @@ import secrets
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from plait.config import Settings
-from plait.coordinator.requests import Accepted, Rejected, Submit
-from plait.coordinator.spec import JobSpec, SourceSpec
-from plait.durations import microseconds
+from plait.cluster.job_handle import JobHandle
+from plait.connectors.files import Files
+from plait.connectors.memory_sinks import Collect
+from plait.connectors.memory_sources import Table
+from plait.connectors.rate import Rate
+from plait.coordinator.messages.requests import Accepted, Rejected, Submit
+from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
-from plait.files import Files
-from plait.graph import SinkNode, SourceNode
-from plait.handle import JobHandle
-from plait.run import graph_of
-from plait.sinks.memory import Collect
-from plait.sources.memory import Table
-from plait.sources.rate import Rate
+from plait.execution.local_run import graph_of
+from plait.graph.operators import SinkNode, SourceNode
+from plait.model.durations import microseconds
+from plait.model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.coordinator.views import JobView
-    from plait.graph import Graph
+    from plait.coordinator.messages.views import JobView
+    from plait.graph.operators import Graph
 
 SPLIT = (Table, Rate)
 """Sources of which every node can read its own slice; any other is read by one node."""
@@ -72,10 +72,10 @@ def submit(
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
         raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
     lost_after_s = seconds_of(lost_after)
-    from plait.ray_connect import connect, import_ray
+    from plait.cluster.ray_link import connect, import_ray
 
     import_ray(address)
-    from plait.ray_pickle import payload_of
+    from plait.cluster.ray_payload import payload_of
 
     payload = payload_of(graph, settings)
     spec = spec_of(graph, chosen, payload, nodes=nodes, name=name, prefer=prefer)
@@ -90,7 +90,7 @@ def submit(
 
 def attach(name: str, address: str | None = None, *, namespace: str = "plait") -> JobHandle:
     """A handle on a job that runs on the cluster, from any process."""
-    from plait.ray_connect import connect
+    from plait.cluster.ray_link import connect
 
     link = connect(address, namespace)
     if link.view(name) is None:
@@ -101,7 +101,7 @@ def attach(name: str, address: str | None = None, *, namespace: str = "plait") -
 
 def jobs(address: str | None = None, *, namespace: str = "plait") -> tuple[JobView, ...]:
     """All jobs of the cluster, as they are now."""
-    from plait.ray_connect import connect
+    from plait.cluster.ray_link import connect
 
     return connect(address, namespace).views()
 

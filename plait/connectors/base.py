@@ -1,8 +1,11 @@
-"""The port of sources: what a connector implements, in plain Python.
- A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `Reader`. A reader
+"""The ports of sources and sinks: what a connector implements, in plain Python.
+
+A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `Reader`. A reader
 never blocks: when nothing is there it says how long to wait. After every poll its position can be
 taken; a reader opened at that position goes on with the next record. One poll's rows are one epoch
-of the source.
+of the source. A `Sink` is a description too; `open` makes a `Writer`, which gets the output's
+batches in order, one call at a time (calls may come from different threads, never two at once), and
+is closed exactly once: `close` after the last batch, or `abort` when the run failed or was stopped.
 
     >>> class Countdown(Source):
     ...     schema = Schema.of({"n": int})
@@ -24,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.model import Schema
+    from plait.model.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +68,29 @@ class Source:
 
     def open(self, position: Any = None) -> Reader:
         raise TypeError(f"{type(self).__name__} has no method open(position)")
+
+
+class Writer:
+    """An open sink."""
+
+    def write(self, batch: Any) -> None:
+        """Takes the next rows: a pyarrow RecordBatch of the sink's schema, never empty."""
+        raise TypeError(f"{type(self).__name__} has no method write(batch)")
+
+    def close(self) -> Any:
+        """Finishes; what it returns is the sink's entry in `Result.outputs`."""
+        return None
+
+    def abort(self) -> Any:
+        """The run did not end well: keep what was delivered, give back what is held. Same return
+        as `close`."""
+        return self.close()
+
+
+class Sink:
+    """A description of where records go."""
+
+    label: str = ""
+
+    def open(self, schema: Schema) -> Writer:
+        raise TypeError(f"{type(self).__name__} has no method open(schema)")

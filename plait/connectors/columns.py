@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plait.errors import SchemaError, SourceError
-from plait.model import FROM_PYTHON, Field, Schema, Type
-from plait.records import describe, pack_object, raw_values, value_of
+from plait.model.records import describe, pack_object, raw_values, value_of
+from plait.model.schema import FROM_PYTHON, Field, Schema, Type
 
 MISSING = object()
 """Stands for a key that a dict record does not have."""

@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from plait.connectors.base import Source
+from plait.connectors.files import Files
+from plait.connectors.memory_sources import Items, Table, is_table
 from plait.errors import SourceError
-from plait.files import Files
-from plait.records import describe
-from plait.sources.base import Source
-from plait.sources.memory import Items, Table, is_table
+from plait.model.records import describe
 
 
 def to_source(given: Any) -> Source:

@@ -14,10 +14,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Self
 
+from plait.connectors.columns import canonical
+from plait.connectors.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
 from plait.errors import SchemaError, SourceError
-from plait.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
-from plait.model import Field, Schema, Type, type_of_arrow
-from plait.sources.columns import canonical
+from plait.model.schema import Field, Schema, Type, type_of_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -280,7 +280,7 @@ class CsvReader(FileReader):
 
 
 class JsonlReader(FileReader):
-    """Reads one JSON object a line; see plait/json_lines.py for what a value may look like."""
+    """Reads one JSON object a line; `json_lines` says what a value may look like."""
 
     def open(self) -> None:
         if self.wanted is not None:

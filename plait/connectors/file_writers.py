@@ -11,10 +11,10 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plait.connectors.base import Writer
+from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
 from plait.errors import SinkError
-from plait.json_lines import batch_to_lines, bytes_to_text_columns
-from plait.model import Schema, Type
-from plait.sinks.base import Writer
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from pathlib import Path

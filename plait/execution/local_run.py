@@ -14,23 +14,23 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from plait.config import Settings
-from plait.durations import microseconds
-from plait.ends import Ends, open_ends
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
-from plait.graph import Graph, SourceNode
-from plait.letters import Letters, error_of
-from plait.node_runtime.build import build
-from plait.node_runtime.elastic_edge import ElasticWatch, watched
-from plait.outcomes import counted
-from plait.plan import has_loop, make_plan
-from plait.result import Latency, Result
-from plait.snapshot import Snapshot, checked_for, keeps_state
+from plait.graph.operators import Graph, SourceNode
+from plait.graph.snapshot import Snapshot, checked_for, keeps_state
+from plait.graph.stages import has_loop, make_plan
+from plait.model.durations import microseconds
+from plait.model.settings import Settings
+from plait.node_runtime.assembly.build import build
+from plait.node_runtime.elastic.watch import ElasticWatch, watched
+from plait.node_runtime.host.endpoints import Ends, open_ends
+from plait.results.failures import Letters, error_of
+from plait.results.outcomes import counted
+from plait.results.result import Latency, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plait.node_runtime._engine import NativeEngine
+    from plait.node_runtime.native._engine import NativeEngine
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -67,7 +67,7 @@ def run(
         return start(job, **chosen, **settings).finished(progress, presses)
 
 
-def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> Running:
+def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalRun:
     """Starts `job` and returns at once. `state`: go on from a snapshot of the same job."""
     try:
         chosen = Settings(**settings)
@@ -80,7 +80,7 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> Runnin
         raise JobError(
             'order="none" does not go with operators with their own loop, which go by the order'
         )
-    return Running(graph, chosen, state)
+    return LocalRun(graph, chosen, state)
 
 
 def graph_of(job: Any) -> Graph:
@@ -93,7 +93,7 @@ def graph_of(job: Any) -> Graph:
     raise JobError(f"run needs a Job, not {job!r}")
 
 
-class Running:
+class LocalRun:
     """A job that runs in this process."""
 
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
@@ -148,7 +148,7 @@ class Running:
 
     def watch(self, progress: bool | None, presses: Presses) -> type[Interrupted] | None:
         """Returns when the run is over: what stopped it, if anything did."""
-        from plait.progress import ProgressLine
+        from plait.execution.progress import ProgressLine
 
         shown = sys.stderr.isatty() if progress is None else progress
         line = ProgressLine(sys.stderr) if shown else None

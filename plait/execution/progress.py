@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from plait.sinks.text import format_table, shortened, small_table
+from plait.text.tables import format_table, shortened, small_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.result import DeadLetter, OperatorCounts, Result
+    from plait.results.result import DeadLetter, OperatorCounts, Result
 
 EVERY_S = 0.2
 SHOWN_ROWS = 20

@@ -11,16 +11,25 @@ when every value so far was.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from plait.errors import JobError
-from plait.expr import Expr, col
-from plait.expr_text import text
-from plait.graph import Aggregate
-from plait.model import Schema, Type
-from plait.typing_rules import bind
+from plait.expr.text import text
+from plait.expr.tree import Expr, col
+from plait.expr.type_checker import bind
+from plait.model.schema import Schema, Type
 
 NUMBERS = (Type.INT64, Type.FLOAT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Aggregate:
+    """One result: kind over an expression of the input row (None only for count of rows)."""
+
+    kind: Literal["count", "sum", "min", "max", "mean", "first", "last", "distinct"]
+    """distinct: how many different values that are not null (in windows only)."""
+    over: Expr | None
 
 
 def count(over: str | Expr | None = None) -> Aggregate:

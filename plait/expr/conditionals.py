@@ -1,6 +1,6 @@
 """Expressions that are built of several parts: `when`, `coalesce`, `concat`.
 
-Nothing here is an operation of its own; each composes those of `plait.expr`.
+Nothing here is an operation of its own; each composes those of `plait.expr.tree`.
 
     >>> when(col("price") > 100).then("high").otherwise("low")
     when(col("price") > 100).then('high').otherwise('low')
@@ -13,8 +13,8 @@ from functools import reduce
 from typing import Any
 
 from plait.errors import JobError
-from plait.expr import Expr, col, to_expr
-from plait.model import Type
+from plait.expr.tree import Expr, col, to_expr
+from plait.model.schema import Type
 
 __all__ = ["Cases", "When", "coalesce", "col", "concat", "when"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.expr import Expr
+    from plait.expr.tree import Expr
 
 SIGNS = {
     "add": "+",

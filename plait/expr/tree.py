@@ -2,7 +2,7 @@
 
 One node class and one table of operations; the type checker, the sequential oracle and the native
 kernels are each one function per operation of that table. An expression knows no types until it is
-bound to a schema (`plait.typing_rules.bind`); the nodes of a graph hold bound expressions.
+bound to a schema (`plait.expr.type_checker.bind`); the nodes of a graph hold bound expressions.
 Semantics that all of them share:
 
 - null in gives null out, except `is_null`, `fill_null`, `and`/`or` (three-valued logic) and `when`
@@ -24,10 +24,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from plait.durations import microseconds
 from plait.errors import JobError
-from plait.expr_text import text
-from plait.model import INT64_MAX, INT64_MIN, Type, field_of
+from plait.expr.text import text
+from plait.model.durations import microseconds
+from plait.model.schema import INT64_MAX, INT64_MIN, Type, field_of
 
 OPERATIONS: dict[str, str] = {
     "col": "a column; value = name",

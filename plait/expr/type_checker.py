@@ -5,7 +5,7 @@ integers that meet floats by explicit casts, and gives every null a type, so tha
 has to guess. The rules are pure; a violation is a JobError that says both types and what to do.
 Trees are walked without recursion, and a part that is used twice is bound once.
 
-    >>> from plait.expr import col
+    >>> from plait.expr.tree import col
     >>> bind(col("price") * 2, Schema.of({"price": float})).type
     float64
 """
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from plait.durations import signed_microseconds
 from plait.errors import JobError
-from plait.expr import OPERATIONS, Expr, lit, type_of_constant
-from plait.expr_text import text
-from plait.model import Schema, Type
+from plait.expr.text import text
+from plait.expr.tree import OPERATIONS, Expr, lit, type_of_constant
+from plait.model.durations import signed_microseconds
+from plait.model.schema import Schema, Type
 
 INT, FLOAT, BOOL = Type.INT64, Type.FLOAT64, Type.BOOL
 STRING, BYTES, TIME, OBJECT = Type.STRING, Type.BYTES, Type.TIMESTAMP, Type.OBJECT

@@ -41,11 +41,11 @@ import keyword
 import typing
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait.durations import microseconds
 from plait.errors import JobError
-from plait.functions import check_call
-from plait.model import Schema
-from plait.records import datetime_of, microseconds_of
+from plait.functions.signatures import check_call
+from plait.model.durations import microseconds
+from plait.model.records import datetime_of, microseconds_of
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

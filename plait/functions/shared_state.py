@@ -24,7 +24,7 @@ import uuid
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from plait.by_value import in_an_installation, is_installed
+from plait.functions.pickling import in_an_installation, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,8 @@ import typing
 from typing import Any
 
 from plait.errors import JobError
-from plait.model import FROM_PYTHON, Field, Schema, field_of
-from plait.typing_rules import known
+from plait.expr.type_checker import known
+from plait.model.schema import FROM_PYTHON, Field, Schema, field_of
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.by_value import why_not
-from plait.config import Settings
 from plait.errors import JobError
-from plait.expr_text import text
-from plait.graph import (
+from plait.expr.text import text
+from plait.functions.pickling import why_not
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     Awaiting,
@@ -28,17 +27,18 @@ from plait.graph import (
     TimedNode,
     UnionNode,
 )
-from plait.plan import Plan, StagePlan, kind_of, make_plan
-from plait.routes import functions_of, processes_of, route_of_call
-from plait.scheduling import name_of as name_of_scheduler
-from plait.timed import OperatorSpec
-from plait.timed_text import length, results_text, spec_text
+from plait.graph.routes import functions_of, processes_of, route_of_call
+from plait.graph.stages import Plan, StagePlan, kind_of, make_plan
+from plait.graph.temporal import OperatorSpec
+from plait.graph.temporal_text import length, results_text, spec_text
+from plait.model.schedulers import name_of as name_of_scheduler
+from plait.model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.expr import Expr
-    from plait.routes import StateNode
+    from plait.expr.tree import Expr
+    from plait.graph.routes import StateNode
 
 KINDS = {
     "source": "one worker at a time",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.graph import SinkNode, SourceNode
+from plait.graph.operators import SinkNode, SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.graph import AnyNode
+    from plait.graph.operators import AnyNode
 
 
 def labelled(nodes: Sequence[AnyNode]) -> tuple[AnyNode, ...]:

@@ -2,7 +2,7 @@
 
 Few core operators; the fluent builder composes the rest of them. Fan-out is several nodes that name
 the same input. The numbers of the nodes are their indices in `Graph.nodes`, and inputs come before
-their users. Expressions in nodes are bound: checked, and settled by `plait.typing_rules.bind`.
+their users. Expressions in nodes are bound: checked, and settled by `plait.expr.type_checker.bind`.
 
 The order that defines a right answer: a record's place is its order tag (epoch, source, row),
 sources numbered in the order of their nodes. Every source emits one batch for every epoch.
@@ -17,15 +17,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import InternalError, JobError
-from plait.regions import check_regions
+from plait.graph.regions import check_regions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.expr import Expr
-    from plait.model import Location, Schema
-    from plait.regions import Region
-    from plait.timed import TimedSpec
+    from plait.expr.aggregates import Aggregate
+    from plait.expr.tree import Expr
+    from plait.graph.regions import Region
+    from plait.graph.temporal import TimedSpec
+    from plait.model.schema import Location, Schema
 
 OnError = Literal["fail", "skip", "dead_letter"]
 CallMode = Literal["map", "filter", "flat_map", "columns", "batches", "async"]
@@ -59,7 +60,7 @@ class SourceNode(Node):
     source: Any
     label: str
     event_time: str | None = None
-    """The timestamp column that is its event time; see `plait.timed`."""
+    """The timestamp column that is its event time; see `plait.graph.temporal`."""
     out_of_order_us: int = 0
     max_jump_us: int = 86_400_000_000
     idle_us: int = 0
@@ -129,15 +130,6 @@ class CallNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Aggregate:
-    """One result: kind over an expression of the input row (None only for count of rows)."""
-
-    kind: Literal["count", "sum", "min", "max", "mean", "first", "last", "distinct"]
-    """distinct: how many different values that are not null (in windows only)."""
-    over: Expr | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AggregateNode(Node):
     """Running aggregates by key: one output row for each input row, key columns, then results.
 
@@ -181,7 +173,7 @@ class StatefulNode(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimedNode(Node):
-    """Windows, joins, timers: an operator by key that knows time; `plait.timed` says what it does.
+    """Windows, joins, timers: an event-time operator by key; `graph.temporal` defines it.
 
     Its event time is `time`, a timestamp column of the input ("" if the operator has no use for
     it, or its sides have their own)."""

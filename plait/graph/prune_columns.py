@@ -13,11 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait import timed
-from plait.event_time import END, START
-from plait.expr import Expr, columns_read
-from plait.graph import (
-    Aggregate,
+from plait.expr.tree import Expr, columns_read
+from plait.graph import temporal
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     CallNode,
@@ -30,10 +28,13 @@ from plait.graph import (
     TimedNode,
     UnionNode,
 )
-from plait.model import Field, Schema
+from plait.graph.temporal import END, START
+from plait.model.schema import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from plait.expr.aggregates import Aggregate
 
 Need = frozenset[str] | None
 """Columns; None: all."""
@@ -108,23 +109,25 @@ def asked_of_timed(node: TimedNode, need: Need) -> Need:
     own = frozenset(name for name in (*node.keys, node.time) if name)
     spec = node.spec
     match spec:
-        case timed.WindowSpec() | timed.LastSpec() | timed.RunningSpec():
-            given = isinstance(spec, timed.WindowSpec) and isinstance(spec.window, timed.Given)
+        case temporal.WindowSpec() | temporal.LastSpec() | temporal.RunningSpec():
+            given = isinstance(spec, temporal.WindowSpec) and isinstance(
+                spec.window, temporal.Given
+            )
             bounds = frozenset((START, END)) if given else NOTHING
             return own | bounds | read_by_results(spec.aggregates)
-        case timed.TopSpec():
+        case temporal.TopSpec():
             bounds = frozenset((START, END))
             if need is None:
                 return None
-            if not isinstance(spec.window, timed.Given):
+            if not isinstance(spec.window, temporal.Given):
                 return (need - bounds) | own | {spec.by}
             return need | bounds | own | {spec.by}
-        case timed.LateSpec():
+        case temporal.LateSpec():
             return None if need is None else need | own
-        case timed.JoinSpec() | timed.SpanSpec():
+        case temporal.JoinSpec() | temporal.SpanSpec():
             left, right = kept_sides(node, spec, need)
-            return own | {timed.SIDE, *left, *right}
-        case timed.ProcessSpec() | timed.OperatorSpec():
+            return own | {temporal.SIDE, *left, *right}
+        case temporal.ProcessSpec() | temporal.OperatorSpec():
             return None
         case _:
             assert_never(spec)
@@ -155,7 +158,7 @@ def kept_columns(node: ProjectNode, need: Need) -> tuple[tuple[str, Expr], ...]:
 
 
 def kept_sides(
-    node: TimedNode, spec: timed.JoinSpec | timed.SpanSpec, need: Need
+    node: TimedNode, spec: temporal.JoinSpec | temporal.SpanSpec, need: Need
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns of both sides that a join must have, in their order."""
     if need is None:
@@ -163,10 +166,10 @@ def kept_sides(
     names = [field.name for field in node.schema.fields]
     left = dict(zip(spec.left.columns, names, strict=False))
     stay = {spec.left.time, spec.right.time}
-    if isinstance(spec, timed.SpanSpec):
+    if isinstance(spec, temporal.SpanSpec):
         stay |= {spec.start, spec.end}
         right = spec.right.columns
-    elif spec.how in timed.ONE_SIDED:
+    elif spec.how in temporal.ONE_SIDED:
         right = spec.right.columns
     else:
         theirs = zip(spec.right.columns, names[len(spec.left.columns) :], strict=True)
@@ -186,9 +189,9 @@ def made_again(node: AnyNode, need: Need, inputs: Sequence[tuple[AnyNode, AnyNod
                 return node
             names = {name for name, _ in kept}
             return replace(node, columns=kept, schema=only(node.schema, names))
-        case TimedNode(spec=timed.JoinSpec() | timed.SpanSpec()):
+        case TimedNode(spec=temporal.JoinSpec() | temporal.SpanSpec()):
             return joined_again(node, need)
-        case TimedNode(spec=timed.TopSpec() | timed.LateSpec()) if changed:
+        case TimedNode(spec=temporal.TopSpec() | temporal.LateSpec()) if changed:
             old, new = inputs[0]
             more = node.schema.fields[len(old.schema.fields) :]
             return replace(node, schema=Schema((*new.schema.fields, *more)))
@@ -201,7 +204,7 @@ def made_again(node: AnyNode, need: Need, inputs: Sequence[tuple[AnyNode, AnyNod
 
 def joined_again(node: TimedNode, need: Need) -> TimedNode:
     spec = node.spec
-    assert isinstance(spec, timed.JoinSpec | timed.SpanSpec)
+    assert isinstance(spec, temporal.JoinSpec | temporal.SpanSpec)
     left, right = kept_sides(node, spec, need)
     if (left, right) == (spec.left.columns, spec.right.columns):
         return node
@@ -209,11 +212,11 @@ def joined_again(node: TimedNode, need: Need) -> TimedNode:
     out = list(node.schema.fields)
     fields += [f for c, f in zip(spec.left.columns, out, strict=False) if c in left]
     rest = out[len(spec.left.columns) :]
-    if isinstance(spec, timed.JoinSpec) and spec.how not in timed.ONE_SIDED:
+    if isinstance(spec, temporal.JoinSpec) and spec.how not in temporal.ONE_SIDED:
         rest = [f for c, f in zip(spec.right.columns, rest, strict=True) if c in right]
     ours, theirs = replace(spec.left, columns=left), replace(spec.right, columns=right)
     schema = Schema((*fields, *rest))
-    if isinstance(spec, timed.JoinSpec):
+    if isinstance(spec, temporal.JoinSpec):
         return replace(node, schema=schema, spec=replace(spec, left=ours, right=theirs))
     return replace(node, schema=schema, spec=replace(spec, left=ours, right=theirs))
 

@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plait.config import THREADINGS, Threading
 from plait.errors import JobError
+from plait.model.settings import THREADINGS, Threading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

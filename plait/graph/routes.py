@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from plait.by_value import why_not
-from plait.captures import shared_in_process, shared_thing
-from plait.graph import FoldNode, StatefulNode, TimedNode
-from plait.model import Type
-from plait.timed import ProcessSpec
+from plait.functions.pickling import why_not
+from plait.functions.shared_state import shared_in_process, shared_thing
+from plait.graph.operators import FoldNode, StatefulNode, TimedNode
+from plait.graph.temporal import ProcessSpec
+from plait.model.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from plait.config import Settings
-    from plait.graph import CallNode, Graph
+    from plait.graph.operators import CallNode, Graph
+    from plait.model.settings import Settings
 
     StateNode = FoldNode | StatefulNode | TimedNode
     """Of these TimedNodes those that are a process."""

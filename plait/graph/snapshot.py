@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import StateError
-from plait.graph import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode, TimedNode
+from plait.graph.operators import (
+    AggregateNode,
+    FoldNode,
+    Graph,
+    SourceNode,
+    StatefulNode,
+    TimedNode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

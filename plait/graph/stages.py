@@ -6,7 +6,7 @@ other run in one stage; a running aggregate, a window and a join take the native
 and behind them into their own stage (they run on all workers, outside the lanes); Python functions
 that follow each other share a stage, apart from native ones, so that native work never waits for
 the interpreter. A function that is awaited is a stage of its own. A fan-out ends a stage, and so
-does the border of a region (`plait.regions`).
+does the border of a region (`plait.graph.regions`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from plait import timed
-from plait.graph import (
+from plait.graph import temporal
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     CallNode,
@@ -32,7 +32,7 @@ from plait.graph import (
 )
 
 if TYPE_CHECKING:
-    from plait.regions import Region
+    from plait.graph.regions import Region
 
 StageKind = Literal[
     "source", "native", "python", "async", "keyed", "timed", "state", "process", "union", "sink"
@@ -106,7 +106,7 @@ def kind_of(node: AnyNode) -> StageKind:
         case FoldNode() | StatefulNode():
             return "state"
         case TimedNode():
-            python = isinstance(node.spec, timed.ProcessSpec | timed.OperatorSpec)
+            python = isinstance(node.spec, temporal.ProcessSpec | temporal.OperatorSpec)
             return "process" if python else "timed"
         case UnionNode():
             return "union"
@@ -116,7 +116,7 @@ def kind_of(node: AnyNode) -> StageKind:
 
 def has_loop(node: AnyNode) -> bool:
     """Whether it is an operator with its own loop, which stays where it is."""
-    return isinstance(node, TimedNode) and isinstance(node.spec, timed.OperatorSpec)
+    return isinstance(node, TimedNode) and isinstance(node.spec, temporal.OperatorSpec)
 
 
 FUSES: dict[tuple[StageKind, StageKind], StageKind] = {

@@ -33,12 +33,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from plait.graph import Aggregate
-    from plait.model import Schema
+    from plait.expr.aggregates import Aggregate
+    from plait.model.schema import Schema
 
 How = Literal["inner", "left", "semi", "anti", "late"]
 ONE_SIDED: tuple[How, ...] = ("semi", "anti", "late")
 """Those that give left records alone."""
+
+START, END = "window_start", "window_end"
+"""The columns that say which window a result is of."""
 
 SIDE = "side"
 """The column of a united stream that says which side a row is of."""

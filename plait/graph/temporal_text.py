@@ -5,43 +5,43 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, assert_never
 
-from plait import timed
-from plait.expr_text import text
+from plait.expr.text import text
+from plait.graph import temporal
 
 if TYPE_CHECKING:
-    from plait.graph import Aggregate
+    from plait.expr.aggregates import Aggregate
 
 
-def spec_text(spec: timed.TimedSpec) -> str:
+def spec_text(spec: temporal.TimedSpec) -> str:
     """What the node does with the records of a key."""
     match spec:
-        case timed.WindowSpec():
+        case temporal.WindowSpec():
             more = late_text(spec.lateness_us) + kept_text(spec.ttl_us)
             more += f", early results every {length(spec.early_us)}" if spec.early_us else ""
             return f"{window_text(spec.window)}{more}: {results_text(spec.aggregates)}"
-        case timed.TopSpec():
+        case temporal.TopSpec():
             which = "greatest" if spec.greatest else "least"
             ties = ", with ties" if spec.ties else ""
             late = late_text(spec.lateness_us)
             return f"{window_text(spec.window)}{late}: the {spec.k} {which} by {spec.by}{ties}"
-        case timed.LateSpec():
+        case temporal.LateSpec():
             late = late_text(spec.lateness_us)
             return f"what comes too late for {window_text(spec.window)}{late}"
-        case timed.LastSpec():
+        case temporal.LastSpec():
             kept = kept_text(spec.ttl_us)
             return f"the last {spec.n} records{kept}: {results_text(spec.aggregates)}"
-        case timed.RunningSpec():
+        case temporal.RunningSpec():
             return f"running{kept_text(spec.ttl_us)}: {results_text(spec.aggregates)}"
-        case timed.JoinSpec():
+        case temporal.JoinSpec():
             ttl = f", records kept for {length(spec.ttl_us)}" if spec.ttl_us else ""
             return f"{spec.how}{within_text(spec.within)}{ttl}"
-        case timed.SpanSpec():
+        case temporal.SpanSpec():
             ends = f"right records from {spec.start} to {spec.end} of the left"
             return f"{ends}: {results_text(spec.aggregates)}"
-        case timed.ProcessSpec():
+        case temporal.ProcessSpec():
             two = " of two streams" if spec.sides else ""
             return f"{type(spec.process).__name__}{two}{kept_text(spec.ttl_us)}"
-        case timed.OperatorSpec():
+        case temporal.OperatorSpec():
             inputs = ", ".join(port.name for port in spec.inputs)
             outputs = ", ".join(port.name for port in spec.outputs)
             return f"{inputs} -> {outputs}, {bound_text(spec.bound)}"
@@ -55,32 +55,32 @@ def bound_text(bound: int | None) -> str:
     )
 
 
-def window_text(window: timed.Window) -> str:
+def window_text(window: temporal.Window) -> str:
     match window:
-        case timed.Grid():
+        case temporal.Grid():
             kind = "tumbling" if window.every_us == window.size_us else "sliding"
             every = f" every {length(window.every_us)}" if kind == "sliding" else ""
             offset = f" from {length(window.offset_us)}" if window.offset_us else ""
             return f"{kind} {length(window.size_us)}{every}{offset}"
-        case timed.Session():
+        case temporal.Session():
             return f"session with gap {length(window.gap_us)}"
-        case timed.Rows():
+        case temporal.Rows():
             return f"{window.size} records every {window.every}"
-        case timed.Given():
+        case temporal.Given():
             return "the window of the records"
         case _:
             assert_never(window)
 
 
-def within_text(within: timed.Grid | timed.Between | timed.AsOf | None) -> str:
+def within_text(within: temporal.Grid | temporal.Between | temporal.AsOf | None) -> str:
     match within:
         case None:
             return ", all that came before"
-        case timed.Grid():
+        case temporal.Grid():
             return f", in {window_text(within)}"
-        case timed.Between():
+        case temporal.Between():
             return f", right less left from {length(within.low_us)} to {length(within.high_us)}"
-        case timed.AsOf():
+        case temporal.AsOf():
             old = f", at most {length(within.tolerance_us)} old" if within.tolerance_us else ""
             return f", the last one as of the left{old}"
         case _:

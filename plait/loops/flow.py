@@ -22,18 +22,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.checks import checked_sink
+from plait.connectors.base import Sink
 from plait.errors import JobError
-from plait.job import Job, Stream, same_job, united
-from plait.operators import BOUND, Operator, Outputs
-from plait.place import Place
-from plait.sinks.base import Sink
-from plait.streaming import free
+from plait.loops.loop_operators import BOUND, Operator, Outputs
+from plait.model.call_site import CallSite
+from plait.streams.arguments import checked_sink
+from plait.streams.job import Job
+from plait.streams.stream import Stream, same_job, united
+from plait.streams.stream_protocol import free
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.result import Result
+    from plait.results.result import Result
 
 
 class Giver:
@@ -47,7 +48,7 @@ class Giver:
         return self._name
 
     def __rshift__(self, taker: Any) -> Any:
-        with Place(f"{self._name} >>"):
+        with CallSite(f"{self._name} >>"):
             return self._flow._connect(self, taker)
 
     def _stream(self) -> Stream:
@@ -108,7 +109,7 @@ class InputEnd:
         return self._name
 
     def __rrshift__(self, giver: Any) -> Any:
-        with Place(f">> {self._name}"):
+        with CallSite(f">> {self._name}"):
             return self._placed._flow._connect(giver, self)
 
 
@@ -123,7 +124,7 @@ class Placed:
         self._name = name
         self._bound = bound
         self._given = given
-        self._place = Place(name)
+        self._place = CallSite(name)
         self._inputs = {port: InputEnd(self, port) for port in operator.inputs}
         self._made: Outputs[Stream] | None = None
         self._making = False
@@ -142,11 +143,11 @@ class Placed:
         raise AttributeError(f'{self._name} has no port "{port}"; it has {known}')
 
     def __rshift__(self, taker: Any) -> Any:
-        with Place(f"{self._name} >>"):
+        with CallSite(f"{self._name} >>"):
             return self._flow._connect(self, taker)
 
     def __rrshift__(self, giver: Any) -> Any:
-        with Place(f">> {self._name}"):
+        with CallSite(f">> {self._name}"):
             return self._flow._connect(giver, self)
 
     def _only_input(self) -> InputEnd:
@@ -173,7 +174,7 @@ class Placed:
                 self._made = self._operator.applied(place, streams, self._bound, self._given)
         return self._made
 
-    def _at(self, place: Place, end: InputEnd) -> Stream:
+    def _at(self, place: CallSite, end: InputEnd) -> Stream:
         if not end._givers:
             raise JobError(f"nothing is connected to {end}; write a stream >> {end}")
         return united(place, [giver._stream() for giver in end._givers])
@@ -186,7 +187,7 @@ class Flow:
         self.name = name
         self._job = Job(name, dead_letters=dead_letters)
         self._placed: dict[str, Placed] = {}
-        self._ends: list[tuple[Giver, Sink, str | None, Place]] = []
+        self._ends: list[tuple[Giver, Sink, str | None, CallSite]] = []
         self._built = False
 
     def __repr__(self) -> str:
@@ -207,7 +208,7 @@ class Flow:
     ) -> Placed:
         """An operator whose ports are connected with `>>`; parameters as at its call. `name` names
         it in errors, counts and plans."""
-        with Place("operator"):
+        with CallSite("operator"):
             if not isinstance(operator, Operator):
                 raise JobError(f"{operator!r} is no operator; make one with plait.operator")
             label = operator.name if name is None else name
@@ -218,7 +219,7 @@ class Flow:
 
     def sink(self, giver: Any, sink: Sink, name: str | None = None) -> None:
         """The same as `giver >> sink`, with a name for the sink."""
-        with Place("sink") as place:
+        with CallSite("sink") as place:
             self._ends.append((self._giver(giver), checked_sink(sink), name, place))
 
     def job(self) -> Job:
@@ -251,7 +252,7 @@ class Flow:
             taker._givers.append(given)
             return taker._placed
         if isinstance(taker, Sink):
-            self._ends.append((given, taker, None, Place("sink")))
+            self._ends.append((given, taker, None, CallSite("sink")))
             return None
         if callable(taker) and not isinstance(taker, type):
             return Changed(self, given, taker)

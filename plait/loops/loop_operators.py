@@ -12,7 +12,7 @@ at its output ports. Parameters of the function behind `ctx` are given at the ca
 emitted has the schema that `outputs` says: a dataclass, a dict of types, a type for the one column
 `value`, or the name of an input, for the columns of that one. By default it is that of the one
 input or, with several inputs, a tuple with a record of each: columns `left_user`, `right_price`.
-`plait.timed.OperatorSpec` says when the coroutine runs. Nothing here runs one.
+`plait.graph.temporal.OperatorSpec` says when the coroutine runs. Nothing here runs one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import inspect
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from plait.errors import JobError
-from plait.event_time import Lost
-from plait.expr import col, lit
-from plait.graph import FilterNode, ProjectNode, TimedNode
-from plait.place import Place
-from plait.ports import (
+from plait.expr.tree import col, lit
+from plait.expr.type_checker import bind
+from plait.graph.operators import FilterNode, ProjectNode, TimedNode
+from plait.graph.temporal import OperatorSpec
+from plait.loops.ports import (
     PORT,
     input_ports,
     node_schema,
@@ -34,15 +34,15 @@ from plait.ports import (
     port_names,
     united_columns,
 )
-from plait.streaming import S, projected
-from plait.timed import OperatorSpec
-from plait.typing_rules import bind
-from plait.windowed import Windowing
+from plait.model.call_site import CallSite
+from plait.streams.event_time import Lost
+from plait.streams.stream_protocol import S, projected
+from plait.streams.window_verbs import Windowing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from plait.timed import OutputPort
+    from plait.graph.temporal import OutputPort
 
 BOUND = 1 << 20
 """How many records may wait at a port, unless the user says."""
@@ -111,7 +111,7 @@ class Operator:
 
         bound: how many records may wait at a port; None: any number.
         """
-        with Place(self.name) as place:
+        with CallSite(self.name) as place:
             if on_error != "fail":
                 raise JobError(
                     f"on_error={on_error!r}: an operator with its own loop ends when it raises, so"
@@ -120,7 +120,7 @@ class Operator:
             return self.applied(place, streams, bound, given)
 
     def applied(
-        self, place: Place, streams: Sequence[Any], bound: int | None, given: Mapping[str, Any]
+        self, place: CallSite, streams: Sequence[Any], bound: int | None, given: Mapping[str, Any]
     ) -> Outputs[Any]:
         found, parameters = self.sorted_out(streams, given)
         if bound is not None and (type(bound) is not int or bound < 1):
@@ -185,7 +185,7 @@ class Operator:
 class Outputs(Generic[S]):
     """The streams at the output ports of an operator, as attributes, by name or in their order."""
 
-    def __init__(self, made: S, place: Place, ports: Sequence[OutputPort]) -> None:
+    def __init__(self, made: S, place: CallSite, ports: Sequence[OutputPort]) -> None:
         self._made = made
         self._place = place
         self._ports = {port.name: port for port in ports}
@@ -266,14 +266,14 @@ def operator(
         inputs: the names of the input ports, in order.
         outputs: the names of the output ports, or a dict of name to what is emitted there.
     """
-    with Place("operator"):
+    with CallSite("operator"):
         if function is not None:
             return Operator(function, inputs, outputs)
         port_names(inputs, "inputs")
         port_names(outputs, "outputs")
 
     def made(given: Callable[..., Any]) -> Operator:
-        with Place("operator"):
+        with CallSite("operator"):
             return Operator(given, inputs, outputs)
 
     return made

@@ -13,10 +13,10 @@ import keyword
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.expr import Expr, col, lit
-from plait.model import FROM_PYTHON, Field, Schema, Type
-from plait.timed import SIDE, InputPort, OutputPort
-from plait.unions import differences
+from plait.expr.tree import Expr, col, lit
+from plait.graph.temporal import SIDE, InputPort, OutputPort
+from plait.model.schema import FROM_PYTHON, Field, Schema, Type
+from plait.streams.union_schema import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,17 +1,22 @@
-"""Where in the user's code an operator is made, and that place in front of what goes wrong."""
+"""Where in the user's code plait was called, and that line in front of what goes wrong.
+
+The line is that of the first frame outside the package. Frames are told apart by the name of their
+module, not by their file, because the folders of the package lie in several places.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Self
 
 from plait.errors import JobError, SinkError, SourceError
-from plait.locate import here
+from plait.model.schema import Location
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Place:
+class CallSite:
     """The verb the user wrote and the line of it. An error that leaves the block names both."""
 
     def __init__(self, name: str) -> None:
@@ -29,3 +34,14 @@ class Place:
     ) -> None:
         if isinstance(error, JobError | SourceError | SinkError):
             raise type(error)(f"{self.name} at {self.at}: {error}") from error.__cause__
+
+
+def here() -> Location:
+    """The place in the user's code from which plait was called."""
+    frame = sys._getframe(1)
+    while True:
+        module = frame.f_globals.get("__name__", "")
+        inside = module == "plait" or module.startswith("plait.")
+        if not inside or frame.f_back is None:
+            return Location(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plait.errors import RecordError
-from plait.model import INT64_MAX, INT64_MIN, Field, Schema, Type
+from plait.model.schema import INT64_MAX, INT64_MIN, Field, Schema, Type
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from plait.errors import JobError
-from plait.scheduling import AnyScheduler, NativeScheduler, Scheduler
+from plait.model.schedulers import AnyScheduler, NativeScheduler, Scheduler
 
 SchedulerName = Literal[
     "ct",

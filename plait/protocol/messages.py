@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from plait.bin_maps import Changes, Copies, Owners, changes_between
+from plait.protocol.bin_maps import Changes, Copies, Owners, changes_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,7 +18,7 @@ from plait.errors import (
     SinkError,
     SourceError,
 )
-from plait.graph import (
+from plait.graph.operators import (
     CallNode,
     FoldNode,
     Graph,
@@ -27,16 +27,16 @@ from plait.graph import (
     StatefulNode,
     TimedNode,
 )
-from plait.model import Schema
-from plait.records import Misfit, records_of
-from plait.result import DeadLetter
-from plait.timed import SIDE, OperatorSpec
+from plait.graph.temporal import SIDE, OperatorSpec
+from plait.model.records import Misfit, records_of
+from plait.model.schema import Schema
+from plait.results.result import DeadLetter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph import AnyNode
-    from plait.timed import InputPort
+    from plait.graph.operators import AnyNode
+    from plait.graph.temporal import InputPort
 
 NO_OPERATOR = (1 << 32) - 1
 """In place of an operator: the scheduler failed."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import InternalError
-from plait.graph import Graph, SinkNode, SourceNode
-from plait.result import (
+from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.results.result import (
     Account,
     DeadLetter,
     DegreeStep,

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from plait import aggregates
 from plait.errors import JobError
-from plait.expr import Expr
-from plait.expr_text import text
-from plait.graph import Aggregate
-from plait.model import Field, Schema
-from plait.place import Place
+from plait.expr import aggregates
+from plait.expr.aggregates import Aggregate
+from plait.expr.text import text
+from plait.expr.tree import Expr
+from plait.model.call_site import CallSite
+from plait.model.schema import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.graph import OnError
+    from plait.graph.operators import OnError
 
 Made = TypeVar("Made")
 
@@ -28,49 +28,49 @@ class Aggregating(Generic[Made]):
     """Aggregates over some records. Each takes the name of a column or an expression."""
 
     def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
+        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
     ) -> Made:
         """The stream of the results."""
         raise TypeError(f"{type(self).__name__} cannot {place.name}")
 
     def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> Made:
         """Several results at once: `aggregate(total=plait.sum("price"), n=plait.count())`."""
-        with Place("aggregate") as place:
+        with CallSite("aggregate") as place:
             return self._aggregate(place, results, on_error)
 
     def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> Made:
         """How many records, as column "count"; of a column: how many that are not null."""
-        with Place("count") as place:
+        with CallSite("count") as place:
             return self._aggregate(place, {"count": aggregates.count(over)}, on_error)
 
     def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The sum, as column "sum"."""
-        with Place("sum") as place:
+        with CallSite("sum") as place:
             return self._aggregate(place, {"sum": aggregates.sum(over)}, on_error)
 
     def min(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The smallest value, as column "min"."""
-        with Place("min") as place:
+        with CallSite("min") as place:
             return self._aggregate(place, {"min": aggregates.min(over)}, on_error)
 
     def max(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The largest value, as column "max"."""
-        with Place("max") as place:
+        with CallSite("max") as place:
             return self._aggregate(place, {"max": aggregates.max(over)}, on_error)
 
     def mean(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The mean, as column "mean"."""
-        with Place("mean") as place:
+        with CallSite("mean") as place:
             return self._aggregate(place, {"mean": aggregates.mean(over)}, on_error)
 
     def first(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The first value, as column "first"."""
-        with Place("first") as place:
+        with CallSite("first") as place:
             return self._aggregate(place, {"first": aggregates.first(over)}, on_error)
 
     def last(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
         """The last value, as column "last"."""
-        with Place("last") as place:
+        with CallSite("last") as place:
             return self._aggregate(place, {"last": aggregates.last(over)}, on_error)
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from plait.by_value import why_not
-from plait.durations import microseconds
+from plait.connectors.base import Sink
 from plait.errors import JobError
-from plait.expr import Expr
-from plait.expr_text import text
-from plait.graph import Awaiting, OnError, Retrying, Route
-from plait.model import Field, Schema, Type
-from plait.sinks.base import Sink
-from plait.typing_rules import known
+from plait.expr.text import text
+from plait.expr.tree import Expr
+from plait.expr.type_checker import known
+from plait.functions.pickling import why_not
+from plait.graph.operators import Awaiting, OnError, Retrying, Route
+from plait.model.durations import microseconds
+from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

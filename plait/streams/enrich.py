@@ -1,4 +1,4 @@
-"""Columns of a table beside each record of a stream: the function of batches behind `enrich`.
+"""`enrich`: a stream with the columns of a table, and the function of batches that looks them up.
 
 A lookup by key in a table that is held in memory: one row for each record, in order, null where the
 table has no such key. Whole numbers are looked up by array (directly where they are dense, else by
@@ -13,17 +13,82 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.columns import canonical
+from plait.connectors.files import Files
 from plait.errors import JobError
-from plait.files import Files
-from plait.model import Field, Schema, Type
-from plait.sources.columns import canonical
+from plait.expr.tree import col
+from plait.graph.operators import CallNode, FilterNode
+from plait.model.durations import microseconds
+from plait.model.schema import Field, Schema, Type
+from plait.streams.arguments import checked_policy
+from plait.streams.join_arguments import Wanted, right_fields
+from plait.streams.stream_protocol import S, projected
+from plait.streams.two_inputs import checked_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plait.graph.operators import OnError
+    from plait.model.call_site import CallSite
+
 FOUND, READ_AT = "found", "read_at"
 DENSE = 4
 """Whole numbers that span no more than so many times their count are looked up directly."""
+
+
+def with_table(
+    place: CallSite,
+    stream: S,
+    table: Any,
+    on: Any,
+    how: Any,
+    refresh: Any,
+    suffix: str,
+    on_error: OnError,
+) -> S:
+    """The stream with the columns of a table: Arrow in plait's types, or `Files`."""
+    in_files = isinstance(table, Files)
+    if refresh is not None and not in_files:
+        raise JobError("refresh= reads a path again; a table in memory stays as it is")
+    theirs = Schema.of(table.schema)
+    keys = checked_on(on, stream.schema, theirs)
+    if how not in ("left", "inner"):
+        raise JobError(f'how is {how!r}; it must be "left" or "inner"')
+    spec = Wanted(within=None, how=how, ttl_us=0, suffix=suffix)
+    fields = right_fields(stream.schema, theirs, keys, spec)
+    function = Enrich(
+        table,
+        tuple(zip(keys.left, keys.right, strict=True)),
+        tuple((name, field.name) for name, field in fields.items()),
+        marked=how == "inner",
+        refresh_us=0 if refresh is None else microseconds(refresh),
+    )
+    if not in_files:
+        function.current()  # a key that is there twice is told now
+    inner, fresh = how == "inner", refresh is not None
+    schema = enriched_schema(stream.schema, tuple(fields.values()), inner=inner, refresh=fresh)
+    node = CallNode(
+        name=place.name,
+        at=place.at,
+        inputs=(stream._number,),
+        schema=schema,
+        on_error=checked_policy(on_error),
+        mode="batches",
+        function=function,
+    )
+    made = stream._made(node)
+    if not inner:
+        return made
+    found = FilterNode(
+        name=f"{place.name}.found",
+        at=place.at,
+        inputs=(made._number,),
+        schema=schema,
+        on_error="fail",
+        predicate=col(FOUND),
+    )
+    columns = [(name, col(name)) for name in schema.names if name != FOUND]
+    return projected(made._made(found), place, columns, "fail", "columns")
 
 
 class Lookup:

@@ -18,12 +18,12 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.durations import LONGEST_US, microseconds, signed_microseconds
 from plait.errors import JobError
-from plait.expr import Expr, col, columns_read, lit
-from plait.expr_build import when
-from plait.expr_text import text
-from plait.graph import (
+from plait.expr.conditionals import when
+from plait.expr.text import text
+from plait.expr.tree import Expr, col, columns_read, lit
+from plait.expr.type_checker import bind, known
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     CallNode,
@@ -36,17 +36,16 @@ from plait.graph import (
     TimedNode,
     UnionNode,
 )
-from plait.model import Field, Schema, Type
-from plait.typing_rules import bind, known
+from plait.graph.temporal import END
+from plait.model.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from plait.sources.base import Source
+    from plait.connectors.base import Source
 
 DAY_US = 86_400_000_000
-START, END = "window_start", "window_end"
-"""The columns that say which window a result is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,25 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
-from plait import timed
-from plait.durations import microseconds
 from plait.errors import JobError
-from plait.event_time import Lost, any_duration, at_least_zero, kept, later
-from plait.expr import Expr, lit
-from plait.expr_build import when
-from plait.expr_text import text
-from plait.model import Field, Schema, Type
-from plait.timed import How
-from plait.typing_rules import bind
-from plait.window_kinds import is_window
+from plait.expr.conditionals import when
+from plait.expr.text import text
+from plait.expr.tree import Expr, lit
+from plait.expr.type_checker import bind
+from plait.graph import temporal
+from plait.graph.temporal import How
+from plait.model.durations import microseconds
+from plait.model.schema import Field, Schema, Type
+from plait.streams.event_time import Lost, any_duration, at_least_zero, kept, later
+from plait.streams.windows import is_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.event_time import Time
-    from plait.sides import Keys
+    from plait.streams.event_time import Time
+    from plait.streams.two_inputs import Keys
 
-Within = timed.Grid | timed.Between | timed.AsOf | None
+Within = temporal.Grid | temporal.Between | temporal.AsOf | None
 
 
 class Wanted:
@@ -44,7 +44,7 @@ class Wanted:
 
     @property
     def one_sided(self) -> bool:
-        return self.how in timed.ONE_SIDED
+        return self.how in temporal.ONE_SIDED
 
 
 def right_fields(left: Schema, right: Schema, keys: Keys, spec: Wanted) -> dict[str, Field]:
@@ -68,7 +68,7 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -
     if isinstance(left, Lost):
         return left
     end_us = spec.ttl_us
-    if isinstance(spec.within, timed.Between):
+    if isinstance(spec.within, temporal.Between):
         end_us = max(spec.within.high_us, 0)
     alone = left + lit(datetime.timedelta(microseconds=end_us)) if end_us else left
     match spec.how:
@@ -76,7 +76,7 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -
             return left
         case "anti":
             return alone
-    if isinstance(spec.within, timed.AsOf):
+    if isinstance(spec.within, temporal.AsOf):
         return left
     if isinstance(right, Lost):
         return right
@@ -109,7 +109,7 @@ def within_of(window: Any, between: Any) -> Within:
         raise JobError("give window= or between=, not both")
     if window is not None:
         noun = is_window(window)
-        if not isinstance(noun.spec, timed.Grid):
+        if not isinstance(noun.spec, temporal.Grid):
             raise JobError(f"a join is in tumbling or sliding windows, not in {noun!r}")
         return noun.spec
     if between is None:
@@ -119,7 +119,7 @@ def within_of(window: Any, between: Any) -> Within:
     low, high = (any_duration(one) for one in between)
     if low > high:
         raise JobError(f"between is {between!r}: the first must not be above the second")
-    return timed.Between(low_us=low, high_us=high)
+    return temporal.Between(low_us=low, high_us=high)
 
 
 def ttl_of(ttl: Any) -> int:

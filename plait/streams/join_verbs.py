@@ -8,7 +8,7 @@
 
 A pair has the columns of the left record, then those of the right one without its key, which is
 equal. A column of the right with the name of one of the left gets a suffix (`_right`). The two
-streams become one input (`plait.sides`), which a `TimedNode` with a `JoinSpec` reads.
+streams become one input (`plait.streams.two_inputs`), which a `TimedNode` with a `JoinSpec` reads.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
-from plait import timed
-from plait.checks import checked_policy
-from plait.durations import microseconds
-from plait.enriched import with_table
+from plait.connectors.files import Files
 from plait.errors import JobError
-from plait.event_time import needed
-from plait.files import Files
-from plait.join_rules import (
+from plait.graph import temporal
+from plait.model.call_site import CallSite
+from plait.model.durations import microseconds
+from plait.streams.arguments import checked_policy
+from plait.streams.enrich import with_table
+from plait.streams.event_time import needed
+from plait.streams.join_arguments import (
     Wanted,
     checked_how,
     checked_span,
@@ -35,21 +36,19 @@ from plait.join_rules import (
     wait_of,
     within_of,
 )
-from plait.place import Place
-from plait.sides import LEFT, RIGHT, Keys, Part, checked_on
-from plait.spans import Spans
-from plait.two_sided import TwoSided, two_sided
+from plait.streams.span_aggregates import Spans
+from plait.streams.two_inputs import LEFT, RIGHT, Keys, Part, TwoSided, checked_on, two_sided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.expr import Expr
-    from plait.graph import OnError
-    from plait.model import Field
-    from plait.timed import How
-    from plait.window_kinds import Window
-from plait.streaming import S
-from plait.windowed import Windowing
+    from plait.expr.tree import Expr
+    from plait.graph.operators import OnError
+    from plait.graph.temporal import How
+    from plait.model.schema import Field
+    from plait.streams.windows import Window
+from plait.streams.stream_protocol import S
+from plait.streams.window_verbs import Windowing
 
 Duration = str | datetime.timedelta
 
@@ -113,7 +112,7 @@ class Joining(Generic[S]):
         have none; "late" those that come when none can come any more, which the others leave out
         and count. The event time of a pair is the later of the two.
         """
-        with Place("join") as place:
+        with CallSite("join") as place:
             left, other = self._left(), checked_right(right)
             keys = checked_on(on, left.schema, other.schema)
             if is_span(between):
@@ -150,12 +149,12 @@ class Joining(Generic[S]):
         be (None: however old). `how="left"` gives records without another, with nulls; "inner"
         leaves them out; "late" gives the records that come when the watermark has passed them.
         """
-        with Place("join_as_of") as place:
+        with CallSite("join_as_of") as place:
             left, other = self._left(), checked_right(right)
             keys = checked_on(on, left.schema, other.schema)
             if checked_how(how) not in ("left", "inner", "late"):
                 raise JobError(f'how is "{how}"; for join_as_of it is "left", "inner" or "late"')
-            within = timed.AsOf(tolerance_us=0 if tolerance is None else microseconds(tolerance))
+            within = temporal.AsOf(tolerance_us=0 if tolerance is None else microseconds(tolerance))
             spec = Wanted(within=within, how=how, ttl_us=0, suffix=suffix)
             return joined(place, left, other, keys, spec, checked_policy(on_error))
 
@@ -177,12 +176,12 @@ class Joining(Generic[S]):
         records meet the new version is then not the same in every run, and the column `read_at`
         says when the version of each row was read.
         """
-        with Place("enrich") as place:
+        with CallSite("enrich") as place:
             left = self._left()
             return with_table(place, left, table_of(table), on, how, refresh, suffix, on_error)
 
 
-def joined(place: Place, left: S, right: S, keys: Keys, spec: Wanted, on_error: OnError) -> S:
+def joined(place: CallSite, left: S, right: S, keys: Keys, spec: Wanted, on_error: OnError) -> S:
     parts = Part(left.schema, keys.left, LEFT), Part(right.schema, keys.right, RIGHT)
     out_left = {parts[0].column(field.name): field for field in left.schema.fields}
     out_right = {} if spec.one_sided else right_fields(left.schema, right.schema, keys, spec)
@@ -193,9 +192,9 @@ def joined(place: Place, left: S, right: S, keys: Keys, spec: Wanted, on_error: 
             parts[0].value(needed(left._time, f"{place.name} (the left stream)")),
             parts[1].value(needed(right._time, f"{place.name} (the right stream)")),
         )
-    node_spec = timed.JoinSpec(
-        left=timed.Side(columns=with_time(out_left, times[0]), time=times[0]),
-        right=timed.Side(columns=with_time(named, times[1]), time=times[1]),
+    node_spec = temporal.JoinSpec(
+        left=temporal.Side(columns=with_time(out_left, times[0]), time=times[0]),
+        right=temporal.Side(columns=with_time(named, times[1]), time=times[1]),
         how=spec.how,
         within=spec.within,
         ttl_us=spec.ttl_us,
@@ -232,8 +231,8 @@ def checked_right(right: S) -> S:
 
 def table_of(given: Any) -> Any:
     """The table that a user gave: Arrow in plait's types, or the files that it is in."""
-    from plait.sources.convert import to_source
-    from plait.sources.memory import Table
+    from plait.connectors.convert import to_source
+    from plait.connectors.memory_sources import Table
 
     source = to_source(given)
     if isinstance(source, Files):

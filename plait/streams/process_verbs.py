@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from plait import timed
-from plait.checks import checked_policy, checked_route
 from plait.errors import JobError
-from plait.event_time import Lost, needed, of_union, still_time
-from plait.expr import Expr
-from plait.graph import TimedNode
-from plait.place import Place
-from plait.process import Process, checked_process, out_schema
-from plait.sides import LEFT, RIGHT, Keys, Part, checked_on
-from plait.two_sided import TwoSided, two_sided
+from plait.expr.tree import Expr
+from plait.functions.process import Process, checked_process, out_schema
+from plait.graph import temporal
+from plait.graph.operators import TimedNode
+from plait.model.call_site import CallSite
+from plait.streams.arguments import checked_policy, checked_route
+from plait.streams.event_time import Lost, needed, of_union, still_time
+from plait.streams.two_inputs import LEFT, RIGHT, Keys, Part, TwoSided, checked_on, two_sided
 
 if TYPE_CHECKING:
-    from plait.event_time import Time
-    from plait.graph import OnError, Route
-    from plait.model import Schema
-    from plait.streaming import Site
-from plait.streaming import S
-from plait.windowed import Windowing, replaced_policy, timed_input
+    from plait.graph.operators import OnError, Route
+    from plait.model.schema import Schema
+    from plait.streams.event_time import Time
+    from plait.streams.stream_protocol import Site
+from plait.streams.stream_protocol import S
+from plait.streams.window_verbs import Windowing, replaced_policy, timed_input
 
 
 class Connected(Generic[S]):
@@ -35,7 +34,7 @@ class Connected(Generic[S]):
 
     def process(self, process: Process, *, on_error: OnError = "fail", route: Route = "auto") -> S:
         """A process with `on_left` and `on_right`: see `plait.Process`."""
-        with Place("process") as place:
+        with CallSite("process") as place:
             left, right = self._sites
             keys = Keys(left=left.keys, right=right.keys)
             shapes = (left.stream.schema, right.stream.schema)
@@ -44,14 +43,14 @@ class Connected(Generic[S]):
             bound = checked_process(process, shapes, timed=timed_too)
             checked_route(route, (bound,))
             parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
-            sides: list[timed.Side] = []
+            sides: list[temporal.Side] = []
             ttl_us = common_ttl(left, right)
             for part, time in zip(parts, times, strict=True):
                 columns = tuple(part.column(name) for name in part.schema.names)
                 named = part.value(needed(time, "ttl=")) if ttl_us else time_column(part, time)
-                sides.append(timed.Side(columns=columns, time=named))
+                sides.append(temporal.Side(columns=columns, time=named))
             made = TwoSided(
-                spec=timed.ProcessSpec(process=bound, sides=tuple(sides), ttl_us=ttl_us),
+                spec=temporal.ProcessSpec(process=bound, sides=tuple(sides), ttl_us=ttl_us),
                 columns=(),
                 fields={},
                 on_error=checked_policy(on_error),
@@ -68,7 +67,7 @@ def connect(left: Windowing[S], right: Windowing[S]) -> Connected[S]:
 
     The keys must be as many, with the same types; records of equal keys share a state.
     """
-    with Place("connect"):
+    with CallSite("connect"):
         for one in (left, right):
             if not isinstance(one, Windowing) or not one._site().keys:
                 raise JobError(f"{one!r} is not keyed; write connect(a.key_by(...), b.key_by(...))")
@@ -84,7 +83,7 @@ def connect(left: Windowing[S], right: Windowing[S]) -> Connected[S]:
 
 
 def processed(
-    place: Place, site: Site[S], process: Process, on_error: OnError | None, route: Route
+    place: CallSite, site: Site[S], process: Process, on_error: OnError | None, route: Route
 ) -> S:
     """The stream of a process of one stream."""
     stream = site.stream
@@ -97,7 +96,7 @@ def processed(
 
 
 def process_node(
-    place: Place, site: Site[S], process: Process, schema: Schema, route: Route
+    place: CallSite, site: Site[S], process: Process, schema: Schema, route: Route
 ) -> TimedNode:
     """The node of a process of one stream; its event time is a column if state is forgotten."""
     stream, time = site.stream, site.stream._time
@@ -113,7 +112,7 @@ def process_node(
         on_error=site.on_error,
         keys=site.keys,
         time=column,
-        spec=timed.ProcessSpec(process=process, ttl_us=site.ttl_us),
+        spec=temporal.ProcessSpec(process=process, ttl_us=site.ttl_us),
         route=route,
     )
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.expr import Expr, col, to_expr
-from plait.expr_text import text
-from plait.functions import column_field, parameters
-from plait.model import Field, Schema
-from plait.typing_rules import bind, known
+from plait.expr.text import text
+from plait.expr.tree import Expr, col, to_expr
+from plait.expr.type_checker import bind, known
+from plait.functions.signatures import column_field, parameters
+from plait.model.schema import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,19 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from plait import functions, projections
-from plait.checks import (
-    CallPolicy,
-    awaiting_of,
-    checked_policy,
-    checked_route,
-    checked_tries,
-    own_label,
-)
 from plait.errors import JobError
-from plait.expr import Expr
-from plait.expr_text import text
-from plait.graph import (
+from plait.expr.text import text
+from plait.expr.tree import Expr
+from plait.expr.type_checker import bind
+from plait.functions import signatures
+from plait.graph.operators import (
     Awaiting,
     CallMode,
     CallNode,
@@ -32,10 +25,18 @@ from plait.graph import (
     Retrying,
     Route,
 )
-from plait.model import Schema, Type
-from plait.place import Place
-from plait.streaming import S
-from plait.typing_rules import bind
+from plait.model.call_site import CallSite
+from plait.model.schema import Schema, Type
+from plait.streams import projections
+from plait.streams.arguments import (
+    CallPolicy,
+    awaiting_of,
+    checked_policy,
+    checked_route,
+    checked_tries,
+    own_label,
+)
+from plait.streams.stream_protocol import S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,16 +59,16 @@ class Rowwise(Generic[S]):
         route: Route = "auto",
     ) -> S:
         """The records for which an expression, or a function of the record, is true."""
-        with Place("filter") as place:
+        with CallSite("filter") as place:
             manner = manner_of(on_error, retries, backoff, route)
             return filtered(place, self._rows(), predicate, manner)
 
     def branch(self, predicate: Any) -> tuple[S, S]:
         """Two streams: the records for which the predicate is true, and all others."""
-        with Place("branch") as place:
+        with CallSite("branch") as place:
             matched = filtered(place, self._rows(), predicate, Manner())
             if callable(predicate):
-                others: Any = functions.Negated(predicate)
+                others: Any = signatures.Negated(predicate)
             else:
                 others = ~predicate.fill_null(False)
             return matched, filtered(place, self._rows(), others, Manner())
@@ -93,9 +94,9 @@ class Rowwise(Generic[S]):
         `backoff` that doubles from try to try and holds up the records behind it, and then goes by
         `on_error`; "retry" is short for `retries=3, on_error="fail"`.
         """
-        with Place("map") as place:
-            functions.check_call(function, ("record",))
-            out = functions.map_schema(function, self._rows().schema, schema)
+        with CallSite("map") as place:
+            signatures.check_call(function, ("record",))
+            out = signatures.map_schema(function, self._rows().schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return called(place, self._rows(), "map", function, out, manner)
 
@@ -110,9 +111,9 @@ class Rowwise(Generic[S]):
         route: Route = "auto",
     ) -> S:
         """Each record replaced by all that a function returns or yields; none is fine."""
-        with Place("flat_map") as place:
-            functions.check_call(function, ("record",))
-            out = functions.flat_map_schema(function, self._rows().schema, schema)
+        with CallSite("flat_map") as place:
+            signatures.check_call(function, ("record",))
+            out = signatures.flat_map_schema(function, self._rows().schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return called(place, self._rows(), "flat_map", function, out, manner)
 
@@ -136,9 +137,9 @@ class Rowwise(Generic[S]):
         `retries=3, on_error="fail"`). The schema is found as that of `map`; `name` stands for the
         operator in errors and counts.
         """
-        with Place("map_async") as place:
-            functions.check_awaited(function)
-            out = functions.map_schema(function, self._rows().schema, schema)
+        with CallSite("map_async") as place:
+            signatures.check_awaited(function)
+            out = signatures.map_schema(function, self._rows().schema, schema)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
             place.name = own_label(name, None, ()) or place.name
@@ -155,8 +156,8 @@ class Rowwise(Generic[S]):
         route: Route = "auto",
     ) -> S:
         """Arrow in, Arrow out: a function of a `pyarrow.Table` of many records at once."""
-        with Place("map_batches") as place:
-            functions.check_call(function, ("table",))
+        with CallSite("map_batches") as place:
+            signatures.check_call(function, ("table",))
             out = self._rows().schema if schema is None else Schema.of(schema)
             manner = manner_of(on_error, retries, backoff, route)
             return called(place, self._rows(), "batches", function, out, manner)
@@ -176,7 +177,7 @@ class Rowwise(Generic[S]):
         All of them see the record as it came in. A function's column has the type of its return
         annotation, or of `schema={"name": type}`, or of the column it replaces, or else `object`.
         """
-        with Place("with_columns") as place:
+        with CallSite("with_columns") as place:
             types = None if schema is None else Schema.of(schema)
             made = projections.with_columns(self._rows().schema, columns, types)
             manner = manner_of(on_error, retries, backoff, route)
@@ -199,7 +200,7 @@ class Rowwise(Generic[S]):
         The functions of a record are awaited at the same time, in one try; the limits are those of
         `map_async`, and the types of the columns are found as those of `with_columns`.
         """
-        with Place("with_columns_async") as place:
+        with CallSite("with_columns_async") as place:
             types = None if schema is None else Schema.of(schema)
             made = projections.awaited_columns(self._rows().schema, columns, types)
             policy, tries = checked_tries(on_error, retries, backoff)
@@ -213,7 +214,7 @@ class Rowwise(Generic[S]):
 
         A string is always the name of a column: `select(auction="id")` renames.
         """
-        with Place("select") as place:
+        with CallSite("select") as place:
             return chosen(
                 place,
                 self._rows(),
@@ -223,12 +224,12 @@ class Rowwise(Generic[S]):
 
     def drop(self, *names: str) -> S:
         """All columns but these."""
-        with Place("drop") as place:
+        with CallSite("drop") as place:
             return chosen(place, self._rows(), projections.drop(self._rows().schema, names), "fail")
 
     def rename(self, **new: str) -> S:
         """Columns under new names: `rename(new="old")`."""
-        with Place("rename") as place:
+        with CallSite("rename") as place:
             return chosen(place, self._rows(), projections.rename(self._rows().schema, new), "fail")
 
 
@@ -254,7 +255,7 @@ def manner_of(on_error: Any, retries: Any, backoff: Any, route: Route) -> Manner
     return Manner(on_error=policy, retrying=tries if tries.retries else None, route=route)
 
 
-def filtered(place: Place, stream: S, predicate: Any, manner: Manner) -> S:
+def filtered(place: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
     if isinstance(predicate, Expr):
         manner.of_expressions()
         bound = bind(predicate, stream.schema)
@@ -272,12 +273,12 @@ def filtered(place: Place, stream: S, predicate: Any, manner: Manner) -> S:
     if not callable(predicate):
         hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
         raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
-    functions.check_call(predicate, ("record",))
+    signatures.check_call(predicate, ("record",))
     return called(place, stream, "filter", predicate, stream.schema, manner)
 
 
 def called(
-    place: Place,
+    place: CallSite,
     stream: S,
     mode: CallMode,
     function: Callable[..., Any],
@@ -302,7 +303,7 @@ def called(
 
 
 def awaited(
-    place: Place,
+    place: CallSite,
     stream: S,
     function: Callable[..., Any],
     schema: Schema,
@@ -324,7 +325,7 @@ def awaited(
     return stream._made(node)
 
 
-def chosen(place: Place, stream: S, made: projections.Projection, on_error: OnError) -> S:
+def chosen(place: CallSite, stream: S, made: projections.Projection, on_error: OnError) -> S:
     node = ProjectNode(
         name=place.name,
         at=place.at,
@@ -337,7 +338,7 @@ def chosen(place: Place, stream: S, made: projections.Projection, on_error: OnEr
 
 
 def computed(
-    place: Place,
+    place: CallSite,
     stream: S,
     made: tuple[projections.Calls | None, projections.Projection | None],
     manner: Manner,

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from plait import timed
-from plait.aggregating import Aggregating, settled
-from plait.checks import checked_policy
 from plait.errors import JobError
-from plait.event_time import needed
-from plait.expr import Expr, col
-from plait.expr_text import text
-from plait.graph import Aggregate, FilterNode
-from plait.model import Field, Schema
-from plait.sides import LEFT, RIGHT, Keys, Part
-from plait.streaming import S
-from plait.two_sided import TwoSided, two_sided
-from plait.typing_rules import bind
+from plait.expr.aggregates import Aggregate
+from plait.expr.text import text
+from plait.expr.tree import Expr, col
+from plait.expr.type_checker import bind
+from plait.graph import temporal
+from plait.graph.operators import FilterNode
+from plait.model.schema import Field, Schema
+from plait.streams.aggregate_verbs import Aggregating, settled
+from plait.streams.arguments import checked_policy
+from plait.streams.event_time import needed
+from plait.streams.stream_protocol import S
+from plait.streams.two_inputs import LEFT, RIGHT, Keys, Part, TwoSided, two_sided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.graph import OnError
-    from plait.place import Place
+    from plait.graph.operators import OnError
+    from plait.model.call_site import CallSite
 
 
 class Spans(Aggregating[S]):
@@ -38,7 +38,7 @@ class Spans(Aggregating[S]):
 
     def __init__(
         self,
-        place: Place,
+        place: CallSite,
         streams: tuple[S, S],
         keys: Keys,
         span: tuple[Expr, Expr],
@@ -64,7 +64,7 @@ class Spans(Aggregating[S]):
         )
 
     def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
+        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
     ) -> S:
         left, right = self._streams
         policy = checked_policy(on_error or self._on_error)
@@ -82,9 +82,9 @@ class Spans(Aggregating[S]):
         time = parts[1].value(needed(right._time, f"{place.name} (the right stream)"))
         over = [(name, a, "" if a.over is None else parts[1].value(a.over)) for name, a in done]
         columns = tuple(dict.fromkeys((*out, start, end)))
-        spec = timed.SpanSpec(
-            left=timed.Side(columns=columns),
-            right=timed.Side(
+        spec = temporal.SpanSpec(
+            left=temporal.Side(columns=columns),
+            right=temporal.Side(
                 columns=tuple(dict.fromkeys((*(name for *_, name in over if name), time))),
                 time=time,
             ),
@@ -117,7 +117,7 @@ def settled_right(
     )
 
 
-def without_null_spans(place: Place, left: S, span: tuple[Expr, Expr], policy: OnError) -> S:
+def without_null_spans(place: CallSite, left: S, span: tuple[Expr, Expr], policy: OnError) -> S:
     """Left records whose span has no beginning or end are filtered: no record lies in it."""
     holes = [one for one in span if bind(one, left.schema).nullable]
     for one in holes:

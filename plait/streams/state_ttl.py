@@ -3,8 +3,8 @@
     bids.key_by("auction", ttl="1h").count()
 
 Without a ttl these are nodes of their own kinds, which know no time. With one they are `TimedNode`s
-(`plait.timed` says when state is forgotten): aggregates a `RunningSpec`, a fold and a state machine
-a process whose state is one object.
+(`graph.temporal` says when state is forgotten): aggregates a `RunningSpec`, a fold and a state
+machine a process whose state is one object.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait import timed
-from plait.checks import checked_route
-from plait.connected import process_node
-from plait.event_time import behind
-from plait.process import Process
-from plait.windowed import timed_input
+from plait.functions.process import Process
+from plait.graph import temporal
+from plait.streams.arguments import checked_route
+from plait.streams.event_time import behind
+from plait.streams.process_verbs import process_node
+from plait.streams.window_verbs import timed_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from plait.graph import Aggregate, Route
-    from plait.model import Schema
-    from plait.place import Place
-    from plait.process import State, Timers
-    from plait.streaming import S, Site
+    from plait.expr.aggregates import Aggregate
+    from plait.functions.process import State, Timers
+    from plait.graph.operators import Route
+    from plait.model.call_site import CallSite
+    from plait.model.schema import Schema
+    from plait.streams.stream_protocol import S, Site
 
 
 def aggregated(
-    place: Place, site: Site[S], aggregates: tuple[tuple[str, Aggregate], ...], schema: Schema
+    place: CallSite, site: Site[S], aggregates: tuple[tuple[str, Aggregate], ...], schema: Schema
 ) -> S:
     """The stream of running aggregates."""
-    spec = timed.RunningSpec(aggregates=aggregates, ttl_us=site.ttl_us)
+    spec = temporal.RunningSpec(aggregates=aggregates, ttl_us=site.ttl_us)
     return timed_input(place, site).node(place, site, spec, schema, None)
 
 
-def stepped(place: Place, site: Site[S], process: Kept, schema: Schema, route: Route) -> S:
+def stepped(place: CallSite, site: Site[S], process: Kept, schema: Schema, route: Route) -> S:
     """The stream of a fold or a state machine."""
     functions = (process.step, process.init) if callable(process.init) else (process.step,)
     checked_route(route, functions)

@@ -8,18 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plait import functions
-from plait.aggregating import Aggregating, Made, settled
-from plait.checks import checked_policy, checked_route, keyed_schema
-from plait.expiring import Folded, Stepped, aggregated, stepped
-from plait.graph import Aggregate, AggregateNode, FoldNode, OnError, Route, StatefulNode
-from plait.place import Place
+from plait.functions import signatures
+from plait.graph.operators import AggregateNode, FoldNode, OnError, Route, StatefulNode
+from plait.model.call_site import CallSite
+from plait.streams.aggregate_verbs import Aggregating, Made, settled
+from plait.streams.arguments import checked_policy, checked_route, keyed_schema
+from plait.streams.state_ttl import Folded, Stepped, aggregated, stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.model import Schema
-    from plait.streaming import Site
+    from plait.expr.aggregates import Aggregate
+    from plait.model.schema import Schema
+    from plait.streams.stream_protocol import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +66,10 @@ class Running(Aggregating[Made]):
         is `type=`, or the return annotation of `step`, or the type of `init`. `route`: as of `map`;
         in worker processes each has the state of a part of the keys.
         """
-        with Place("fold") as place:
+        with CallSite("fold") as place:
             over = self._over()
-            functions.check_call(step, ("state", "record"))
-            value = functions.value_field(step, init, type)
+            signatures.check_call(step, ("state", "record"))
+            value = signatures.value_field(step, init, type)
             schema = keyed_schema(over.schema, over.keys, (value,))
             return self._stepped(place, FoldNode, Folded(init, step), schema, on_error, route)
 
@@ -86,15 +87,15 @@ class Running(Aggregating[Made]):
         The schema of the output is `schema=`, or Out of `tuple[State, Out | None]`, or the
         input's. `route`: as of `fold`.
         """
-        with Place("stateful") as place:
+        with CallSite("stateful") as place:
             over = self._over()
-            functions.check_call(step, ("state", "record"))
-            out = functions.stateful_schema(step, over.schema, schema)
+            signatures.check_call(step, ("state", "record"))
+            out = signatures.stateful_schema(step, over.schema, schema)
             return self._stepped(place, StatefulNode, Stepped(init, step), out, on_error, route)
 
     def _stepped(
         self,
-        place: Place,
+        place: CallSite,
         kind: type[FoldNode | StatefulNode],
         done: Folded | Stepped,
         schema: Schema,
@@ -121,7 +122,7 @@ class Running(Aggregating[Made]):
         return self._made(node)
 
     def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
+        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
     ) -> Made:
         over = self._over()
         site = self._kept()

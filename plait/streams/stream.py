@@ -1,177 +1,63 @@
-"""Job and streams: the fluent builder. Every method adds nodes to the job's graph; nothing runs.
+"""Streams: the fluent builder. Every method adds operators to the job's graph; nothing runs.
 
-A stream is a place in a job: the number of the node that makes it. Each method checks what it was
-given against the stream's schema and raises a JobError that names the operator and the user's line,
-so a job that could be built can run. `plait.stream` makes a job without a name; when streams of
-such jobs meet in a union, the jobs become one.
-
-    >>> bids = stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 12}])
-    >>> bids.filter(col("price") > 20).key_by("auction").count().schema
-    auction: int64, count: int64
+A stream is a place in a job: the number of the operator that makes it. Each method checks what it
+was given against the stream's schema and raises a JobError that names the operator and the user's
+line, so a job that could be built can run. When streams of jobs without a name meet in a union, the
+jobs become one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from plait import projections
-from plait.checks import (
-    checked_keys,
-    checked_policy,
-    checked_records,
-    checked_sink,
-    key_name,
-    own_label,
-)
-from plait.connected import processed
 from plait.errors import JobError
-from plait.event_time import (
-    NEVER,
-    Time,
-    behind,
-    none_null,
-    of_union,
-    source_time,
-    still_time,
-    ttl_of,
-)
-from plait.expr import col
-from plait.graph import (
+from plait.expr.tree import col
+from plait.expr.type_checker import known
+from plait.graph.labels import labelled
+from plait.graph.operators import (
     AnyNode,
-    Graph,
     OnError,
     Route,
     SinkNode,
     SourceNode,
     UnionNode,
-    check,
     cut_out,
     upstream,
 )
-from plait.joins import Joining
-from plait.labels import labelled
-from plait.model import Schema
-from plait.narrow import narrowed
-from plait.place import Place
-from plait.regions import current as region
-from plait.rowwise import Manner, Rowwise, chosen, computed
-from plait.running import Over, Running
-from plait.streaming import Site
-from plait.typing_rules import known
-from plait.unions import union_schema
-from plait.windowed import Windowing
+from plait.model.call_site import CallSite
+from plait.streams import projections
+from plait.streams.arguments import (
+    checked_keys,
+    checked_policy,
+    checked_sink,
+    key_name,
+    own_label,
+)
+from plait.streams.event_time import (
+    NEVER,
+    Time,
+    behind,
+    of_union,
+    still_time,
+    ttl_of,
+)
+from plait.streams.join_verbs import Joining
+from plait.streams.process_verbs import processed
+from plait.streams.row_verbs import Manner, Rowwise, chosen, computed
+from plait.streams.state_verbs import Over, Running
+from plait.streams.stream_protocol import Site
+from plait.streams.union_schema import union_schema
+from plait.streams.window_verbs import Windowing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.process import Process
-    from plait.result import Result
-    from plait.sinks.base import Sink
-
-
-class Job:
-    """A named set of sources, operators and sinks."""
-
-    def __init__(self, name: str, *, dead_letters: Sink | None = None) -> None:
-        """`dead_letters` is a sink for records that an operator with on_error="dead_letter" could
-        not take; without it they are in `Result.dead_letters` alone."""
-        if not isinstance(name, str) or not name:
-            raise JobError(f"a job needs a name, not {name!r}")
-        self.name = name
-        self.dead_letters = None if dead_letters is None else checked_sink(dead_letters)
-        self._nodes: list[AnyNode] = []
-        self._nameless = False
-        self._merged: tuple[Job, int] | None = None
-        """The job that took this one's nodes, and what their numbers moved by."""
-
-    def __repr__(self) -> str:
-        return f'Job("{self.name}", {len(self._nodes)} operators)'
-
-    def source(
-        self,
-        source: Any,
-        name: str | None = None,
-        *,
-        event_time: str | None = None,
-        out_of_order: Any = None,
-        max_jump: Any = "1d",
-        idle: Any = None,
-        epoch_records: int | None = None,
-    ) -> Stream:
-        """A stream of what a source reads: a path or glob, an iterable, a table, a source object.
-
-        `name` is the source's name in results and errors. `event_time` names the timestamp column
-        that windows and joins go by; records may come `out_of_order` by so much and are not late.
-        One wild time cannot put the clock forward by more than `max_jump` (None: any). A source
-        that has been `idle` for so long holds nobody up. `epoch_records`: how many records it puts
-        into an epoch at most, instead of what the settings say; sources of different size that are
-        joined by time keep in step with each other if these are as their sizes.
-        """
-        with Place("source") as place:
-            opened = converted(source)
-            given = Schema.of(opened.schema)
-            fixed = type(opened).__name__ == "Items"
-            told = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
-            time = none_null(opened, told)
-            taken = [node.label for node in self._nodes if isinstance(node, SourceNode)]
-            node = SourceNode(
-                name="source",
-                at=place.at,
-                inputs=(),
-                schema=time.schema,
-                source=opened,
-                label=own_label(name, opened, taken),
-                event_time=time.column,
-                out_of_order_us=time.out_of_order_us,
-                max_jump_us=time.max_jump_us,
-                idle_us=time.idle_us,
-                epoch_records=checked_records(epoch_records),
-            )
-            return self._add(node, NEVER if time.column is None else col(time.column))
-
-    def graph(self) -> Graph:
-        """The job as plain data, checked."""
-        nodes = narrowed(labelled(self._nodes))
-        graph = Graph(name=self.name, nodes=nodes, dead_letters=self.dead_letters)
-        check(graph)
-        return graph
-
-    def explain(self, **settings: Any) -> None:
-        """Prints the stages of the job and, for each function, the route it takes and why."""
-        from plait.explain import explained
-
-        print(explained(self.graph(), settings))
-
-    def run(
-        self,
-        *,
-        workers: int | Literal["elastic"] | None = None,
-        limit: int | None = None,
-        timeout: Any = None,
-        progress: Any = None,
-        **settings: Any,
-    ) -> Result:
-        """Runs the job to its end in this process; settings are those of `plait.Settings`."""
-        from plait.run import run
-
-        return run(
-            self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
-        )
-
-    def _add(self, node: AnyNode, time: Time) -> Stream:
-        here = region.get()
-        self._nodes.append(node if here is None else replace(node, region=here))
-        return Stream(self, len(self._nodes) - 1, time)
-
-    def _absorb(self, other: Job) -> None:
-        """Takes over the nodes of a job without a name; its streams find them by `_merged`."""
-        offset = len(self._nodes)
-        for node in other._nodes:
-            inputs = tuple(given + offset for given in node.inputs)
-            self._nodes.append(replace(node, inputs=inputs))
-        other._nodes.clear()
-        other._merged = (self, offset)
+    from plait.connectors.base import Sink
+    from plait.functions.process import Process
+    from plait.model.schema import Schema
+    from plait.results.result import Result
+    from plait.streams.job import Job
 
 
 class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining["Stream"]):
@@ -224,7 +110,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
     def _rows(self) -> Stream:
         return self
 
-    def _united(self, place: Place, others: Sequence[Stream], name: str) -> Stream:
+    def _united(self, place: CallSite, others: Sequence[Stream], name: str) -> Stream:
         return united(place, (self, *others), name)
 
     def _made(self, node: AnyNode, time: Time | None = None) -> Stream:
@@ -236,7 +122,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
         The watermark stays that of the sources: a record whose new time is far behind it is late.
         """
-        with Place("with_event_time"):
+        with CallSite("with_event_time"):
             field = self.schema[known(column, self.schema)]
             if not still_time(col(column), self.schema):
                 raise JobError(f"column {field} is no event time; it must be a timestamp, not null")
@@ -257,7 +143,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         A NaN cannot be a key; null is a key of its own. With `ttl="1h"` the state of a key is
         forgotten when so much event time has gone by since its last record.
         """
-        with Place("key_by") as place:
+        with CallSite("key_by") as place:
             names = [key_name(column) for column in columns]
             policy = checked_policy(on_error)
             ttl_us = ttl_of(ttl, self._time)
@@ -272,7 +158,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
     def union(self, *others: Stream) -> Stream:
         """This stream and others of the same columns as one."""
-        with Place("union") as place:
+        with CallSite("union") as place:
             return united(place, (self, *others))
 
     def sink(self, sink: Sink, name: str | None = None) -> Stream:
@@ -280,7 +166,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
         `name` is the sink's name in `Result.outputs`.
         """
-        with Place("sink") as place:
+        with CallSite("sink") as place:
             checked_sink(sink)
             taken = [node.label for node in self.job._nodes if isinstance(node, SinkNode)]
             node = SinkNode(
@@ -300,24 +186,24 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
     def to_arrow(self, **settings: Any) -> Any:
         """Runs what makes this stream and gives its records as a `pyarrow.Table`."""
-        with Place("to_arrow") as place:
+        with CallSite("to_arrow") as place:
             alone = self._alone(place, None)
         return alone.run(**settings).outputs[COLLECTED]
 
     def collect(self, **settings: Any) -> list[Any]:
         """Runs what makes this stream and gives its records as a list."""
-        from plait.records import records_of
+        from plait.model.records import records_of
 
-        with Place("collect") as place:
+        with CallSite("collect") as place:
             alone = self._alone(place, None)
         table = alone.run(**settings).outputs[COLLECTED]
         return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def show(self, n: int = 10, **settings: Any) -> None:
         """Runs what makes this stream until `n` records are there, and prints them as a table."""
-        from plait.sinks.text import format_table
+        from plait.text.tables import format_table
 
-        with Place("show") as place:
+        with CallSite("show") as place:
             if not isinstance(n, int) or n < 1:
                 raise JobError(f"n is {n!r}; it must be a whole number above 0")
             alone = self._alone(place, n)
@@ -325,19 +211,19 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages that make this stream and the route of each function, and why."""
-        from plait.explain import explained
+        from plait.graph.explain import explained
 
-        with Place("explain") as place:
+        with CallSite("explain") as place:
             alone = self._alone(place, None)
         print(explained(alone.graph(), settings))
 
-    def _alone(self, place: Place, limit: int | None) -> Job:
+    def _alone(self, place: CallSite, limit: int | None) -> Job:
         """A job of what makes this stream and a sink that collects it; other sinks stay out."""
-        from plait.sinks.memory import Collect
+        from plait.connectors.memory_sinks import Collect
 
         nodes = labelled(self.job._nodes)
         keep = upstream(nodes, self._number)
-        job = Job(self.job.name)
+        job = type(self.job)(self.job.name)
         job._nodes.extend(cut_out(nodes, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
         job._nodes[-1] = replace(job._nodes[-1], name=place.name, at=place.at)
@@ -388,7 +274,7 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
         The event time is kept if what it yields has the columns of it, of the same types. `route`:
         as of `fold`.
         """
-        with Place("process") as place:
+        with CallSite("process") as place:
             return processed(place, self._site(), process, on_error, route)
 
     def _over(self) -> Over:
@@ -410,41 +296,13 @@ COLLECTED = "collected"
 """The label of the sink behind collect, show and to_arrow."""
 
 
-def stream(
-    x: Any,
-    name: str | None = None,
-    *,
-    event_time: str | None = None,
-    out_of_order: Any = None,
-    max_jump: Any = "1d",
-    idle: Any = None,
-    epoch_records: int | None = None,
-) -> Stream:
-    """A stream in a job of its own; event time as of `Job.source`.
-
-    `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
-    values, an Arrow, pandas or polars table, or a source object.
-    """
-    job = Job("job")
-    job._nameless = True
-    return job.source(
-        x,
-        name,
-        event_time=event_time,
-        out_of_order=out_of_order,
-        max_jump=max_jump,
-        idle=idle,
-        epoch_records=epoch_records,
-    )
-
-
 def union(*streams: Stream) -> Stream:
     """Streams of the same columns as one, in the order of their records."""
-    with Place("union") as place:
+    with CallSite("union") as place:
         return united(place, streams)
 
 
-def united(place: Place, streams: Sequence[Stream], name: str = "union") -> Stream:
+def united(place: CallSite, streams: Sequence[Stream], name: str = "union") -> Stream:
     if not streams:
         raise JobError("give at least one stream")
     for one in streams:
@@ -462,7 +320,7 @@ def united(place: Place, streams: Sequence[Stream], name: str = "union") -> Stre
     return job._add(node, of_union([one._time for one in streams]))
 
 
-def passed_on(place: Place, one: Stream) -> Stream:
+def passed_on(place: CallSite, one: Stream) -> Stream:
     """The same records from a node of their own, so that a stream can meet itself."""
     columns = [(name, col(name)) for name in one.schema.names]
     return chosen(place, one, projections.projection(columns, one.schema), "fail")
@@ -480,16 +338,3 @@ def same_job(jobs: Sequence[Job]) -> Job:
         if job is not home:
             home._absorb(job)
     return home
-
-
-def converted(source: Any) -> Any:
-    """The source object for whatever the user gave."""
-    from plait.sources.base import Source
-
-    if isinstance(source, Source):
-        return source
-    if isinstance(source, Stream | KeyedStream | Job):
-        raise JobError(f"{source!r} is not a source; call its methods")
-    from plait.sources.convert import to_source
-
-    return to_source(source)

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from plait.graph import AnyNode, OnError, ProjectNode
-from plait.projections import projection
+from plait.graph.operators import AnyNode, OnError, ProjectNode
+from plait.streams.projections import projection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.event_time import Time
-    from plait.expr import Expr
-    from plait.model import Schema
-    from plait.place import Place
+    from plait.expr.tree import Expr
+    from plait.model.call_site import CallSite
+    from plait.model.schema import Schema
+    from plait.streams.event_time import Time
 
 
 class Streaming(Protocol):
@@ -38,7 +38,7 @@ class Streaming(Protocol):
     def _made(self, node: AnyNode, time: Time | None = None) -> Self:
         """The stream of a node that reads this one; `time`: its event time, if it has another."""
 
-    def _united(self, place: Place, others: Sequence[Self], name: str) -> Self:
+    def _united(self, place: CallSite, others: Sequence[Self], name: str) -> Self:
         """This stream and others as one."""
 
 
@@ -58,7 +58,7 @@ class Site(Generic[S]):
 
 def projected(
     stream: S,
-    place: Place,
+    place: CallSite,
     columns: Sequence[tuple[str, Expr]],
     on_error: OnError,
     part: str,

@@ -3,7 +3,8 @@
 The columns are `side` (0 left, 1 right), the key `k_0`, `k_1`, ..., then the columns of the left
 (`l_...`) and of the right (`r_...`), null in the rows of the other side. Key columns of a side are
 not there a second time. Columns that are computed for the operator alone have a number as name
-(`l_0`), which no column of the user's can have. Pure: expressions in, expressions out.
+(`l_0`), which no column of the user's can have. `two_sided` adds the operator that reads them, and
+a projection that leaves out what was for the operator alone.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.expr import Expr, col, lit
-from plait.expr_text import text
-from plait.model import Field, Schema, Type
-from plait.timed import SIDE
-from plait.typing_rules import bind, known
+from plait.expr.text import text
+from plait.expr.tree import Expr, col, lit
+from plait.expr.type_checker import bind, known
+from plait.graph.operators import TimedNode
+from plait.graph.temporal import SIDE
+from plait.model.schema import Field, Schema, Type
+from plait.streams.stream_protocol import S, free, projected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from plait.graph import temporal
+    from plait.graph.operators import OnError, Route
+    from plait.model.call_site import CallSite
+    from plait.streams.event_time import Time
 
 LEFT, RIGHT = "left", "right"
 
@@ -134,3 +142,67 @@ def united_columns(left: Part, right: Part) -> list[list[tuple[str, Expr]]]:
             ]
         made.append(columns)
     return made
+
+
+class TwoSided:
+    """A node that reads two streams as one: what it does, the united columns that come out of it,
+    and what these are called. Columns without a name were for the operator alone."""
+
+    def __init__(
+        self,
+        *,
+        spec: temporal.TimedSpec,
+        columns: Sequence[str],
+        fields: Mapping[str, Field],
+        on_error: OnError,
+        results: Sequence[Field] = (),
+        route: Route = "auto",
+    ) -> None:
+        self.spec = spec
+        self.columns = columns
+        self.fields = fields
+        self.on_error = on_error
+        self.results = results
+        self.route = route
+
+
+def two_sided(
+    place: CallSite,
+    streams: tuple[S, S],
+    parts: tuple[Part, Part],
+    made: TwoSided,
+    time: Time,
+    record_class: type | None = None,
+    joined_at: CallSite | None = None,
+) -> S:
+    """The stream of a node that reads both streams. `joined_at`: where the user put them together,
+    if it is not where the node is."""
+    at = joined_at or place
+    sides = [
+        projected(stream, at, columns, made.on_error, part.which)
+        for stream, columns, part in zip(streams, united_columns(*parts), parts, strict=True)
+    ]
+    both = sides[0]._united(at, sides[1:], f"{at.name}.sides")
+    shown = [field.name for field in (*made.fields.values(), *made.results)]
+    fields = []
+    for column in made.columns:
+        given = both.schema[column]
+        hidden = Field(free(column, shown), given.type, given.nullable)
+        fields.append(made.fields.get(column, hidden))
+    fields += made.results
+    whole = len(fields) == len(shown)
+    node = TimedNode(
+        name=place.name,
+        at=place.at,
+        inputs=(both._number,),
+        schema=Schema(tuple(fields), record_class if whole else None),
+        on_error=made.on_error,
+        keys=tuple(f"k_{i}" for i in range(len(parts[0].keys))),
+        time="",
+        spec=made.spec,
+        route=made.route,
+    )
+    stream = both._made(node, time)
+    if whole:
+        return stream
+    return projected(stream, place, [(name, col(name)) for name in shown], "fail", "columns")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.errors import JobError
-from plait.model import Field, Schema
+from plait.model.schema import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.graph import AnyNode
+    from plait.graph.operators import AnyNode
 
 
 def union_schema(streams: Sequence[tuple[AnyNode, Schema]]) -> Schema:

@@ -7,8 +7,8 @@ them.
 
 In a window there is one output for each key and window: the key, `window_start`, `window_end` and
 the results, when the watermark has passed the window's end. Every node made here is a `TimedNode`
-(`plait.timed` says what it does), with a projection before it where its event time is not a column
-yet, and one behind it that leaves such a column out again.
+(`graph.temporal` says what it does), with a projection before it where its event time is not a
+column yet, and one behind it that leaves such a column out again.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from plait import timed
-from plait.aggregates import distinct
-from plait.aggregating import Aggregating, settled
-from plait.checks import checked_policy, keyed_schema
-from plait.durations import microseconds
 from plait.errors import JobError
-from plait.event_time import END, START, at_least_zero, needed, of_window
-from plait.expr import Expr, col
-from plait.expr_text import text
-from plait.graph import Aggregate, TimedNode
-from plait.model import Field, Schema, Type
-from plait.place import Place
-from plait.projections import merged
-from plait.streaming import S, Site, free, projected
-from plait.typing_rules import bind, known
-from plait.window_kinds import grid, is_window, row_window, whole, words
+from plait.expr.aggregates import Aggregate, distinct
+from plait.expr.text import text
+from plait.expr.tree import Expr, col
+from plait.expr.type_checker import bind, known
+from plait.graph import temporal
+from plait.graph.operators import TimedNode
+from plait.graph.temporal import END, START
+from plait.model.call_site import CallSite
+from plait.model.durations import microseconds
+from plait.model.schema import Field, Schema, Type
+from plait.streams.aggregate_verbs import Aggregating, settled
+from plait.streams.arguments import checked_policy, keyed_schema
+from plait.streams.event_time import at_least_zero, needed, of_window
+from plait.streams.projections import merged
+from plait.streams.stream_protocol import S, Site, free, projected
+from plait.streams.windows import grid, is_window, row_window, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.event_time import Time
-    from plait.graph import OnError
+    from plait.graph.operators import OnError
+    from plait.streams.event_time import Time
 
 BOUNDS = (Field(START, Type.TIMESTAMP), Field(END, Type.TIMESTAMP))
 
@@ -58,7 +59,7 @@ class Windowing(Generic[S]):
         changed again. `early`: so often, in event time, a window that has not ended gives the
         results that changed. `offset` moves the windows, which begin at 1970 otherwise.
         """
-        with Place("tumbling"):
+        with CallSite("tumbling"):
             shown = f"tumbling({words(size, offset=offset)})"
             return windowed(self._site(), grid(size, size, offset), shown, lateness, early)
 
@@ -72,14 +73,14 @@ class Windowing(Generic[S]):
         early: Any = None,
     ) -> Windowed[S]:
         """Windows of a size that begin `every` so long; a record is in several of them."""
-        with Place("sliding"):
+        with CallSite("sliding"):
             shown = f"sliding({words(size, every=every, offset=offset)})"
             return windowed(self._site(), grid(size, every, offset), shown, lateness, early)
 
     def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed[S]:
         """Windows of a key's records less than `gap` apart; one ends `gap` after its last."""
-        with Place("session"):
-            spec = timed.Session(gap_us=microseconds(gap))
+        with CallSite("session"):
+            spec = temporal.Session(gap_us=microseconds(gap))
             return windowed(self._site(), spec, f"session(gap={gap!r})", lateness, early)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
@@ -87,13 +88,13 @@ class Windowing(Generic[S]):
 
         Results have no times: they come at the place of the record that completes the window.
         """
-        with Place("rows"):
+        with CallSite("rows"):
             shown = f"rows({words(size, every=every)})"
             return windowed(self._site(), row_window(size, every), shown, None, None)
 
     def window(self, window: Any, *, lateness: Any = None, early: Any = None) -> Windowed[S]:
         """Windows by a noun: `window(plait.Tumbling("10s"))`."""
-        with Place("window"):
+        with CallSite("window"):
             noun = is_window(window)
             return windowed(self._site(), noun.spec, repr(noun), lateness, early)
 
@@ -104,7 +105,7 @@ class Windowing(Generic[S]):
         needs its columns `window_start` and `window_end`. Early and repeated results are records
         like all others here: they count again.
         """
-        with Place("by_window"):
+        with CallSite("by_window"):
             site = self._site()
             for field in BOUNDS:
                 if field.name not in site.stream.schema:
@@ -119,18 +120,18 @@ class Windowing(Generic[S]):
             if clash:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
             ends_by_itself(site, "by_window()")
-            return Windowed(site, timed.Given(), "by_window()", lateness_of(lateness), 0)
+            return Windowed(site, temporal.Given(), "by_window()", lateness_of(lateness), 0)
 
     def last_n(self, n: int) -> LastN[S]:
         """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
-        with Place("last_n"):
+        with CallSite("last_n"):
             return LastN(self._site(), whole("n", n))
 
 
 def windowed(
-    site: Site[S], spec: timed.Window, shown: str, lateness: Any, early: Any
+    site: Site[S], spec: temporal.Window, shown: str, lateness: Any, early: Any
 ) -> Windowed[S]:
-    if isinstance(spec, timed.Rows):
+    if isinstance(spec, temporal.Rows):
         if lateness is not None or early is not None:
             raise JobError("windows of so many records know no lateness and no early results")
     else:
@@ -166,7 +167,7 @@ class Windowed(Aggregating[S]):
     """Records in windows. Its methods give streams again, one row for each key and window."""
 
     def __init__(
-        self, site: Site[S], window: timed.Window, shown: str, lateness_us: int, early_us: int
+        self, site: Site[S], window: temporal.Window, shown: str, lateness_us: int, early_us: int
     ) -> None:
         self._at = site
         self._window = window
@@ -186,7 +187,7 @@ class Windowed(Aggregating[S]):
 
     def distinct(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """How many different values that are not null, as column "distinct"."""
-        with Place("distinct") as place:
+        with CallSite("distinct") as place:
             return self._aggregate(place, {"distinct": distinct(over)}, on_error)
 
     def top(
@@ -203,8 +204,8 @@ class Windowed(Aggregating[S]):
         The records are whole, with `window_start` and `window_end`; the greatest come first, and of
         equal ones the first that came. `ties`: also all that equal the last of them.
         """
-        with Place("top") as place:
-            if isinstance(self._window, timed.Rows):
+        with CallSite("top") as place:
+            if isinstance(self._window, temporal.Rows):
                 raise JobError("there is no top of windows of so many records; use a time")
             if self._early_us:
                 raise JobError("top gives no early results; leave early= out")
@@ -216,32 +217,32 @@ class Windowed(Aggregating[S]):
 
         Without it they are counted, and left out. The window's `lateness` counts.
         """
-        with Place("late") as place:
-            if isinstance(self._window, timed.Rows | timed.Given):
+        with CallSite("late") as place:
+            if isinstance(self._window, temporal.Rows | temporal.Given):
                 raise JobError(f"no record is late for {self._shown}; late() is of a time window")
-            spec = timed.LateSpec(window=self._window, lateness_us=self._lateness_us)
+            spec = temporal.LateSpec(window=self._window, lateness_us=self._lateness_us)
             before = timed_input(place, self._at)
             return before.finish(place, self._at, spec, before.stream.schema, before.stream._time)
 
     def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
+        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
     ) -> S:
         site = replaced_policy(self._at, on_error)
         done, fields = settled(results, site.stream.schema, distinct=True)
-        spec = timed.WindowSpec(
+        spec = temporal.WindowSpec(
             window=self._window,
             aggregates=done,
             lateness_us=self._lateness_us,
             early_us=self._early_us,
             ttl_us=site.ttl_us,
         )
-        timeless = isinstance(self._window, timed.Rows)
+        timeless = isinstance(self._window, temporal.Rows)
         bounds = () if timeless else BOUNDS
         for field in fields:
             if field.name in (START, END) and bounds:
                 raise JobError(f'the result "{field.name}" has the name of a column of the window')
         schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *fields))
-        use_time = bool(site.ttl_us) or not isinstance(self._window, timed.Rows | timed.Given)
+        use_time = bool(site.ttl_us) or not isinstance(self._window, temporal.Rows | temporal.Given)
         before = timed_input(place, site, use_time=use_time)
         return before.node(place, site, spec, schema, None if timeless else of_window())
 
@@ -263,12 +264,12 @@ class LastN(Aggregating[S]):
         )
 
     def _aggregate(
-        self, place: Place, results: dict[str, Aggregate], on_error: OnError | None
+        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
     ) -> S:
         site = replaced_policy(self._at, on_error)
         done, fields = settled(results, site.stream.schema, distinct=False)
         schema = keyed_schema(site.stream.schema, site.keys, fields)
-        spec = timed.LastSpec(n=self._n, aggregates=done, ttl_us=site.ttl_us)
+        spec = temporal.LastSpec(n=self._n, aggregates=done, ttl_us=site.ttl_us)
         before = timed_input(place, site, use_time=bool(site.ttl_us))
         return before.node(place, site, spec, schema, None)
 
@@ -278,16 +279,16 @@ def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
 
 
 def top(
-    place: Place,
+    place: CallSite,
     site: Site[S],
-    window: timed.Grid | timed.Session | timed.Given,
+    window: temporal.Grid | temporal.Session | temporal.Given,
     lateness_us: int,
     k: int,
     by: str | Expr,
     ties: bool,
     least: bool,
 ) -> S:
-    given = isinstance(window, timed.Given)
+    given = isinstance(window, temporal.Given)
     schema = site.stream.schema
     if not given:
         for name in (START, END):
@@ -304,7 +305,7 @@ def top(
         raise JobError(f"by={text(wanted)} is {bound}, which has no order")
     extra = {} if wanted.op == "col" else {free("by", schema.names): wanted}
     before = timed_input(place, site, use_time=not given, extra=extra)
-    spec = timed.TopSpec(
+    spec = temporal.TopSpec(
         window=window,
         k=whole("k", k),
         by=next(iter(extra), wanted.value),
@@ -326,7 +327,12 @@ class Input(Generic[S]):
     hidden: tuple[str, ...] = ()
 
     def node(
-        self, place: Place, site: Site[S], spec: timed.TimedSpec, schema: Schema, time: Time | None
+        self,
+        place: CallSite,
+        site: Site[S],
+        spec: temporal.TimedSpec,
+        schema: Schema,
+        time: Time | None,
     ) -> S:
         """The stream of the node."""
         made = TimedNode(
@@ -342,7 +348,7 @@ class Input(Generic[S]):
         return self.stream._made(made, time)
 
     def finish(
-        self, place: Place, site: Site[S], spec: timed.TimedSpec, schema: Schema, time: Time
+        self, place: CallSite, site: Site[S], spec: temporal.TimedSpec, schema: Schema, time: Time
     ) -> S:
         """The stream of the node without the columns that were for it alone."""
         made = self.node(place, site, spec, schema, time)
@@ -353,7 +359,11 @@ class Input(Generic[S]):
 
 
 def timed_input(
-    place: Place, site: Site[S], *, use_time: bool = True, extra: Mapping[str, Expr] | None = None
+    place: CallSite,
+    site: Site[S],
+    *,
+    use_time: bool = True,
+    extra: Mapping[str, Expr] | None = None,
 ) -> Input[S]:
     """The stream with its event time as a column, and with other columns that the node needs."""
     stream, new = site.stream, dict(extra or {})

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait import timed
-from plait.durations import microseconds
 from plait.errors import JobError
-from plait.event_time import any_duration
-from plait.place import Place
+from plait.graph import temporal
+from plait.model.call_site import CallSite
+from plait.model.durations import microseconds
+from plait.streams.event_time import any_duration
 
 MOST_ROWS = 2**31
 MOST_WINDOWS = 100_000
@@ -24,7 +24,7 @@ MOST_WINDOWS = 100_000
 class Window:
     """What all windows are: words to show, and the plain data that a node holds."""
 
-    def __init__(self, spec: timed.Window, words: str) -> None:
+    def __init__(self, spec: temporal.Window, words: str) -> None:
         self.spec = spec
         self._words = words
 
@@ -36,7 +36,7 @@ class Tumbling(Window):
     """Windows one behind the other: [0s, 10s), [10s, 20s), ... since 1970, moved by `offset`."""
 
     def __init__(self, size: Any, *, offset: Any = None) -> None:
-        with Place("Tumbling"):
+        with CallSite("Tumbling"):
             super().__init__(grid(size, size, offset), words(size, offset=offset))
 
 
@@ -44,7 +44,7 @@ class Sliding(Window):
     """Windows of a size, one begins `every` so long: a record is in several of them."""
 
     def __init__(self, size: Any, *, every: Any, offset: Any = None) -> None:
-        with Place("Sliding"):
+        with CallSite("Sliding"):
             super().__init__(grid(size, every, offset), words(size, every=every, offset=offset))
 
 
@@ -52,8 +52,8 @@ class Session(Window):
     """Records of a key, each less than `gap` after the one before it."""
 
     def __init__(self, gap: Any) -> None:
-        with Place("Session"):
-            super().__init__(timed.Session(gap_us=microseconds(gap)), f"gap={gap!r}")
+        with CallSite("Session"):
+            super().__init__(temporal.Session(gap_us=microseconds(gap)), f"gap={gap!r}")
 
 
 class Rows(Window):
@@ -61,11 +61,11 @@ class Rows(Window):
     said)."""
 
     def __init__(self, size: int, *, every: int | None = None) -> None:
-        with Place("Rows"):
+        with CallSite("Rows"):
             super().__init__(row_window(size, every), words(size, every=every))
 
 
-def grid(size: Any, every: Any, offset: Any) -> timed.Grid:
+def grid(size: Any, every: Any, offset: Any) -> temporal.Grid:
     size_us, every_us = microseconds(size), microseconds(every)
     offset_us = 0 if offset is None else any_duration(offset)
     if every_us > size_us:
@@ -78,12 +78,12 @@ def grid(size: Any, every: Any, offset: Any) -> timed.Grid:
             f"a window of {size!r} every {every!r} puts each record into {size_us // every_us:,}"
             f" windows, and each of them is a result; {MOST_WINDOWS:,} are the most"
         )
-    return timed.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
+    return temporal.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
 
 
-def row_window(size: Any, every: Any) -> timed.Rows:
+def row_window(size: Any, every: Any) -> temporal.Rows:
     step = size if every is None else every
-    return timed.Rows(size=whole("size", size), every=whole("every", step))
+    return temporal.Rows(size=whole("size", size), every=whole("every", step))
 
 
 def whole(name: str, given: Any) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from plait.node_messages import Layout, Rank
+    from plait.protocol.messages import Layout, Rank
 
 How = Literal["all_at_once", "fluid", "optimised", "abandoned", "astray"]
 """Bins change their owner in one layout; one after the other; or are copied ahead, then fluid. Two

@@ -22,18 +22,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError, RecordError
-from plait.graph import Graph, SinkNode, SourceNode
-from plait.model import Schema, Type
+from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.model.schema import Schema, Type
 from plait.testing.clock import Capture
 from plait.testing.difference import same_row, same_value, story
 from plait.testing.oracle import OracleResult, sequential
-from plait.testing.oracle_values import held_from_arrow, shown
+from plait.testing.oracle.values import held_from_arrow, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from plait.graph import AnyNode
-    from plait.result import DeadLetter, Result
+    from plait.graph.operators import AnyNode
+    from plait.results.result import DeadLetter, Result
     from plait.testing.tables import Rows
 
 Row = tuple[Any, ...]
@@ -90,7 +90,8 @@ def graph_of(
 
     `clock`: what the sources say of their event time.
     """
-    from plait.job import Job, Stream
+    from plait.streams.job import Job
+    from plait.streams.stream import Stream
 
     job = Job("check")
     tables = given if isinstance(given, tuple) else (given,)
@@ -116,7 +117,7 @@ def assert_same(
     order="none" the rows of an output are compared without their order. `expect` is what the sink
     with the label `expect_at`, or the only sink, must get.
     """
-    from plait.run import start
+    from plait.execution.local_run import start
 
     given = dict(settings or {})
     title = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "default settings"

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
-from plait.outcomes import check_conserved, first_error, merged, merged_stamps
+from plait.results.outcomes import check_conserved, first_error, merged, merged_stamps
 from plait.testing.changes import Change, Join
 from plait.testing.check import (
     capturing,
@@ -30,8 +30,8 @@ from plait.testing.oracle import sequential
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plait.graph import Graph
-    from plait.result import Result
+    from plait.graph.operators import Graph
+    from plait.results.result import Result
     from plait.testing.check import Row
     from plait.testing.clock import Capture
     from plait.testing.oracle import OracleResult

@@ -11,10 +11,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from plait.model import Schema
-from plait.records import values_of
-from plait.sinks.base import Sink, Writer
-from plait.sources.base import Reader, Source, Wait
+from plait.connectors.base import Reader, Sink, Source, Wait, Writer
+from plait.model.records import values_of
+from plait.model.schema import Schema
 
 
 class VirtualClock:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plait.testing.tables import format_rows
 
 if TYPE_CHECKING:
-    from plait.model import Schema
+    from plait.model.schema import Schema
 
 Row = Sequence[Any]
 AROUND = 5

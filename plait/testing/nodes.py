@@ -17,11 +17,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.config import Settings
+from plait.connectors.memory_sources import Table
+from plait.connectors.rate import Rate
 from plait.errors import InternalError, JobError, TimedOut
-from plait.graph import CallNode, FoldNode, Graph, SourceNode, StatefulNode
-from plait.letters import NO_OPERATOR
-from plait.node_messages import (
+from plait.graph.operators import CallNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.graph.stages import has_loop
+from plait.model.settings import Settings
+from plait.node_runtime.host.agent import NodeAgent
+from plait.protocol.messages import (
     EVERYONE,
     Answer,
     Begin,
@@ -37,11 +40,8 @@ from plait.node_messages import (
     Promise,
     Refused,
 )
-from plait.node_runtime.agent import NodeAgent
-from plait.outcomes import NodeOutcome, check_conserved, first_error, merged
-from plait.plan import has_loop
-from plait.sources.memory import Table
-from plait.sources.rate import Rate
+from plait.results.failures import NO_OPERATOR
+from plait.results.outcomes import NodeOutcome, check_conserved, first_error, merged
 from plait.testing.changes import (
     Break,
     Change,
@@ -57,7 +57,7 @@ from plait.testing.changes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from plait.result import Result
+    from plait.results.result import Result
 
 TOKEN = "nodes of one process"
 SPLIT = (Table, Rate)
@@ -111,7 +111,7 @@ def run_on_nodes(
         timeout: seconds after which it raises TimedOut.
         settings: as those of `plait.run`; `workers` are those of each node.
     """
-    from plait.run import graph_of
+    from plait.execution.local_run import graph_of
 
     graph = graph_of(job)
     return Nodes(lambda _: graph, nodes, changes, seed, timeout, settings).run()

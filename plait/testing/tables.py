@@ -23,11 +23,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plait.durations import signed_microseconds
+from plait.connectors.base import Reader, Source
 from plait.errors import SchemaError
-from plait.model import Field, Schema, Type, field_of
-from plait.records import datetime_of, microseconds_of, values_of
-from plait.sources.base import Reader, Source
+from plait.model.durations import signed_microseconds
+from plait.model.records import datetime_of, microseconds_of, values_of
+from plait.model.schema import Field, Schema, Type, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

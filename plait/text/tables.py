@@ -11,8 +11,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.model import Field, Schema, Type, arrow_type
-from plait.records import column_values
+from plait.model.records import column_values
+from plait.model.schema import Field, Schema, Type, arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

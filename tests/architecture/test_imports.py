@@ -1,9 +1,8 @@
-"""Who may import whom.
+"""Who may import whom. A module's layer is its folder; nothing here lists modules.
 
-The layers, from the bottom: vocabulary, logic, the runtime of a node, the coordinator, the rim. A
-module imports only from its own layer or below, with the exceptions written in `allowed`. A module
-of `plait/` that is not in a table here counts as logic, the strictest layer above the vocabulary:
-one that needs more is added to RIM, on purpose.
+`LAYERS` names the folders from the bottom up: a module imports from its own folder and from those
+below it. `migration` and `shedding` know only a few words of the others, `testing` stands beside,
+and the front door loads lazily.
 """
 
 from __future__ import annotations
@@ -18,53 +17,53 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDERS = ("coordinator", "node_runtime", "migration", "shedding", "deploy")
-VOCABULARY = ("plait.errors", "plait.model", "plait.scheduling", "plait.config")
-BASES = (
-    "plait.sources",
-    "plait.sources.base",
-    "plait.sources.columns",
-    "plait.sinks",
-    "plait.sinks.base",
-    "plait.sinks.text",
+LAYERS = (
+    "errors",
+    "protocol",
+    "model",
+    "text",
+    "expr",
+    "functions",
+    "graph",
+    "results",
+    "connectors",
+    "migration",
+    "shedding",
+    "node_runtime",
+    "node_runtime.native",
+    "node_runtime.lowering",
+    "node_runtime.functions",
+    "node_runtime.state",
+    "node_runtime.pool",
+    "node_runtime.elastic",
+    "node_runtime.assembly",
+    "node_runtime.host",
+    "coordinator",
+    "coordinator.messages",
+    "coordinator.machine",
+    "coordinator.journal",
+    "coordinator.shell",
+    "execution",
+    "streams",
+    "loops",
+    "cluster",
+    "deploy",
+    "cli",
+    "__main__",
+    "testing",
+    "testing.oracle",
+    "testing.random_jobs",
 )
-RIM = (
-    "plait.job",
-    "plait.windows",
-    "plait.joins",
-    "plait.flow",
-    "plait.run",
-    "plait.ends",
-    "plait.load",
-    "plait.cli",
-    "plait.cli_cluster",
-    "plait.__main__",
-    "plait.submit",
-    "plait.handle",
-    "plait.moving",
-    "plait.top_rows",
-    "plait.ray_connect",
-    "plait.ray_pickle",
-    "plait.coordinator.ray_gateway",
-    "plait.coordinator.ray_hosts",
-    "plait.coordinator.ray_manager",
-    "plait.node_runtime.ray_node",
-    "plait.testing",
-    "plait.dashboard",
-    "plait.sources",
-    "plait.sinks",
-    "plait.deploy",
-)
-NODE_WORDS = ("plait.node_messages", "plait.bin_maps")
-SHARED_WITH_RUNTIME = tuple(
-    f"plait.{folder}.{name}"
-    for folder in ("migration", "shedding")
-    for name in ("bins", "messages", "plan")
-)
-OPENS = (("plait.node_runtime.agent", "plait.ends"),)
-"""A node opens the ends of its job as a run in one process does."""
-RUNS_THE_RUNTIME = ("plait.testing.nodes",)
-"""Of what is for tests: runs nodes, and judges nothing."""
-MAY_DEPLOY = ("plait.deploy", "plait.cli_cluster")
+ONLY = {
+    "migration": ("errors", "protocol", "model", "text"),
+    "shedding": ("errors", "protocol", "model", "text"),
+    "deploy": ("errors", "protocol", "model", "text", "coordinator.messages", "execution"),
+}
+"""Folders that may import less than what is below them."""
+BESIDE = "testing"
+"""Its folders import each other, and everything but the runtime they judge."""
+RUNS_NODES = "plait.testing.nodes"
+"""The one module of `testing` that runs the runtime; it judges nothing."""
 OUTSIDE = {"ray": "ray_*.py", "kafka": "kafka*.py", "pyspark": "spark*.py"}
 
 
@@ -73,47 +72,30 @@ def within(module: str, names: tuple[str, ...]) -> bool:
 
 
 def layer(module: str) -> str:
-    if module == "plait":
+    """The folder of a module, as `LAYERS` names it; "front door" for the package itself."""
+    parts = module.split(".")[1:]
+    if not parts:
         return "front door"
-    if module in BASES:
-        return "logic"
-    if within(module, RIM):
-        return "rim"
-    if within(module, VOCABULARY):
-        return "vocabulary"
-    folder = module.split(".")[1]
-    return folder if folder in FOLDERS else "logic"
-
-
-def native(module: str) -> bool:
-    """Compiled modules are the ones with a leading underscore."""
-    return module.startswith("plait.node_runtime.") and module.split(".")[2].startswith("_")
+    return ".".join(parts[:2]) if ".".join(parts[:2]) in LAYERS else parts[0]
 
 
 def allowed(importer: str, imported: str) -> bool:
     """Whether one module of ours may import another."""
     above, below = layer(importer), layer(imported)
-    match above:
-        case "vocabulary":
-            # errors is the bottom; the words of the others raise them, and a setting may be a
-            # scheduler.
-            if imported == "plait.scheduling":
-                return importer == "plait.config"
-            return imported == "plait.errors" and importer != "plait.errors"
-        case "logic":
-            return below in ("vocabulary", "logic")
-        case "migration" | "shedding":
-            return below in ("vocabulary", above) or imported in NODE_WORDS
-        case "node_runtime":
-            own = below in ("vocabulary", "logic", "node_runtime")
-            return own or within(imported, SHARED_WITH_RUNTIME) or (importer, imported) in OPENS
-        case "coordinator":
-            lower = ("vocabulary", "logic", "migration", "shedding", "node_runtime", "coordinator")
-            return below in lower and not native(imported)
-        case "front door":
-            return True  # loads lazily; test_light.py sees what it really loads
-        case _:
-            return not within(imported, ("plait.deploy",)) or within(importer, MAY_DEPLOY)
+    if above == "front door":
+        return True  # loads lazily; test_light.py sees what it really loads
+    if above not in LAYERS:
+        return False  # a folder that is not in the list has no place yet
+    if below == "front door":
+        # The version, and for the command line the public names.
+        return LAYERS.index(above) >= LAYERS.index("coordinator.shell")
+    if above.split(".")[0] == BESIDE:
+        return below != "deploy"
+    if above in ONLY:
+        return below == above or below in ONLY[above]
+    if below == "node_runtime.native" and above.startswith("coordinator"):
+        return False
+    return below in LAYERS and LAYERS.index(below) <= LAYERS.index(above)
 
 
 def imports(source: str, ours: frozenset[str]) -> set[str]:
@@ -126,7 +108,7 @@ def imports(source: str, ours: frozenset[str]) -> set[str]:
             stem = "." * node.level + (node.module or "")
             for alias in node.names:
                 inner = f"{stem}.{alias.name}"
-                compiled = stem == "plait.node_runtime" and alias.name.startswith("_")
+                compiled = stem == "plait.node_runtime.native" and alias.name.startswith("_")
                 found.add(inner if inner in ours or compiled else stem)
     return found
 
@@ -144,7 +126,7 @@ def violations(importer: str, file: str, source: str, ours: frozenset[str]) -> l
             wrong.append(f"{importer}: {top} may be imported only in files named {OUTSIDE[top]}")
         elif top == "plait" and not allowed(importer, name):
             wrong.append(f"{importer} ({layer(importer)}) imports {name} ({layer(name)})")
-        judges = within(importer, ("plait.testing",)) and importer not in RUNS_THE_RUNTIME
+        judges = within(importer, ("plait.testing",)) and importer != RUNS_NODES
         if judges and within(name, ("plait.node_runtime",)):
             wrong.append(f"{importer}: the oracle must not lean on the runtime it judges: {name}")
     return wrong
@@ -181,17 +163,16 @@ OURS = frozenset(
     (
         "plait",
         "plait.errors",
-        "plait.model",
-        "plait.graph",
-        "plait.job",
-        "plait.sources.base",
-        "plait.sources.files",
+        "plait.model.schema",
+        "plait.graph.operators",
+        "plait.streams.job",
+        "plait.connectors.base",
         "plait.migration.bins",
-        "plait.migration.transfer",
-        "plait.node_runtime.agent",
-        "plait.coordinator.state",
+        "plait.node_runtime.host.agent",
+        "plait.node_runtime.native",
+        "plait.coordinator.machine.state",
         "plait.deploy.preflight",
-        "plait.node_messages",
+        "plait.protocol.messages",
     )
 )
 
@@ -199,27 +180,31 @@ OURS = frozenset(
 @pytest.mark.parametrize(
     ("importer", "file", "source"),
     [
-        ("plait.errors", "errors.py", "import plait.model"),
-        ("plait.model", "model.py", "from plait.graph import Graph"),
-        ("plait.graph", "graph.py", "from plait import job"),
-        ("plait.graph", "graph.py", "import plait"),
-        ("plait.unheard_of", "unheard_of.py", "import plait.node_runtime.agent"),
-        ("plait.sources.base", "base.py", "import plait.sources.files"),
+        ("plait.errors", "errors.py", "import plait.model.schema"),
+        ("plait.model.schema", "schema.py", "from plait.graph.operators import Graph"),
+        ("plait.graph.operators", "operators.py", "from plait.streams import job"),
+        ("plait.graph.operators", "operators.py", "import plait"),
+        ("plait.unheard_of.module", "module.py", "import plait.errors"),
+        ("plait.connectors.base", "base.py", "import plait.streams.job"),
         ("plait.migration.bins", "bins.py", "import plait.shedding.plan"),
-        ("plait.migration.bins", "bins.py", "import plait.graph"),
-        ("plait.submit", "submit.py", "def f():\n    import ray"),
-        ("plait.node_runtime.agent", "agent.py", "def f():\n    import plait.job"),
-        ("plait.node_runtime.agent", "agent.py", "import plait.sources.files"),
-        ("plait.node_runtime.agent", "agent.py", "import plait.migration.transfer"),
-        ("plait.coordinator.state", "state.py", "from plait.node_runtime import _engine"),
-        ("plait.coordinator.state", "state.py", "from plait.node_runtime._engine import Engine"),
-        ("plait.testing", "testing.py", "import plait.node_runtime.agent"),
-        ("plait.job", "job.py", "import plait.deploy.preflight"),
-        ("plait.job", "job.py", "from . import run"),
-        ("plait.job", "job.py", "import node_runtime.agent"),
-        ("plait.coordinator.manager", "manager.py", "import ray"),
-        ("plait.sources.files", "files.py", "from kafka.consumer import KafkaConsumer"),
-        ("plait.sources.files", "files.py", "import pyspark.sql"),
+        ("plait.migration.bins", "bins.py", "import plait.graph.operators"),
+        ("plait.cluster.submit", "submit.py", "def f():\n    import ray"),
+        ("plait.node_runtime.host.agent", "agent.py", "def f():\n    import plait.streams.job"),
+        ("plait.node_runtime.state.folds", "folds.py", "import plait.node_runtime.pool.pool"),
+        (
+            "plait.coordinator.machine.state",
+            "s.py",
+            "from plait.node_runtime.native import _engine",
+        ),
+        ("plait.coordinator.machine.state", "s.py", "import plait.node_runtime.native._engine"),
+        ("plait.coordinator.machine.state", "s.py", "import plait.coordinator.shell.manager"),
+        ("plait.testing.check", "check.py", "import plait.node_runtime.host.agent"),
+        ("plait.streams.job", "job.py", "import plait.deploy.preflight"),
+        ("plait.streams.job", "job.py", "from . import run"),
+        ("plait.streams.job", "job.py", "import node_runtime.host.agent"),
+        ("plait.coordinator.shell.manager", "manager.py", "import ray"),
+        ("plait.connectors.files", "files.py", "from kafka.consumer import KafkaConsumer"),
+        ("plait.connectors.files", "files.py", "import pyspark.sql"),
     ],
 )
 def test_a_wrong_import_is_found(importer: str, file: str, source: str) -> None:
@@ -229,19 +214,33 @@ def test_a_wrong_import_is_found(importer: str, file: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "file", "source"),
     [
-        ("plait.model", "model.py", "from plait.errors import SchemaError"),
-        ("plait.graph", "graph.py", "from plait import model\nimport numpy"),
-        ("plait.node_runtime.agent", "agent.py", "from plait.migration import bins"),
-        ("plait.node_runtime.agent", "agent.py", "from plait.node_runtime import _engine"),
-        ("plait.coordinator.state", "state.py", "from plait.node_runtime import agent"),
-        ("plait.coordinator.ray_job", "ray_job.py", "import ray"),
-        ("plait.sources.kafka", "kafka.py", "def f():\n    import kafka"),
-        ("plait.sinks.spark", "spark.py", "import pyspark"),
-        ("plait.deploy.preflight", "preflight.py", "import plait.job"),
-        ("plait.migration.bins", "bins.py", "from plait.node_messages import Layout"),
-        ("plait.cli_cluster", "cli_cluster.py", "import plait.deploy.preflight"),
-        ("plait.ray_connect", "ray_connect.py", "import ray"),
+        ("plait.model.schema", "schema.py", "from plait.errors import SchemaError"),
+        ("plait.graph.operators", "operators.py", "from plait.model import schema\nimport numpy"),
+        ("plait.node_runtime.host.agent", "agent.py", "from plait.migration import bins"),
+        ("plait.node_runtime.host.agent", "a.py", "from plait.node_runtime.native import _engine"),
+        ("plait.coordinator.shell.manager", "m.py", "from plait.node_runtime.host import agent"),
+        ("plait.coordinator.shell.ray_job", "ray_job.py", "import ray"),
+        ("plait.connectors.kafka", "kafka.py", "def f():\n    import kafka"),
+        ("plait.connectors.spark", "spark.py", "import pyspark"),
+        ("plait.migration.bins", "bins.py", "from plait.protocol.messages import Layout"),
+        ("plait.cli.cluster_commands", "cluster_commands.py", "import plait.deploy.preflight"),
+        ("plait.cluster.ray_link", "ray_link.py", "import ray"),
+        ("plait.testing.nodes", "nodes.py", "import plait.node_runtime.host.agent"),
     ],
 )
 def test_a_right_import_is_let_through(importer: str, file: str, source: str) -> None:
     assert violations(importer, file, source, OURS) == []
+
+
+def test_every_folder_has_a_layer(modules: dict[str, Path]) -> None:
+    assert {layer(name) for name in modules} - {"front door"} == set(LAYERS)
+
+
+def test_no_folder_is_crowded(root: Path) -> None:
+    """A folder is one word of the architecture and holds at most 20 source files."""
+    counts: dict[Path, int] = {}
+    for top in ("plait", *FOLDERS, "tests", "benchmarks", "examples"):
+        for path in (root / top).rglob("*"):
+            if path.suffix in (".py", ".pyx", ".hpp", ".cpp") and "flink" not in path.parts:
+                counts[path.parent] = counts.get(path.parent, 0) + 1
+    assert {str(folder) for folder, count in counts.items() if count > 20} == set()

@@ -30,15 +30,14 @@ HEAVY = (
 PURE = (
     "plait",
     "plait.errors",
-    "plait.model",
-    "plait.config",
-    "plait.expr",
-    "plait.graph",
-    "plait.plan",
-    "plait.sources.base",
-    "plait.sinks.base",
+    "plait.connectors.base",
+    "plait.model.schema",
+    "plait.model.settings",
+    "plait.expr.tree",
+    "plait.graph.operators",
+    "plait.graph.stages",
     "plait.node_runtime.reference",
-    "plait.node_runtime.elastic",
+    "plait.node_runtime.elastic.worker_level",
 )
 PURE_FOLDERS = ("plait.migration", "plait.shedding")
 

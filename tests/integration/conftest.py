@@ -111,7 +111,7 @@ def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
     os.environ.update(cluster_environment)
     try:
         address = cluster_environment["RAY_ADDRESS"]
-        from plait.ray_connect import connect
+        from plait.cluster.ray_link import connect
 
         # A busy machine must not look like a lost one.
         connect(address).start_manager(lost_after_s=60.0)
@@ -129,7 +129,7 @@ def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A Spark session on one thread; its process ends with the tests."""
-    from benchmarks.spark_session import spark_session
+    from benchmarks.support.spark_session import spark_session
 
     with spark_session(cores=1, memory="512m") as session:
         yield session

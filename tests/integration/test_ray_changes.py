@@ -11,12 +11,12 @@ import pytest
 
 import plait
 from plait import col
-from plait.handle import ClusterError
+from plait.cluster.job_handle import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.handle import JobHandle
+    from plait.cluster.job_handle import JobHandle
 
 pytestmark = pytest.mark.integration
 

@@ -12,18 +12,17 @@ import pytest
 import plait
 from benchmarks.nexmark import generate, native
 from benchmarks.nexmark.schema import SCHEMAS, Bid, Shape
-from benchmarks.spark_session import write
+from benchmarks.support.spark_session import write
 from benchmarks.tpcxbb import generate as shop_generate
 from benchmarks.tpcxbb import native as shop_native
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait import col
-from plait.model import Schema
-from plait.sinks.spark import to_spark
-from plait.sources import spark as spark_source
-from plait.sources.columns import canonical
-from plait.sources.memory import Table
-from plait.sources.spark import from_spark
+from plait.connectors import spark as spark_source
+from plait.connectors.columns import canonical
+from plait.connectors.memory_sources import Table
+from plait.connectors.spark import from_spark, to_spark
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from benchmarks.tpcxbb import native as shop_native
 from benchmarks.tpcxbb import queries as shop_queries
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
-from plait.graph import SourceNode
-from plait.sources.spark import from_spark
+from plait.connectors.spark import from_spark
+from plait.graph.operators import SourceNode
 from plait.testing.changes import Join
 from plait.testing.check import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait import Stream
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 pytestmark = pytest.mark.integration
 

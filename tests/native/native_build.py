@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+CASES, SUPPORT = HERE / "cases", HERE / "support"
 OUTPUT = ROOT / "build" / "native-tests"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait" / "native-tests"
 KEPT = 120
@@ -58,8 +59,8 @@ class Program:
     def command(self) -> list[str]:
         # A build with a fault in it runs only until the fault is found: compile fast, run slowly.
         flag = [f"-D{self.flag}", "-O0"] if self.flag else []
-        includes = [f"-I{ROOT / 'node_runtime' / 'include'}", f"-I{HERE}"]
-        source = str(HERE / f"{self.name}.cpp")
+        includes = [f"-I{ROOT / 'node_runtime' / 'include'}", f"-I{SUPPORT}"]
+        source = str(CASES / f"{self.name}.cpp")
         compiler = os.environ.get("CXX", "g++")
         return [compiler, *COMMON, *VARIANTS[self.variant], *flag, *includes, source]
 

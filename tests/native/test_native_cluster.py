@@ -12,12 +12,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import HERE, OUTPUT, ROOT, SEED, check, run
+from tests.native.native_build import CASES, OUTPUT, ROOT, SEED, SUPPORT, check, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,39 +37,39 @@ RUNS = {
 FAULTS = {
     "routed by the newest layout": (
         "cluster_test",
-        "route_stage.hpp",
+        "exchange/route_stage.hpp",
         "const Layouts::Ref layout = wire_.layouts().at(batch.epoch);\n    guarded",
         "const Layouts::Ref layout =\n"
         "        FAULT ? wire_.layouts().last() : wire_.layouts().at(batch.epoch);\n    guarded",
     ),
     "a layout passed before its bins are in": (
         "cluster_test",
-        "lane_moves.hpp",
+        "moves/lane_moves.hpp",
         "if (!missing_.empty()) return false;",
         "if (!FAULT && !missing_.empty()) return false;",
     ),
     "no fence": (
         "epochs_test",
-        "epochs.hpp",
+        "sources/epochs.hpp",
         "} else if (of.next >= ",
         "} else if (!(FAULT && fence_ != 0) && of.next >= ",
     ),
     "empty parts ignored": (
         "cluster_test",
-        "gather_stage.hpp",
+        "exchange/gather_stage.hpp",
         "void take_part(uint32_t from, Batch&& part) override {",
         "void take_part(uint32_t from, Batch&& part) override {\n"
         "    if (FAULT && from != wire_.here() && part.length == 0 && !is_marker(part)) return;",
     ),
     "credit never asked for": (
         "cluster_test",
-        "route_stage.hpp",
+        "exchange/route_stage.hpp",
         "return w.second.open();",
         "return FAULT || w.second.open();",
     ),
     "word from a node not known yet is lost": (
         "epochs_test",
-        "epochs.hpp",
+        "sources/epochs.hpp",
         "Progress& heard = heard_[peer];",
         "const bool known = std::find(peers_.begin(), peers_.end(), peer) != peers_.end();\n"
         "    if (FAULT && !known) return false;\n"
@@ -94,7 +95,7 @@ def build_faulty(program: str) -> Path:
     binary = copies / "program"
     compiler = os.environ.get("CXX", "g++")
     command = [compiler, "-std=c++20", "-O1", "-pthread", f"-I{copies}", f"-I{HEADERS}"]
-    command += [f"-I{HERE}", str(HERE / f"{program}.cpp"), "-o", str(binary)]
+    command += [f"-I{SUPPORT}", str(CASES / f"{program}.cpp"), "-o", str(binary)]
     stamp = copies / "made_of"
     made_of = digest(command)
     if binary.exists() and stamp.exists() and stamp.read_text() == made_of:
@@ -107,11 +108,12 @@ def build_faulty(program: str) -> Path:
         assert whole.count(text) == 1, f"{name}: {header} does not have the text to be broken"
         chosen = instead.replace("FAULT", f"(seeded_fault == {NUMBERS[name]})")
         broken[header] = whole.replace(text, chosen)
-    (copies / "plait").mkdir(parents=True, exist_ok=True)
-    for old in (copies / "plait").iterdir():
-        old.unlink()  # the headers it is a copy of may have no fault any more
+    # The headers there may be copies of some that have no fault any more.
+    shutil.rmtree(copies, ignore_errors=True)
     for header, whole in broken.items():
-        (copies / "plait" / header).write_text(whole)
+        copy = copies / "plait" / header
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(whole)
     subprocess.run(command, check=True)
     stamp.write_text(made_of)
     return binary
@@ -119,7 +121,7 @@ def build_faulty(program: str) -> Path:
 
 def digest(command: list[str]) -> str:
     made_of = hashlib.sha256(repr((command, FAULTS)).encode())
-    for file in sorted([*HEADERS.rglob("*.hpp"), *HERE.glob("*.?pp")]):
+    for file in sorted([*HEADERS.rglob("*.hpp"), *CASES.glob("*.cpp"), *SUPPORT.glob("*.hpp")]):
         made_of.update(file.read_bytes())
     return made_of.hexdigest()
 

@@ -8,8 +8,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from plait.graph import CallNode, Graph, SourceNode
-from plait.sources.memory import Table
+from plait.connectors.memory_sources import Table
+from plait.graph.operators import CallNode, Graph, SourceNode
 from plait.testing import Feed
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import psutil
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from plait.graph import CallNode, FoldNode, StatefulNode, TimedNode
-from plait.timed import ProcessSpec
+from plait.graph.operators import CallNode, FoldNode, StatefulNode, TimedNode
+from plait.graph.temporal import ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.graph import AnyNode, Graph
+    from plait.graph.operators import AnyNode, Graph
 
 
 def holds_state(node: AnyNode) -> bool:

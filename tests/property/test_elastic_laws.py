@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.node_runtime.elastic import (
+from plait.node_runtime.elastic.level_records import above
+from plait.node_runtime.elastic.stage_degree import (
+    DegreeMemory,
+    DegreePolicy,
+    DegreesView,
+    StageView,
+)
+from plait.node_runtime.elastic.stage_degree import decide as decide_degrees
+from plait.node_runtime.elastic.worker_level import (
     LevelPolicy,
     LevelView,
     TrendPolicy,
@@ -14,14 +22,6 @@ from plait.node_runtime.elastic import (
     cpu_allows,
     decide,
 )
-from plait.node_runtime.elastic_stages import (
-    DegreeMemory,
-    DegreePolicy,
-    DegreesView,
-    StageView,
-)
-from plait.node_runtime.elastic_stages import decide as decide_degrees
-from plait.node_runtime.level_records import above
 
 ratios = st.floats(0, 1)
 

@@ -17,19 +17,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plait.node_runtime import agent
-from plait.run import Running
+from plait.execution.local_run import LocalRun
+from plait.node_runtime.host import agent
 from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
-from plait.testing.strategies import graphs
+from plait.testing.random_jobs import graphs
 from tests.property.live_jobs import row_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.graph import Graph
-    from plait.node_runtime._engine import NativeEngine
-    from plait.result import DegreeStep, LevelStep
+    from plait.graph.operators import Graph
+    from plait.node_runtime.native._engine import NativeEngine
+    from plait.results.result import DegreeStep, LevelStep
 
 TIMEOUT_S = 60.0
 MOST = 4
@@ -77,7 +77,7 @@ def random_levels(seed: int) -> Iterator[None]:
         return RandomLevels(engine, next(numbers))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[Running.__module__], "watched", changed)
+        patch.setattr(sys.modules[LocalRun.__module__], "watched", changed)
         patch.setattr(agent, "watched", changed)
         yield
 

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plait
-from plait.config import SCHEDULERS
-from plait.graph import UnionNode
+from plait.graph.operators import UnionNode
+from plait.model.settings import SCHEDULERS
 from plait.testing import assert_same
-from plait.testing.strategies import graphs
+from plait.testing.random_jobs import graphs
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 QUEUES = ("lanes", "hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "locked")

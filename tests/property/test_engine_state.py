@@ -18,22 +18,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plait import aggregates
+from plait.connectors.memory_sources import Table
 from plait.errors import Interrupted, StateError
-from plait.graph import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode
-from plait.job import Job
-from plait.run import Running, start
-from plait.sources.memory import Table
+from plait.execution.local_run import LocalRun, start
+from plait.expr import aggregates
+from plait.graph.operators import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.streams.job import Job
 from plait.testing import Capture, Feed, sequential
 from plait.testing.check import capturing, rows_of
 from plait.testing.difference import story
-from plait.testing.strategies import graphs
+from plait.testing.random_jobs import graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from plait.job import Stream
-    from plait.snapshot import Snapshot
+    from plait.graph.snapshot import Snapshot
+    from plait.streams.stream import Stream
 
 Rows = list[Any]
 slow = settings(
@@ -57,7 +57,7 @@ def run_settings(draw: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def ended(running: Running) -> Iterator[Running]:
+def ended(running: LocalRun) -> Iterator[LocalRun]:
     """A running job that is over afterwards, also when the test fails."""
     try:
         yield running
@@ -291,7 +291,7 @@ def test_all_bins_move_to_another_run(
     assert_rows("moved", graph, joined, right.beyond)
 
 
-def wait_until_read(running: Running, rows: int) -> None:
+def wait_until_read(running: LocalRun, rows: int) -> None:
     while running.engine.read() < rows:
         running.snapshot()
 
@@ -378,20 +378,20 @@ class TestRefusals:
         feed.close()
         assert running.wait().account.read == 1
 
-    def test_an_operator_without_state(self, running: Running) -> None:
+    def test_an_operator_without_state(self, running: LocalRun) -> None:
         with pytest.raises(StateError, match="operator 0 keeps no state"):
             running.take_bins(0, [1])
         with pytest.raises(StateError, match="operator 99 keeps no state"):
             running.put_bins(99, {1: b""})
 
-    def test_a_bin_that_is_not_there(self, running: Running) -> None:
+    def test_a_bin_that_is_not_there(self, running: LocalRun) -> None:
         node = keepers(running.graph)[0]
         with pytest.raises(StateError, match="there is no bin 8: bins go from 0 to 7"):
             running.take_bins(node, [0, 8])
         with pytest.raises(StateError, match="there is no bin -1"):
             running.put_bins(node, {-1: b""})
 
-    def test_bytes_of_another_operator(self, running: Running) -> None:
+    def test_bytes_of_another_operator(self, running: LocalRun) -> None:
         wait_until_read(running, 1)
         native, python = keepers(running.graph)
         for here, there in ((native, python), (python, native)):
@@ -400,7 +400,7 @@ class TestRefusals:
                 running.put_bins(there, bins)
             running.put_bins(here, bins)
 
-    def test_a_bin_that_is_there_already(self, running: Running) -> None:
+    def test_a_bin_that_is_there_already(self, running: LocalRun) -> None:
         wait_until_read(running, 1)
         for node in keepers(running.graph):
             snapshot = running.snapshot()
@@ -408,7 +408,7 @@ class TestRefusals:
             with pytest.raises(StateError, match="already"):
                 running.put_bins(node, bins)
 
-    def test_a_snapshot_of_another_job(self, running: Running) -> None:
+    def test_a_snapshot_of_another_job(self, running: LocalRun) -> None:
         snapshot = running.snapshot()
         graph, _, _ = job_of(lambda rows: rows.sink(Capture()))
         assert not keepers(graph)

@@ -14,15 +14,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.model import Schema, Type
-from plait.node_runtime._kernels import evaluate, filtered, mask
-from plait.node_runtime.lower import lower
-from plait.testing.oracle_expr import compiled
-from plait.testing.oracle_values import Fault, held_to_arrow, to_held
-from plait.testing.strategies import TYPES, expressions, rows, schemas
+from plait.model.schema import Schema, Type
+from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.native._kernels import evaluate, filtered, mask
+from plait.testing.oracle.expressions import compiled
+from plait.testing.oracle.values import Fault, held_to_arrow, to_held
+from plait.testing.random_jobs import TYPES, expressions, rows, schemas
 
 if TYPE_CHECKING:
-    from plait.expr import Expr
+    from plait.expr.tree import Expr
 
 CHUNK = 1024
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
-from plait.testing.strategies_loops import loop_graphs
+from plait.testing.random_jobs.loops import loop_graphs
 from tests.property.live_jobs import Live, pushing, row_by_row, with_feeds
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.migration.bins import BinMap, changes
-from plait.migration.loss import lost
 from plait.migration.machine import (
     abort,
     begin,
@@ -23,9 +22,10 @@ from plait.migration.machine import (
     resume,
     throttle,
 )
+from plait.migration.node_loss import lost
 from plait.migration.plan import STRATEGIES, Plan, Strategy, make_plan
-from plait.migration.target import spread
-from plait.node_messages import Layout
+from plait.migration.spread import spread
+from plait.protocol.messages import Layout
 
 RANKS = st.integers(0, 5)
 MEMBERS = tuple(range(6))

@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plait.errors import RecordError
-from plait.run import run
+from plait.execution.local_run import run
 from plait.testing.check import capturing, place
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.nodes import run_on_nodes
-from plait.testing.strategies import graphs
+from plait.testing.random_jobs import graphs
 from tests.property.live_jobs import Live, pushing, row_by_row, with_feeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 TIMEOUT_S = 60.0
 """A run that takes longer hangs."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from plait.graph import CallNode
+from plait.graph.operators import CallNode
 from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
-from plait.testing.strategies import graphs, timed_graphs
+from plait.testing.random_jobs import graphs, timed_graphs
 from tests.property.pooled_jobs import has_state, killing, pooled, run_settings
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 # Every case starts processes, so there are fewer of them.
 slow = settings(

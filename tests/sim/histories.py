@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import get_args
 
-from plait.coordinator.requests import (
+from plait.coordinator.messages.requests import (
     AbortMigration,
     Cancel,
     Drain,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from plait.node_messages import (
+from plait.protocol.messages import (
     Answer,
     Begin,
     BinLoad,

@@ -13,8 +13,11 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from plait.coordinator.check import check
-from plait.coordinator.commands import (
+from plait.coordinator.journal.store import MemoryJournal
+from plait.coordinator.machine.invariants import check
+from plait.coordinator.machine.state import JobState, State
+from plait.coordinator.machine.turn import turn
+from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
     Outgoing,
@@ -23,7 +26,7 @@ from plait.coordinator.commands import (
     StopNode,
     Tell,
 )
-from plait.coordinator.events import (
+from plait.coordinator.messages.events import (
     Answered,
     Asked,
     Event,
@@ -35,19 +38,16 @@ from plait.coordinator.events import (
     Restarted,
     Tick,
 )
-from plait.coordinator.journal import MemoryJournal
-from plait.coordinator.manager import recovered
-from plait.coordinator.once import Once
-from plait.coordinator.placement import HostView
-from plait.coordinator.run import turn
-from plait.coordinator.spec import JobSpec, Policy, SourceSpec
-from plait.coordinator.state import JobState, State
+from plait.coordinator.messages.hosts import HostView
+from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.shell.manager import recovered
+from plait.node_runtime.host.once import Once
 from tests.sim.nodes import Ledger, SimNode, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.coordinator.requests import Reply, Request
+    from plait.coordinator.messages.requests import Reply, Request
 
 SIM_POLICY = Policy(tick_s=0.1, silent_s=2.0, resend_s=0.5, start_s=20.0, chunk_s=0.2)
 When = Literal["before journal", "after journal"]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plait.coordinator.requests import Drain, Rescale, Strategy, Submit
+from plait.coordinator.messages.requests import Drain, Rescale, Strategy, Submit
 from tests.sim.simulator import SIM_POLICY, Simulator, When, spec_of
 
 if TYPE_CHECKING:
-    from plait.coordinator.state import JobState
+    from plait.coordinator.machine.state import JobState
 
 WHENS: tuple[When, ...] = ("before journal", "after journal")
 POLICY = replace(SIM_POLICY, chunk_layouts=2)

@@ -11,18 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait.coordinator.check import check
-from plait.coordinator.manager import recovered
-from plait.coordinator.requests import Drain, Rescale, Stop, Submit
-from plait.node_messages import BinLoad, NodeReport
+from plait.coordinator.machine.invariants import check
+from plait.coordinator.messages.requests import Drain, Rescale, Stop, Submit
+from plait.coordinator.shell.manager import recovered
+from plait.protocol.messages import BinLoad, NodeReport
 from tests.sim.nodes import Ledger, SimNode, Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.coordinator.commands import StartNode
-    from plait.node_messages import Answer, Command, Layout
+    from plait.coordinator.messages.commands import StartNode
+    from plait.protocol.messages import Answer, Command, Layout
 
 NODES = 1000
 BIN_BITS = 17

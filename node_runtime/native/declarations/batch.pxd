@@ -4,7 +4,7 @@ from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
 
-cdef extern from "plait/buffer.hpp" namespace "plait" nogil:
+cdef extern from "plait/core/buffer.hpp" namespace "plait" nogil:
     cdef cppclass BufferRef:
         BufferRef() noexcept
 
@@ -17,7 +17,7 @@ cdef extern from "plait/buffer.hpp" namespace "plait" nogil:
         uint8_t* data() noexcept
 
 
-cdef extern from "plait/batch.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/batch.hpp" namespace "plait" nogil:
     cpdef enum class Type(uint8_t):
         Int64
         Float64
@@ -57,7 +57,7 @@ cdef extern from "plait/batch.hpp" namespace "plait" nogil:
         int64_t byte_size() noexcept
 
 
-cdef extern from "plait/arrow_c.hpp" nogil:
+cdef extern from "plait/columns/arrow_c.hpp" nogil:
     cdef struct ArrowSchema:
         void (*release)(ArrowSchema*) noexcept
 
@@ -66,7 +66,7 @@ cdef extern from "plait/arrow_c.hpp" nogil:
         void (*release)(ArrowArray*) noexcept
 
 
-cdef extern from "plait/arrow_c.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/arrow_c.hpp" namespace "plait" nogil:
     Column import_array(ArrowArray* array, Type kind) except +
     vector[Column] import_batch(ArrowArray* array, const vector[Type]& types) except +
     void export_column(const Column& column, ArrowArray* out) except +

@@ -4,11 +4,11 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Batch
-from plait.node_runtime.native_calls cimport RowFailure
+from plait.node_runtime.native.declarations.batch cimport Batch
+from plait.node_runtime.native.declarations.calls cimport RowFailure
 
 
-cdef extern from "plait/process_stage.hpp" namespace "plait" nogil:
+cdef extern from "plait/stages/process_stage.hpp" namespace "plait" nogil:
     cdef cppclass ProcessUnit:
         const Batch* rows
         uint64_t base
@@ -36,7 +36,7 @@ cdef extern from "plait/process_stage.hpp" namespace "plait" nogil:
         int64_t next_timeout
 
 
-cdef extern from "plait/sources.hpp" namespace "plait" nogil:
+cdef extern from "plait/sources/source_stage.hpp" namespace "plait" nogil:
     cdef enum class PolledKind "plait::Polled::Kind":
         Rows
         Wait
@@ -51,7 +51,7 @@ cdef extern from "plait/sources.hpp" namespace "plait" nogil:
         int64_t handle
 
 
-cdef extern from "plait/outside_scheduler.hpp" namespace "plait" nogil:
+cdef extern from "plait/scheduling/outside_scheduler.hpp" namespace "plait" nogil:
     cdef cppclass plait_stage "plait_stage":
         uint8_t ready
         uint8_t source

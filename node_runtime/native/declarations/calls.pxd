@@ -4,17 +4,17 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Batch
+from plait.node_runtime.native.declarations.batch cimport Batch
 
 
-cdef extern from "plait/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
     cdef cppclass RowFailure:
         uint32_t row
         string message
         int64_t handle
 
 
-cdef extern from "plait/call_operator.hpp" namespace "plait" nogil:
+cdef extern from "plait/stages/call_operator.hpp" namespace "plait" nogil:
     cdef cppclass CallOutcome:
         Batch out
         cbool one_to_one
@@ -25,7 +25,7 @@ cdef extern from "plait/call_operator.hpp" namespace "plait" nogil:
         vector[RowFailure] failures
 
 
-cdef extern from "plait/tray.hpp" namespace "plait" nogil:
+cdef extern from "plait/stages/async_tray.hpp" namespace "plait" nogil:
     cdef cppclass Outside:
         pass
 

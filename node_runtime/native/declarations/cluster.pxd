@@ -6,7 +6,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 
-cdef extern from "plait/layout.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/layout.hpp" namespace "plait" nogil:
     cdef cppclass Layout:
         Layout() except +
         uint64_t epoch
@@ -19,7 +19,7 @@ cdef extern from "plait/layout.hpp" namespace "plait" nogil:
         void end_copy(uint32_t bin)
 
 
-cdef extern from "plait/links.hpp" namespace "plait" nogil:
+cdef extern from "plait/links/links.hpp" namespace "plait" nogil:
     cdef cppclass LinkTraffic:
         int64_t frames_sent
         int64_t bytes_sent
@@ -43,7 +43,7 @@ cdef extern from "plait/links.hpp" namespace "plait" nogil:
         pair[int64_t, string] refusals() except +
 
 
-cdef extern from "plait/expected_moves.hpp" namespace "plait" nogil:
+cdef extern from "plait/moves/expected_moves.hpp" namespace "plait" nogil:
     cdef cppclass PlannedMove:
         PlannedMove() except +
         uint32_t bin
@@ -51,7 +51,7 @@ cdef extern from "plait/expected_moves.hpp" namespace "plait" nogil:
         uint32_t target "to"
 
 
-cdef extern from "plait/cluster.hpp" namespace "plait" nogil:
+cdef extern from "plait/exchange/cluster.hpp" namespace "plait" nogil:
     cdef cppclass Cluster:
         Cluster(uint32_t rank, string job, string token, LinkOptions options) except +
         Links links

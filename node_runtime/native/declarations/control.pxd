@@ -4,7 +4,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 
-cdef extern from "plait/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
     cdef cppclass Bin "plait::Control::Bin":
         uint32_t node
         uint32_t bin

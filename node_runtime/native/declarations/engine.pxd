@@ -5,20 +5,20 @@ from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime._kernels cimport Program
-from plait.node_runtime.native cimport Batch, Type
-from plait.node_runtime.native_callbacks cimport (
+from plait.node_runtime.native._kernels cimport Program
+from plait.node_runtime.native.declarations.batch cimport Batch, Type
+from plait.node_runtime.native.declarations.callbacks cimport (
     Answer, Polled, ProcessOutcome, ProcessUnit, plait_stage,
 )
-from plait.node_runtime.native_calls cimport CallOutcome, Outside
-from plait.node_runtime.native_cluster cimport Cluster
-from plait.node_runtime.native_control cimport Control
-from plait.node_runtime.native_keyed cimport KeyedPlan
-from plait.node_runtime.native_pool cimport PoolLanes, PoolOutside
-from plait.node_runtime.native_timed cimport TimedPlan
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, Outside
+from plait.node_runtime.native.declarations.cluster cimport Cluster
+from plait.node_runtime.native.declarations.control cimport Control
+from plait.node_runtime.native.declarations.keyed cimport KeyedPlan
+from plait.node_runtime.native.declarations.pool cimport PoolLanes, PoolOutside
+from plait.node_runtime.native.declarations.timed cimport TimedPlan
 
 
-cdef extern from "plait/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
     cdef cppclass Letter:
         uint32_t node
         uint32_t source
@@ -30,7 +30,7 @@ cdef extern from "plait/events.hpp" namespace "plait" nogil:
         Batch record
 
 
-cdef extern from "plait/builder.hpp" namespace "plait" nogil:
+cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
     cdef cppclass StageLimits:
         uint32_t batches
         int64_t records
@@ -147,7 +147,7 @@ cdef extern from "plait/builder.hpp" namespace "plait" nogil:
     const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
 
 
-cdef extern from "plait/engine_report.hpp" namespace "plait" nogil:
+cdef extern from "plait/engine/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] counts_of(const Engine&, size_t) except +
     vector[string] stage_names_of(const Engine&) except +
     vector[int64_t] cuts_of(const Engine&, size_t) except +

@@ -3,10 +3,10 @@ from libc.stdint cimport uint64_t, uint8_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Type
+from plait.node_runtime.native.declarations.batch cimport Type
 
 
-cdef extern from "plait/keyed_plan.hpp" namespace "plait" nogil:
+cdef extern from "plait/keyed/keyed_plan.hpp" namespace "plait" nogil:
     cdef enum class AggregateKind(uint8_t):
         Count
         Sum

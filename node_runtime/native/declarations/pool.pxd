@@ -6,10 +6,10 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Batch, Column
+from plait.node_runtime.native.declarations.batch cimport Batch, Column
 
 
-cdef extern from "plait/pool.hpp" namespace "plait" nogil:
+cdef extern from "plait/pool/pool.hpp" namespace "plait" nogil:
     cdef cppclass PoolUser:
         cbool here() noexcept
         void go() except +
@@ -32,7 +32,7 @@ cdef extern from "plait/pool.hpp" namespace "plait" nogil:
         int restore_fd(uint32_t worker) except +
 
 
-cdef extern from "plait/pool_lanes.hpp" namespace "plait" nogil:
+cdef extern from "plait/pool/pool_lanes.hpp" namespace "plait" nogil:
     cdef cppclass PoolLanes(PoolUser):
         PoolLanes(shared_ptr[Pool] pool, uint32_t program, uint32_t lanes, unsigned bin_bits,
                   cbool here, cbool copies_all, int64_t most) except +
@@ -40,7 +40,7 @@ cdef extern from "plait/pool_lanes.hpp" namespace "plait" nogil:
         int64_t log_bytes() except +
 
 
-cdef extern from "plait/pool_worker.hpp" namespace "plait" nogil:
+cdef extern from "plait/pool/pool_worker.hpp" namespace "plait" nogil:
     # Of CallOutcome and RowFailure what a worker process sets.
     cdef cppclass StepFailure "plait::RowFailure":
         uint32_t row

@@ -4,11 +4,11 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
 
-from plait.node_runtime.native cimport Type
-from plait.node_runtime.native_keyed cimport AggregateSpec, KeyedPlan
+from plait.node_runtime.native.declarations.batch cimport Type
+from plait.node_runtime.native.declarations.keyed cimport AggregateSpec, KeyedPlan
 
 
-cdef extern from "plait/timed_stage.hpp" namespace "plait" nogil:
+cdef extern from "plait/stages/timed_stage.hpp" namespace "plait" nogil:
     cdef enum class TimedKind "plait::TimedSpec::Kind"(uint8_t):
         Window
         Top

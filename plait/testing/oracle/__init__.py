@@ -20,21 +20,29 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
-from plait.graph import AnyNode, CallNode, Graph, SinkNode, SourceNode, TimedNode, UnionNode
-from plait.result import Account, DeadLetter, OperatorCounts
-from plait.testing.oracle_nodes import Batches, Operator, described, operator_of
-from plait.testing.oracle_operators import Loops
-from plait.testing.oracle_process import Processes
-from plait.testing.oracle_read import epochs
-from plait.testing.oracle_time import Fate, TimedOperator, TimerFault, Watermarks
-from plait.testing.oracle_timed import timed_operator
-from plait.testing.oracle_values import Fault, Values, shown
-from plait.timed import OperatorSpec
+from plait.graph.operators import (
+    AnyNode,
+    CallNode,
+    Graph,
+    SinkNode,
+    SourceNode,
+    TimedNode,
+    UnionNode,
+)
+from plait.graph.temporal import OperatorSpec
+from plait.results.result import Account, DeadLetter, OperatorCounts
+from plait.testing.oracle.epochs import epochs
+from plait.testing.oracle.loop_operators import Loops
+from plait.testing.oracle.process import Processes
+from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
+from plait.testing.oracle.temporal import timed_operator
+from plait.testing.oracle.time import Fate, TimedOperator, TimerFault, Watermarks
+from plait.testing.oracle.values import Fault, Values, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from plait.model import Schema
+    from plait.model.schema import Schema
 
 Item = tuple[int, Values]
 """A row number of the unit's source, counted from the source's start, and the values."""

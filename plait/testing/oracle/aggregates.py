@@ -14,15 +14,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plait.model import Type
-from plait.testing.oracle_expr import compiled, wrap
+from plait.model.schema import Type
+from plait.testing.oracle.expressions import compiled, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.graph import Aggregate
-    from plait.model import Schema
-    from plait.testing.oracle_values import Values
+    from plait.expr.aggregates import Aggregate
+    from plait.model.schema import Schema
+    from plait.testing.oracle.values import Values
 
 NAN = "nan"
 """Stands for every NaN among the different values."""

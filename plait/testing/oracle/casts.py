@@ -7,8 +7,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from plait.model import INT64_MAX, INT64_MIN, Type
-from plait.testing.oracle_values import Fault
+from plait.model.schema import INT64_MAX, INT64_MIN, Type
+from plait.testing.oracle.values import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from plait.connectors.base import Reader, Wait
 from plait.errors import SourceError
-from plait.sources.base import Reader, Wait
-from plait.testing.oracle_values import Values, held_from_poll
+from plait.testing.oracle.values import Values, held_from_poll
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph import SourceNode
+    from plait.graph.operators import SourceNode
 
 
 def epochs(

@@ -1,7 +1,7 @@
 """Expressions over one row, in the plainest Python: the meaning of every operation.
 
 `compiled(expr, schema)` gives the type of the result and a function of one row of held values. The
-rules are those written in `plait/expr.py`: int64 wraps around, null in gives null out, an int and a
+rules are those written in `expr/tree.py`: int64 wraps around, null in gives null out, an int and a
 float meet as floats. Whatever fails raises `Fault`; a branch that `when` does not take cannot fail.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait.model import INT64_MIN, Schema, Type
-from plait.records import microseconds_of
-from plait.testing.oracle_casts import cast, civil
-from plait.testing.oracle_values import Fault, Values
+from plait.model.records import microseconds_of
+from plait.model.schema import INT64_MIN, Schema, Type
+from plait.testing.oracle.casts import cast, civil
+from plait.testing.oracle.values import Fault, Values
 
 if TYPE_CHECKING:
-    from plait.expr import Expr
+    from plait.expr.tree import Expr
 
 INT, FLOAT, BOOL = Type.INT64, Type.FLOAT64, Type.BOOL
 STRING, BYTES, TIME = Type.STRING, Type.BYTES, Type.TIMESTAMP

@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait.testing.oracle_aggregates import Results, Running
-from plait.testing.oracle_nodes import Keys
-from plait.testing.oracle_time import ALL_TIME, Fate, Time
-from plait.testing.oracle_windows import windows_of
-from plait.timed import SIDE, AsOf, Between, Grid, JoinSpec, SpanSpec
+from plait.graph.temporal import SIDE, AsOf, Between, Grid, JoinSpec, SpanSpec
+from plait.testing.oracle.aggregates import Results, Running
+from plait.testing.oracle.row_operators import Keys
+from plait.testing.oracle.time import ALL_TIME, Fate, Time
+from plait.testing.oracle.windows import windows_of
 
 if TYPE_CHECKING:
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.testing.oracle_values import Values
-    from plait.timed import Side
+    from plait.graph.operators import TimedNode
+    from plait.graph.temporal import Side
+    from plait.model.schema import Schema
+    from plait.testing.oracle.values import Values
 
 LEFT, RIGHT = 0, 1
 

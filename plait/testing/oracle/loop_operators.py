@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from plait.testing.oracle_nodes import called, described
-from plait.testing.oracle_time import Fate, Time, TimerFault
-from plait.testing.oracle_values import Fault, Values, held_of, record_of
-from plait.timed import SIDE, OperatorSpec
+from plait.graph.temporal import SIDE, OperatorSpec
+from plait.testing.oracle.row_operators import called, described
+from plait.testing.oracle.time import Fate, Time, TimerFault
+from plait.testing.oracle.values import Fault, Values, held_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.timed import InputPort
+    from plait.graph.operators import TimedNode
+    from plait.graph.temporal import InputPort
+    from plait.model.schema import Schema
 
 NEVER_ENDS = 1000
 

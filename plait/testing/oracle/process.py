@@ -12,19 +12,19 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from plait.model import Type
-from plait.process import State, Timers
-from plait.testing.oracle_nodes import END, Keys, called, fitted
-from plait.testing.oracle_time import ALL_TIME, Fate, Time, TimerFault
-from plait.testing.oracle_values import Fault, Values, record_of, to_python
-from plait.testing.oracle_windows import plain
-from plait.timed import SIDE, ProcessSpec
+from plait.functions.process import State, Timers
+from plait.graph.temporal import SIDE, ProcessSpec
+from plait.model.schema import Type
+from plait.testing.oracle.row_operators import END, Keys, called, fitted
+from plait.testing.oracle.time import ALL_TIME, Fate, Time, TimerFault
+from plait.testing.oracle.values import Fault, Values, record_of, to_python
+from plait.testing.oracle.windows import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
 
 
 Set = dict[tuple[Values, int], tuple[int, int]]

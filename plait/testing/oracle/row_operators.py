@@ -12,7 +12,7 @@ import inspect
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.graph import (
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     Awaiting,
@@ -22,11 +22,11 @@ from plait.graph import (
     ProjectNode,
     StatefulNode,
 )
-from plait.model import Field, Schema, Type
-from plait.records import value_of
-from plait.testing.oracle_aggregates import Results, Running
-from plait.testing.oracle_expr import compiled, widened
-from plait.testing.oracle_values import (
+from plait.model.records import value_of
+from plait.model.schema import Field, Schema, Type
+from plait.testing.oracle.aggregates import Results, Running
+from plait.testing.oracle.expressions import compiled, widened
+from plait.testing.oracle.values import (
     Fault,
     Values,
     held_from_arrow,

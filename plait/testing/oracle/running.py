@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from plait.testing.oracle_aggregates import Results, Running
-from plait.testing.oracle_nodes import Keys
-from plait.timed import LastSpec, Rows, RunningSpec, WindowSpec
+from plait.graph.temporal import LastSpec, Rows, RunningSpec, WindowSpec
+from plait.testing.oracle.aggregates import Results, Running
+from plait.testing.oracle.row_operators import Keys
 
 if TYPE_CHECKING:
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.testing.oracle_time import Fate, Time
-    from plait.testing.oracle_values import Values
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
+    from plait.testing.oracle.time import Fate, Time
+    from plait.testing.oracle.values import Values
 
 
 class Lives:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.testing.oracle_joins import join_operator
-from plait.testing.oracle_operators import Loops
-from plait.testing.oracle_process import Processes
-from plait.testing.oracle_windows import window_operator
-from plait.timed import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec
+from plait.graph.temporal import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec
+from plait.testing.oracle.joins import join_operator
+from plait.testing.oracle.loop_operators import Loops
+from plait.testing.oracle.process import Processes
+from plait.testing.oracle.windows import window_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.testing.oracle_time import TimedOperator
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
+    from plait.testing.oracle.time import TimedOperator
 
 
 def timed_operator(

@@ -1,7 +1,7 @@
 """Time in the plain loop: how far the sources are, and with them every operator.
 
 No watermark yet is minus infinity, and infinity is the watermark when nothing more can come, so
-that comparisons need no special cases. `plait.timed` has the definitions.
+that comparisons need no special cases. `plait.graph.temporal` has the definitions.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import enum
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from plait.graph import Graph, SourceNode, upstream
+from plait.graph.operators import Graph, SourceNode, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.testing.oracle_values import Values
+    from plait.testing.oracle.values import Values
 
 Time = float
 """Microseconds since 1970 as an int, or minus or plus infinity; both compare exactly."""

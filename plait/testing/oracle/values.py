@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import SourceError
-from plait.model import Schema, Type
-from plait.records import (
+from plait.model.records import (
     datetime_of,
     make_record,
     microseconds_of,
@@ -19,6 +18,7 @@ from plait.records import (
     unpack_object,
     values_of,
 )
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

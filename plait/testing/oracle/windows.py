@@ -12,11 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.testing.oracle_aggregates import Results, Running, is_nan
-from plait.testing.oracle_nodes import Keys
-from plait.testing.oracle_running import LastRows, RunningKept
-from plait.testing.oracle_time import ALL_TIME, NO_TIME, Fate
-from plait.timed import (
+from plait.graph.temporal import (
     Given,
     Grid,
     LastSpec,
@@ -27,14 +23,18 @@ from plait.timed import (
     TopSpec,
     WindowSpec,
 )
+from plait.testing.oracle.aggregates import Results, Running, is_nan
+from plait.testing.oracle.row_operators import Keys
+from plait.testing.oracle.running import LastRows, RunningKept
+from plait.testing.oracle.time import ALL_TIME, NO_TIME, Fate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph import TimedNode
-    from plait.model import Schema
-    from plait.testing.oracle_time import Time
-    from plait.testing.oracle_values import Values
+    from plait.graph.operators import TimedNode
+    from plait.model.schema import Schema
+    from plait.testing.oracle.time import Time
+    from plait.testing.oracle.values import Values
 
 Span = tuple[int, int]
 """Start and end of a window; the end is not in it."""

@@ -17,15 +17,15 @@ import datetime
 import math
 from typing import TYPE_CHECKING, Any
 
-from plait.model import INT64_MAX, INT64_MIN, Field, Schema, Type
+from plait.model.schema import INT64_MAX, INT64_MIN, Field, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypothesis.strategies import SearchStrategy
 
-    from plait.expr import Expr
-    from plait.graph import Graph
+    from plait.expr.tree import Expr
+    from plait.graph.operators import Graph
 
 TYPES = (Type.INT64, Type.FLOAT64, Type.BOOL, Type.STRING, Type.BYTES, Type.TIMESTAMP)
 INTS = (0, 1, -1, 2, 7, 63, 64, 255, 2**31, 2**53 + 1, INT64_MAX, INT64_MIN, INT64_MIN + 1)
@@ -156,7 +156,7 @@ def expressions(
     """Expressions of a type over a schema, not yet bound, of all operations but call."""
     from hypothesis import strategies as st
 
-    from plait.testing.strategies_expr import Drawer
+    from plait.testing.random_jobs.expression_trees import Drawer
 
     @st.composite
     def drawn(draw: Any) -> Expr:
@@ -171,7 +171,7 @@ def graphs(*, max_rows: int = 60, max_steps: int = 6) -> SearchStrategy[Graph]:
     """Whole jobs: one or two sources and sinks, and a few operators of all kinds between them."""
     from hypothesis import strategies as st
 
-    from plait.testing.strategies_graph import JobDrawer
+    from plait.testing.random_jobs.job_graphs import JobDrawer
 
     @st.composite
     def drawn(draw: Any) -> Graph:
@@ -190,7 +190,7 @@ def timed_graphs(
     """Whole jobs whose sources have event times, with windows, joins and processes."""
     from hypothesis import strategies as st
 
-    from plait.testing.strategies_timed import TimedDrawer
+    from plait.testing.random_jobs.temporal import TimedDrawer
 
     @st.composite
     def drawn(draw: Any) -> Graph:

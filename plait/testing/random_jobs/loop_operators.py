@@ -10,11 +10,11 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from plait.operators import operator
-from plait.testing.functions import checksum
+from plait.loops.loop_operators import operator
+from plait.testing.random_jobs.functions import checksum
 
 if TYPE_CHECKING:
-    from plait.operators import Context
+    from plait.loops.loop_operators import Context
 
 COUNTS = (1, 1, 1, 2, 3)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.model import Type
-from plait.testing.loops import mixed, paired, passed
-from plait.testing.strategies_timed import TimedDrawer
+from plait.model.schema import Type
+from plait.testing.random_jobs.loop_operators import mixed, paired, passed
+from plait.testing.random_jobs.temporal import TimedDrawer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
-    from plait.graph import Graph
-    from plait.job import Stream
+    from plait.graph.operators import Graph
+    from plait.streams.stream import Stream
 
 
 class LoopDrawer(TimedDrawer):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait.process import Process
-from plait.testing.functions import checksum
+from plait.functions.process import Process
+from plait.testing.random_jobs.functions import checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

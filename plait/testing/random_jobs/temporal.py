@@ -11,23 +11,22 @@ import datetime
 import random
 from typing import TYPE_CHECKING, Any
 
-from plait import aggregates
-from plait.connected import connect
 from plait.errors import JobError
-from plait.expr import Expr, col
-from plait.job import Stream
-from plait.model import Field, Schema, Type
-from plait.testing import functions
-from plait.testing.processes import Met, Patient, Watched
-from plait.testing.strategies import TYPES, values
-from plait.testing.strategies_graph import JobDrawer
-from plait.window_kinds import Rows, Session, Sliding, Tumbling
+from plait.expr import aggregates
+from plait.expr.tree import Expr, col
+from plait.model.schema import Field, Schema, Type
+from plait.streams.process_verbs import connect
+from plait.streams.stream import Stream
+from plait.streams.windows import Rows, Session, Sliding, Tumbling
+from plait.testing.random_jobs import TYPES, functions, values
+from plait.testing.random_jobs.job_graphs import JobDrawer
+from plait.testing.random_jobs.processes import Met, Patient, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph import Aggregate
-    from plait.process import Process
+    from plait.expr.aggregates import Aggregate
+    from plait.functions.process import Process
 
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 KEYS = (Type.INT64, Type.INT64, Type.STRING, Type.FLOAT64, Type.BOOL, Type.TIMESTAMP)

@@ -21,7 +21,7 @@
 // The kernels use 128-bit integers, which the standard does not have.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
-#include "plait/engine_report.hpp"
+#include "plait/engine/engine_report.hpp"
 #pragma GCC diagnostic pop
 
 namespace {

@@ -9,7 +9,7 @@ namespace plait {
 inline int seeded_fault = 0;  // see test_native_cluster.py
 }
 
-#include "plait/epochs.hpp"
+#include "plait/sources/epochs.hpp"
 
 #include <algorithm>
 #include <cstdio>

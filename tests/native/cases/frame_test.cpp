@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "frame_samples.hpp"
-#include "plait/link_handshake.hpp"
-#include "plait/merge_parts.hpp"
-#include "plait/row_split.hpp"
+#include "plait/links/link_handshake.hpp"
+#include "plait/columns/merge_parts.hpp"
+#include "plait/exchange/row_split.hpp"
 
 using namespace plait;
 using namespace plait::testing;

@@ -1,6 +1,6 @@
 // The histogram against exact answers, and a reader beside the writer: argv[1] values.
 
-#include "plait/histogram.hpp"
+#include "plait/core/histogram.hpp"
 
 #include <algorithm>
 #include <atomic>

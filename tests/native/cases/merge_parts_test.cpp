@@ -2,7 +2,7 @@
 //
 // Random parts of every kind of column: tags dense, with gaps, or repeated and numbered by subs;
 // slices of larger columns, nulls, empty texts. Arguments: cases, seed.
-#include "plait/merge_parts.hpp"
+#include "plait/columns/merge_parts.hpp"
 
 #include <algorithm>
 #include <cstdio>

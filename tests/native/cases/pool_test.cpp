@@ -23,10 +23,10 @@
 // The kernels use 128-bit integers, which the standard does not have.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
-#include "plait/lane_split.hpp"
-#include "plait/pool.hpp"
-#include "plait/pool_lanes.hpp"
-#include "plait/pool_worker.hpp"
+#include "plait/pool/lane_split.hpp"
+#include "plait/pool/pool.hpp"
+#include "plait/pool/pool_lanes.hpp"
+#include "plait/pool/pool_worker.hpp"
 #include "pool_samples.hpp"
 #pragma GCC diagnostic pop
 

@@ -24,7 +24,7 @@
 // The kernels use 128-bit integers, which the standard does not have.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
-#include "plait/engine_report.hpp"
+#include "plait/engine/engine_report.hpp"
 #include "pool_samples.hpp"
 #include "pooled_moves_round.hpp"
 #pragma GCC diagnostic pop

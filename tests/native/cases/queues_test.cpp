@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/hybrid_queue.hpp"
-#include "plait/partitioned_queue.hpp"
-#include "plait/shared_queue.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/queues/hybrid_queue.hpp"
+#include "plait/queues/partitioned_queue.hpp"
+#include "plait/queues/shared_queue.hpp"
 #include "policies.hpp"
 
 namespace plait::testing {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/locked_reorder_buffer.hpp"
-#include "plait/reorder_buffer.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/queues/locked_reorder_buffer.hpp"
+#include "plait/queues/reorder_buffer.hpp"
 #include "policies.hpp"
 
 namespace plait::testing {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/mpmc_ring.hpp"
-#include "plait/spsc_ring.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/queues/mpmc_ring.hpp"
+#include "plait/queues/spsc_ring.hpp"
 #include "policies.hpp"
 
 namespace plait::testing {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/keyed_state.hpp"
+#include "plait/keyed/keyed_state.hpp"
 
 namespace {
 

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/histogram.hpp"
-#include "plait/hybrid_queue.hpp"
-#include "plait/locked_reorder_buffer.hpp"
-#include "plait/mpmc_ring.hpp"
-#include "plait/reorder_buffer.hpp"
-#include "plait/spsc_ring.hpp"
+#include "plait/core/histogram.hpp"
+#include "plait/queues/hybrid_queue.hpp"
+#include "plait/queues/locked_reorder_buffer.hpp"
+#include "plait/queues/mpmc_ring.hpp"
+#include "plait/queues/reorder_buffer.hpp"
+#include "plait/queues/spsc_ring.hpp"
 
 namespace plait::testing {
 namespace {

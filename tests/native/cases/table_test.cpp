@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/bin_table.hpp"
-#include "plait/hot_aggregate.hpp"
+#include "plait/keyed/bin_table.hpp"
+#include "plait/keyed/hot_aggregate.hpp"
 
 namespace {
 

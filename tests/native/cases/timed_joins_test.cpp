@@ -1,6 +1,6 @@
 // Joins and spans against a model of vectors: random specs, rows and watermarks, with bins that go
 // to other operators and come back in between, and bytes that are damaged on the way.
-#include "plait/timed_joins.hpp"
+#include "plait/joins/make_join_lane.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 
 #include "check.hpp"
 #include "join_model.hpp"
-#include "plait/key_hash.hpp"
+#include "plait/columns/key_hash.hpp"
 
 namespace {
 

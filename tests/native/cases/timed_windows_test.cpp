@@ -1,6 +1,6 @@
 // The lane operators of windows against plain loops over all rows: random windows, keys, results,
 // rows and watermarks, and two sets of lanes between which bins move while the rows flow.
-#include "plait/timed_windows.hpp"
+#include "plait/windows/make_window_lane.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/split.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 #include "window_model.hpp"
 
 namespace {

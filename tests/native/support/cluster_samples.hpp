@@ -18,7 +18,7 @@
 // The kernels use 128-bit integers, which the standard does not have.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
-#include "plait/builder.hpp"
+#include "plait/engine/builder.hpp"
 #pragma GCC diagnostic pop
 
 namespace plait::testing {

@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "explorer.hpp"
-#include "plait/atomics.hpp"
+#include "plait/core/atomics.hpp"
 #include "weak_memory.hpp"
 
 namespace plait::testing {

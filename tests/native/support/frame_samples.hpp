@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/frame_codec.hpp"
+#include "plait/links/frame_codec.hpp"
 
 namespace plait::testing {
 

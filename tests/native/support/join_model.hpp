@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/timed_spec.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait::testing {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/links.hpp"
+#include "plait/links/links.hpp"
 
 namespace plait::testing {
 

@@ -4,7 +4,7 @@
 // build with it and demand that the sanitizer or the explorer reports it.
 #pragma once
 
-#include "plait/atomics.hpp"
+#include "plait/core/atomics.hpp"
 
 namespace plait::testing {
 

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plait/key_hash.hpp"
-#include "plait/pool.hpp"
-#include "plait/pool_worker.hpp"
-#include "plait/select.hpp"
+#include "plait/columns/key_hash.hpp"
+#include "plait/pool/pool.hpp"
+#include "plait/pool/pool_worker.hpp"
+#include "plait/columns/select.hpp"
 
 namespace plait::testing {
 

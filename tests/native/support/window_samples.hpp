@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "plait/lane_operator.hpp"
-#include "plait/window_grid.hpp"
+#include "plait/time/lane_operator.hpp"
+#include "plait/time/window_grid.hpp"
 
 namespace plait::testing {
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plait.cli import main, settings_of, timeout_of
+from plait.cli.commands import main, settings_of, timeout_of
+from plait.cli.load import load_job, split
 from plait.errors import JobError
-from plait.load import load_job, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

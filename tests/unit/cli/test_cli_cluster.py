@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plait
-from plait import cli
-from plait.coordinator.requests import (
+from plait.cli import main
+from plait.cluster.job_handle import ClusterError, JobHandle, rank_of
+from plait.cluster.migration_handle import bytes_per_s, gap_epochs
+from plait.cluster.submit import settings_for_nodes, submit
+from plait.coordinator.messages.requests import (
     AbortMigration,
     Accepted,
     Cancel,
@@ -23,15 +26,12 @@ from plait.coordinator.requests import (
     Stop,
     Throttle,
 )
-from plait.coordinator.views import JobView, MigrationView, NodeView
-from plait.handle import ClusterError, JobHandle, rank_of
-from plait.moving import bytes_per_s, gap_epochs
-from plait.outcomes import NodeOutcome
-from plait.result import Account, OperatorCounts
-from plait.submit import settings_for_nodes, submit
+from plait.coordinator.messages.views import JobView, MigrationView, NodeView
+from plait.results.outcomes import NodeOutcome
+from plait.results.result import Account, OperatorCounts
 
 if TYPE_CHECKING:
-    from plait.coordinator.requests import Reply, Request
+    from plait.coordinator.messages.requests import Reply, Request
 
 
 def node(rank: int, **given: Any) -> NodeView:
@@ -98,7 +98,7 @@ class PlainLink:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> PlainLink:
     found = PlainLink()
-    module = importlib.import_module("plait.submit")
+    module = importlib.import_module("plait.cluster.submit")
 
     def attach(name: str, address: str | None = None, *, namespace: str = "plait") -> JobHandle:
         if found.view(name) is None:
@@ -111,28 +111,28 @@ def link(monkeypatch: pytest.MonkeyPatch) -> PlainLink:
 
 
 def test_ls_shows_every_job(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["ls"]) == 0
+    assert main(["ls"]) == 0
     assert "carts  running" in capsys.readouterr().out
-    assert cli.main(["ls", "--json"]) == 0
+    assert main(["ls", "--json"]) == 0
     (view,) = json.loads(capsys.readouterr().out)
     assert [one["rank"] for one in view["nodes"]] == [0, 1]
 
 
 def test_status_is_a_table_or_json(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["status", "carts"]) == 0
+    assert main(["status", "carts"]) == 0
     assert "node-1" in capsys.readouterr().out
-    assert cli.main(["status", "carts", "--json"]) == 0
+    assert main(["status", "carts", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["phase"] == "running"
 
 
 def test_an_error_is_one_message_and_status_2(
     link: PlainLink, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["status", "other"]) == 2
+    assert main(["status", "other"]) == 2
     told = capsys.readouterr()
     assert told.err == 'plait: JobError: there is no job "other"\n'
     link.refusal = "it is being rescaled"
-    assert cli.main(["rescale", "carts", "--nodes", "3"]) == 2
+    assert main(["rescale", "carts", "--nodes", "3"]) == 2
     assert capsys.readouterr().err == "plait: JobError: it is being rescaled\n"
 
 
@@ -140,7 +140,7 @@ def test_rescale_shows_the_plan_and_waits(
     link: PlainLink, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--nodes", "3", "--strategy", "batched", "--gap", "4", "--throttle", "5MB"]
-    assert cli.main(["rescale", "carts", *arguments]) == 0
+    assert main(["rescale", "carts", *arguments]) == 0
     assert capsys.readouterr().out == "8 bins, 1 kB\n"
     (request,) = link.asked
     assert request == Rescale(
@@ -149,14 +149,14 @@ def test_rescale_shows_the_plan_and_waits(
 
 
 def test_a_dry_run_starts_nothing(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["rescale", "carts", "--nodes", "3", "--dry-run", "--json"]) == 0
+    assert main(["rescale", "carts", "--nodes", "3", "--dry-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"job": "carts", "plan": "8 bins, 1 kB", "migration": None}
     assert link.job.migration is None
 
 
 def test_drain_and_its_json(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["drain", "carts", "node-1", "--json"]) == 0
+    assert main(["drain", "carts", "node-1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["migration"]["phase"] == "done"
     assert link.asked == [Drain(job="carts", rank=1)]
 
@@ -164,22 +164,22 @@ def test_drain_and_its_json(link: PlainLink, capsys: pytest.CaptureFixture[str])
 def test_cancel_at_once_or_after_what_was_read(
     link: PlainLink, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["cancel", "carts", "--drain"]) == 0
+    assert main(["cancel", "carts", "--drain"]) == 0
     assert capsys.readouterr().out == "carts is ended\n"
-    assert cli.main(["cancel", "carts"]) == 0
+    assert main(["cancel", "carts"]) == 0
     assert capsys.readouterr().out == "carts is cancelled\n"
     assert link.asked == [Stop(job="carts"), Cancel(job="carts")]
 
 
 def test_logs_and_explain(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["logs", "carts", "node-1", "--lines", "2"]) == 0
+    assert main(["logs", "carts", "node-1", "--lines", "2"]) == 0
     assert capsys.readouterr().out == "node-1  line 0\nnode-1  line 1\n"
-    assert cli.main(["explain", "carts"]) == 0
+    assert main(["explain", "carts"]) == 0
     assert capsys.readouterr().out == "stages of carts on node-0\n"
 
 
 def test_top_once(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["top", "--once"]) == 0
+    assert main(["top", "--once"]) == 0
     told = capsys.readouterr().out
     assert "carts" in told
     assert "node-1" in told
@@ -188,7 +188,7 @@ def test_top_once(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("command", ["submit", "ls", "status", "rescale", "drain", "cancel"])
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main([command, "--help"])
+        main([command, "--help"])
     assert ended.value.code == 0
     assert f"example:\n  plait {command}" in capsys.readouterr().out
 

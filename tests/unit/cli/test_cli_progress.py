@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from plait.progress import ProgressLine, format_result, result_facts
-from plait.result import Account, DeadLetter, Latency, OperatorCounts, Result
+from plait.execution.progress import ProgressLine, format_result, result_facts
+from plait.results.result import Account, DeadLetter, Latency, OperatorCounts, Result
 
 RESULT = Result(
     job="carts",

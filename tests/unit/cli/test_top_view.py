@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.sinks.text import width as text_width
-from plait.top_view import (
+from plait.cli.top_view import (
     JobRow,
     MigrationRow,
     NodeRow,
@@ -24,6 +23,7 @@ from plait.top_view import (
     size,
     sparkline,
 )
+from plait.text.tables import width as text_width
 
 FIRST = NodeRow(
     name="node-0",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import plait
+from plait.cluster.submit import check_sinks, settings_for_nodes
 from plait.errors import JobError
-from plait.run import graph_of
-from plait.submit import check_sinks, settings_for_nodes
+from plait.execution.local_run import graph_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plait
+from plait.connectors.file_readers import JsonlReader
+from plait.connectors.files import Files
+from plait.connectors.json_lines import lines_to_batch
 from plait.errors import SourceError
-from plait.file_readers import JsonlReader
-from plait.files import Files
-from plait.json_lines import lines_to_batch
-from plait.model import Schema
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,8 +131,8 @@ def test_compressed_text(suffix: str, tmp_path: Path) -> None:
 def test_text_larger_than_a_block(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plait.file_readers.BLOCK_BYTES", 100)
-    monkeypatch.setattr("plait.file_readers.LOOKED_AT", 100)
+    monkeypatch.setattr("plait.connectors.file_readers.BLOCK_BYTES", 100)
+    monkeypatch.setattr("plait.connectors.file_readers.LOOKED_AT", 100)
     path = tmp_path / f"a.{suffix}"
     write(path, range(500))
     assert [row["n"] for row in rows(Files(path))] == list(range(500))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plait.connectors.columns import to_batch
+from plait.connectors.files import Files
 from plait.errors import SinkError
-from plait.files import Files
-from plait.model import Schema
-from plait.records import records_of
-from plait.sources.columns import to_batch
+from plait.model.records import records_of
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.connectors.columns import to_batch
+from plait.connectors.memory_sinks import Call, Collect, Discard, Print
 from plait.errors import JobError, SinkError
-from plait.model import Schema
-from plait.sinks.memory import Call, Collect, Discard, Print
-from plait.sinks.text import format_table, shortened, small_table, width
-from plait.sources.columns import to_batch
+from plait.model.schema import Schema
+from plait.text.tables import format_table, shortened, small_table, width
 
 SCHEMA = Schema.of({"n": int, "o": object})
 

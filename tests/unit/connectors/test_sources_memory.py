@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.connectors.columns import infer, to_batch
+from plait.connectors.memory_sources import Items, Table
 from plait.errors import SchemaError, SourceError
-from plait.model import Schema
-from plait.records import records_of
-from plait.sources.columns import infer, to_batch
-from plait.sources.memory import Items, Table
+from plait.model.records import records_of
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.sources.base import Source
+    from plait.connectors.base import Source
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 

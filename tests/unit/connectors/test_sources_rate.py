@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.connectors.base import Wait
+from plait.connectors.convert import to_source
+from plait.connectors.files import Files
+from plait.connectors.memory_sources import Items, Table
+from plait.connectors.rate import Rate, RateReader
 from plait.errors import SourceError
-from plait.files import Files
-from plait.sources.base import Wait
-from plait.sources.convert import to_source
-from plait.sources.memory import Items, Table
-from plait.sources.rate import Rate, RateReader
 
 if TYPE_CHECKING:
     from pathlib import Path

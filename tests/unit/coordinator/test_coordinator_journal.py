@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.coordinator.codec import VERSION, decode, encode
-from plait.coordinator.events import (
+from plait.coordinator.journal.codec import VERSION, decode, encode
+from plait.coordinator.journal.store import FileJournal, MemoryJournal, frame, unframe
+from plait.coordinator.machine.state import JobWatch, State
+from plait.coordinator.machine.step import step
+from plait.coordinator.messages.events import (
     Asked,
     Fact,
     HostsSeen,
@@ -20,15 +23,12 @@ from plait.coordinator.events import (
     Restarted,
     StageDone,
 )
-from plait.coordinator.journal import FileJournal, MemoryJournal, frame, unframe
-from plait.coordinator.manager import recovered
-from plait.coordinator.placement import HostView
-from plait.coordinator.requests import Rescale, Submit
-from plait.coordinator.spec import JobSpec, Policy, SourceSpec
-from plait.coordinator.state import JobWatch, State
-from plait.coordinator.step import step
+from plait.coordinator.messages.hosts import HostView
+from plait.coordinator.messages.requests import Rescale, Submit
+from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.shell.manager import recovered
 from plait.errors import StateError
-from plait.node_messages import Peer
+from plait.protocol.messages import Peer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plait.coordinator.journal import FileJournal, MemoryJournal
-from plait.coordinator.local_gateway import LocalGateway
-from plait.coordinator.manager import JobManager
-from plait.coordinator.once import Once
-from plait.coordinator.requests import (
+from plait.coordinator.journal.store import FileJournal, MemoryJournal
+from plait.coordinator.messages.requests import (
     Accepted,
     Cancel,
     Drain,
@@ -23,9 +20,12 @@ from plait.coordinator.requests import (
     Stop,
     Submit,
 )
-from plait.coordinator.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.shell.local_gateway import LocalGateway
+from plait.coordinator.shell.manager import JobManager
 from plait.errors import TimedOut
-from plait.node_messages import (
+from plait.node_runtime.host.once import Once
+from plait.protocol.messages import (
     Answer,
     Begin,
     BinLoad,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from plait.coordinator.commands import StopNode
-    from plait.coordinator.views import JobView
+    from plait.coordinator.messages.commands import StopNode
+    from plait.coordinator.messages.views import JobView
 
 
 def spec_of(name: str = "job", nodes: int = 2, *, payload: bytes = b"") -> JobSpec:

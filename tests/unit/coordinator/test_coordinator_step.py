@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait.coordinator.check import check
-from plait.coordinator.commands import (
+from plait.coordinator.machine.invariants import check
+from plait.coordinator.machine.state import JobState, Pacing, Readying, State
+from plait.coordinator.machine.turn import turn
+from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
     Outgoing,
@@ -15,7 +17,7 @@ from plait.coordinator.commands import (
     StopNode,
     Tell,
 )
-from plait.coordinator.events import (
+from plait.coordinator.messages.events import (
     Answered,
     Asked,
     Event,
@@ -27,8 +29,8 @@ from plait.coordinator.events import (
     Restarted,
     Tick,
 )
-from plait.coordinator.placement import HostView
-from plait.coordinator.requests import (
+from plait.coordinator.messages.hosts import HostView
+from plait.coordinator.messages.requests import (
     AbortMigration,
     Accepted,
     Cancel,
@@ -40,10 +42,8 @@ from plait.coordinator.requests import (
     Stop,
     Submit,
 )
-from plait.coordinator.run import turn
-from plait.coordinator.spec import JobSpec, SourceSpec
-from plait.coordinator.state import JobState, Pacing, Readying, State
-from plait.node_messages import (
+from plait.coordinator.messages.spec import JobSpec, SourceSpec
+from plait.protocol.messages import (
     Answer,
     Begin,
     BinLoad,

@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.coordinator.placement import HostView, Placement, TaskAsk, place
+from plait.coordinator.machine.placement import Placement, TaskAsk, place
+from plait.coordinator.messages.hosts import HostView
 
 
 def host(name: str, cpu_ratio: float | None = 0.0, cores: float = 4, tasks: int = 0) -> HostView:

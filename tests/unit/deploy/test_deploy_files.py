@@ -17,7 +17,7 @@ import plait
 from plait.deploy import ray_preflight
 from plait.deploy.preflight import Needs, numbers
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 FILES = ("cluster.yaml", "cluster-aws.yaml")
 COMMANDS = ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands")
 

@@ -214,5 +214,5 @@ def test_the_facts_of_this_machine() -> None:
 
 
 def test_every_native_module_is_looked_at() -> None:
-    folder = Path(__file__).resolve().parents[2] / "node_runtime"
+    folder = Path(__file__).resolve().parents[3] / "node_runtime" / "native"
     assert set(native_modules()) == {path.stem for path in folder.glob("_*.pyx")}

@@ -13,16 +13,16 @@ import pytest
 
 import plait
 from plait import col
-from plait.config import Settings, usable_cores
 from plait.errors import JobError
-from plait.explain import explain
-from plait.run import start
+from plait.execution.local_run import start
+from plait.graph.explain import explain
+from plait.model.settings import Settings, usable_cores
 from plait.testing.nodes import run_on_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.node_runtime._engine import NativeEngine
+    from plait.node_runtime.native._engine import NativeEngine
 
 ROWS = [{"k": n % 7, "v": n} for n in range(3000)]
 ELASTIC: dict[str, Any] = {

@@ -17,9 +17,10 @@ import pytest
 
 import plait
 from plait import col
-from plait.testing import functions, sequential
+from plait.testing import sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
 from plait.testing.difference import story
+from plait.testing.random_jobs import functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

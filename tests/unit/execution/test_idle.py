@@ -6,7 +6,7 @@ import datetime
 import time
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import Capture, Feed
 
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)

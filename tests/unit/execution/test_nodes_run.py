@@ -13,7 +13,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.node_messages import Layout
+from plait.protocol.messages import Layout
 from plait.testing import Capture, Feed, check, table
 from plait.testing.changes import Break, Change, Join, Leave, Move, Stop, moved_away, moving_layouts
 from plait.testing.check import graph_of
@@ -22,7 +22,7 @@ from plait.testing.nodes import run_on_nodes
 from plait.testing.oracle import sequential
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
     from plait.testing.changes import Change, How
 
 ROWS = 300

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import Capture, Feed, assert_same
 from plait.testing.nodes import run_on_nodes
 

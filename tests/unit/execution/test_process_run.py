@@ -15,22 +15,31 @@ import pytest
 
 import plait
 from plait.errors import RecordError, StateError
-from plait.graph import SourceNode
-from plait.process import Process
-from plait.run import start
+from plait.execution.local_run import start
+from plait.functions.process import Process
+from plait.graph.operators import SourceNode
 from plait.testing import check, sequential
 from plait.testing.check import capturing, graph_of, rows_of
 from plait.testing.clock import Capture, Feed
 from plait.testing.difference import story
 from plait.testing.oracle import Loop
-from plait.testing.oracle_read import epochs
-from plait.testing.processes import Met, Watched
-from tests.unit.process_jobs import CLOCK, OUT, SECOND, Restless, Seen, given, rows, watched
+from plait.testing.oracle.epochs import epochs
+from plait.testing.random_jobs.processes import Met, Watched
+from tests.unit.node_runtime.state.process_jobs import (
+    CLOCK,
+    OUT,
+    SECOND,
+    Restless,
+    Seen,
+    given,
+    rows,
+    watched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
     from plait.testing.oracle import OracleResult
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.config import SCHEDULERS
+from plait.model.settings import SCHEDULERS
 from plait.testing import Capture, assert_same
 
 ROWS = pa.table({"k": [i * 7 % 5 for i in range(500)], "v": list(range(500))})

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import Capture, Feed, assert_same
 
 HANG_S = 60.0
 PRELUDE = """
 import sys, time
 import plait
-import plait.run
+import plait.execution.local_run
 from plait import col
 
-sys.modules["plait.run"].GRACE_S = 1.0
+sys.modules["plait.execution.local_run"].GRACE_S = 1.0
 
 class Endless(plait.Source):
     schema = plait.Schema.of({"n": int})
@@ -107,7 +107,7 @@ class TestInterrupt:
         """The function never returns; the first signal waits for it, the second one does not."""
         code, out, errors = interrupted(
             """
-            sys.modules["plait.run"].GRACE_S = 50.0
+            sys.modules["plait.execution.local_run"].GRACE_S = 50.0
             def stuck(record):
                 print("reading", flush=True)
                 while True:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 import plait
-from plait import col
-from plait.node_runtime import build
+from plait import col, node_runtime
 from plait.testing import assert_same
 from plait.testing.nodes import run_on_nodes
 
@@ -91,7 +90,7 @@ def test_a_slow_scheduler_does_not_stop_the_others() -> None:
                     done.set()
             return None
 
-    from plait.run import start
+    from plait.execution.local_run import start
 
     last["running"] = start(rows.job, workers=2, scheduler=Stuck(), timeout_s=30.0, **SMALL)
     assert last["running"].wait().account.delivered == len(ROWS)
@@ -197,7 +196,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("native")
     source, made = folder / "scheduler.c", folder / "scheduler.so"
     source.write_text(NATIVE)
-    include = os.path.join(os.path.dirname(build.__file__), "include")
+    include = os.path.join(os.path.dirname(node_runtime.__file__), "include")
     command = ["cc", "-std=c11", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{include}"]
     subprocess.run([*command, "-o", str(made), str(source)], check=True)
     return made

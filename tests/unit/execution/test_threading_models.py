@@ -10,14 +10,14 @@ import pytest
 
 import plait
 from plait import col
-from plait.config import THREADINGS
-from plait.plan import make_plan
-from plait.run import start
+from plait.execution.local_run import start
+from plait.graph.stages import make_plan
+from plait.model.settings import THREADINGS
 from plait.testing import assert_same
 from plait.testing.nodes import run_on_nodes
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 MANY = 1000
 ROWS = 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import Capture, Feed, assert_same, sequential
 from plait.testing.check import rows_of
 from plait.testing.check_nodes import assert_same_on_nodes

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import plait.durations
-import plait.expr_build
-import plait.typing_rules
+import plait.expr.conditionals
+import plait.expr.type_checker
+import plait.model.durations
 from plait.errors import JobError
-from plait.expr import OPERATIONS, Expr, col, columns_read, constant, lit, type_of_constant
-from plait.expr_build import coalesce, concat, when
-from plait.model import Type
+from plait.expr.conditionals import coalesce, concat, when
+from plait.expr.tree import OPERATIONS, Expr, col, columns_read, constant, lit, type_of_constant
+from plait.model.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +226,10 @@ def test_text_of_a_deep_tree_is_short() -> None:
     assert len(repr(deep)) < 200
 
 
-@pytest.mark.parametrize("module", [plait.durations, plait.expr_build, plait.typing_rules])
+@pytest.mark.parametrize(
+    "module",
+    [plait.model.durations, plait.expr.conditionals, plait.expr.type_checker],
+)
 def test_examples_in_docstrings(module: Any) -> None:
     results = doctest.testmod(module)
     assert results.attempted

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plait.errors import JobError
-from plait.expr import OPERATIONS, Expr, col, lit
-from plait.expr_build import coalesce, concat, when
-from plait.model import Schema, Type
-from plait.typing_rules import RULES, bind, type_of
+from plait.expr.conditionals import coalesce, concat, when
+from plait.expr.tree import OPERATIONS, Expr, col, lit
+from plait.expr.type_checker import RULES, bind, type_of
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ import pytest
 
 import plait
 from plait import col
-from plait.captures import shared_thing
-from plait.config import Settings
-from plait.routes import Routed, route_of_call, trips
+from plait.functions.shared_state import shared_thing
+from plait.graph.routes import Routed, route_of_call, trips
+from plait.model.settings import Settings
 
 LIMIT = 10
 WORDS = re.compile("a+")

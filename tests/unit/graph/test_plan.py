@@ -6,7 +6,7 @@ from typing import Any
 
 import plait
 from plait import col
-from plait.plan import Plan, make_plan
+from plait.graph.stages import Plan, make_plan
 
 ROWS = [{"k": 1, "v": 2}]
 

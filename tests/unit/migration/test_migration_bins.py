@@ -10,7 +10,7 @@ import pytest
 
 from plait.errors import InternalError, JobError
 from plait.migration.bins import BinMap, Change, changes, initial, singleton_bin
-from plait.migration.target import spread
+from plait.migration.spread import spread
 
 
 def a_map(*owners: int, version: int = 0) -> BinMap:

@@ -6,7 +6,6 @@ import pytest
 
 from plait.errors import InternalError, JobError
 from plait.migration.bins import BinMap, initial
-from plait.migration.loss import lost
 from plait.migration.machine import (
     CHUNK_STEPS,
     Migration,
@@ -23,9 +22,10 @@ from plait.migration.machine import (
     resume,
     throttle,
 )
+from plait.migration.node_loss import lost
 from plait.migration.plan import Strategy, make_plan
-from plait.migration.target import spread
-from plait.node_messages import Layout
+from plait.migration.spread import spread
+from plait.protocol.messages import Layout
 
 MB = 1_000_000
 CURRENT = BinMap(version=0, owners=(0,) * 8 + (1,) * 8)

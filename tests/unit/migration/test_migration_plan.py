@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from plait.bin_maps import Copies, Owners, changes_between
 from plait.errors import InternalError, JobError
 from plait.migration.bins import BinMap, initial
 from plait.migration.chunks import epochs_per_step, layouts
-from plait.migration.expecting import expectations, receivers
+from plait.migration.expectations import expectations, receivers
 from plait.migration.plan import (
     STEP_BINS,
     STRATEGIES,
@@ -21,8 +20,9 @@ from plait.migration.plan import (
     make_plan,
     seconds_text,
 )
-from plait.migration.target import spread
-from plait.node_messages import Commit, Expect, Layout
+from plait.migration.spread import spread
+from plait.protocol.bin_maps import Copies, Owners, changes_between
+from plait.protocol.messages import Commit, Expect, Layout
 
 MB = 1_000_000
 

@@ -1,19 +1,16 @@
-"""Whose line is named, and that a public name is never hidden by a module of the same name."""
+"""Whose line is named in an error."""
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING
 
 import pytest
 
 import plait
-import plait.place
 from plait import col
-from plait.locate import here
-from plait.model import Schema
-from plait.place import Place
-from plait.sources.base import Source
+from plait.connectors.base import Source
+from plait.model.call_site import CallSite, here
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +23,7 @@ class Numbers(Source):
 def test_here_is_the_first_line_outside_of_plait() -> None:
     at = here()
     assert at.file == __file__
-    assert str(at).startswith("test_job_place.py:")
+    assert str(at).startswith("test_call_site.py:")
 
 
 def test_the_line_is_that_of_the_file_that_calls(tmp_path: Path) -> None:
@@ -42,19 +39,11 @@ def test_the_line_is_that_of_the_file_that_calls(tmp_path: Path) -> None:
 def test_a_place_keeps_the_kind_of_the_error() -> None:
     for kind in (plait.JobError, plait.SchemaError, plait.SourceError, plait.SinkError):
         with (
-            pytest.raises(kind, match=r"map at test_job_place\.py:\d+: wrong") as caught,
-            Place("map"),
+            pytest.raises(kind, match=r"map at test_call_site\.py:\d+: wrong") as caught,
+            CallSite("map"),
         ):
             raise kind("wrong")
         assert type(caught.value) is kind
         assert caught.value.__suppress_context__
-    with pytest.raises(ZeroDivisionError, match=r"^its own$"), Place("map"):
+    with pytest.raises(ZeroDivisionError, match=r"^its own$"), CallSite("map"):
         raise ZeroDivisionError("its own")
-
-
-def test_importing_a_module_does_not_hide_a_public_name() -> None:
-    # This is what the import system does after it has loaded plait/run.py.
-    plait.run = types.ModuleType("plait.run")  # type: ignore[assignment]
-    assert not isinstance(vars(plait).get("run"), types.ModuleType)
-    plait.place = plait.place  # modules whose names are not public stay where they are
-    assert isinstance(plait.place, types.ModuleType)

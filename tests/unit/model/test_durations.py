@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.durations import hours, microseconds, minutes, seconds, signed_microseconds
 from plait.errors import JobError
+from plait.model.durations import hours, microseconds, minutes, seconds, signed_microseconds
 
 
 @pytest.mark.parametrize(

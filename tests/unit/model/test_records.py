@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import RecordError
-from plait.model import Field, Schema, Type
-from plait.records import (
+from plait.model.records import (
     column_values,
     make_record,
     microseconds_of,
@@ -27,6 +26,7 @@ from plait.records import (
     value_of,
     values_of,
 )
+from plait.model.schema import Field, Schema, Type
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 3, 1, 12, tzinfo=UTC)

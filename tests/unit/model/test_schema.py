@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import JobError, SchemaError
-from plait.model import Field, Location, Schema, Type, field_of
+from plait.model.schema import Field, Location, Schema, Type, field_of
 
 
 @dataclasses.dataclass

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import migrating, plots
 from benchmarks.__main__ import MODULES, NAMES
 from benchmarks.micro import bins_overhead, control, exchange, migration
-from benchmarks.nodes import Nodes, Reading, Recipe
-from benchmarks.stalls import Stalls
+from benchmarks.support import charts, migrating
+from benchmarks.support.nodes import Nodes, Reading, Recipe
+from benchmarks.support.stalls import Stalls
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MICRO = [path.stem for path in (ROOT / "benchmarks" / "micro").glob("*.py")]
 
 
@@ -154,7 +154,7 @@ def test_windows_are_differences_of_readings() -> None:
 def test_latencies_by_time_are_drawn(tmp_path: Path) -> None:
     file = tmp_path / "lines.png"
     points = [{"at_s": 0.1 * i, "max_ms": 1.0 + i} for i in range(5)]
-    plots.timelines(str(file), {"a": {"fluid": points}, "b": {"none": points}})
+    charts.timelines(str(file), {"a": {"fluid": points}, "b": {"none": points}})
     assert file.read_bytes().startswith(b"\x89PNG")
 
 

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 import pytest
 import xxhash
 
-from benchmarks.draws import PRICES, NumpyDraws, hashed
 from benchmarks.nexmark import native as nexmark
 from benchmarks.nexmark.schema import Shape
+from benchmarks.support.draws import PRICES, NumpyDraws, hashed
 from benchmarks.tpcxbb import native as tpcxbb
 from benchmarks.tpcxbb.schema import Shape as ShopShape
-from plait import java
+from plait.connectors import spark_java
 
 EVENTS = 50_000
 
@@ -165,10 +165,10 @@ def test_clicks_come_in_visits(shop: dict[str, Any]) -> None:
 
 
 def test_the_version_of_java_is_read() -> None:
-    assert java.version_in('openjdk version "17.0.15" 2025-04-15') == 17
-    assert java.version_in('java version "1.8.0_402"') == 1
-    assert java.version_in("what?") == 0
-    assert java.version_of(Path("/nowhere/java")) == 0
+    assert spark_java.version_in('openjdk version "17.0.15" 2025-04-15') == 17
+    assert spark_java.version_in('java version "1.8.0_402"') == 1
+    assert spark_java.version_in("what?") == 0
+    assert spark_java.version_of(Path("/nowhere/java")) == 0
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -187,20 +187,20 @@ def test_javas_own_folder_comes_before_the_path(tmp_path: Path) -> None:
     fake_java(tmp_path / "a", "21.0.1")
     fake_java(tmp_path / "b", "17.0.2")
     given = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(tmp_path / "b" / "bin")}
-    assert java.java_home(tmp_path, given) == tmp_path / "a"
-    assert java.java_home(tmp_path, {"PATH": given["PATH"]}) == tmp_path / "b"
+    assert spark_java.java_home(tmp_path, given) == tmp_path / "a"
+    assert spark_java.java_home(tmp_path, {"PATH": given["PATH"]}) == tmp_path / "b"
 
 
 def test_an_old_java_is_passed_over(tmp_path: Path) -> None:
     fake_java(tmp_path / "a", "11.0.1")
     fake_java(tmp_path / "b", "17.0.2")
     given = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(tmp_path / "b" / "bin")}
-    assert java.java_home(tmp_path, given) == tmp_path / "b"
+    assert spark_java.java_home(tmp_path, given) == tmp_path / "b"
 
 
 def test_a_packaged_java_is_started_without_the_argument_it_does_not_know(tmp_path: Path) -> None:
     program = fake_java(tmp_path / "packaged", "25.0.2")
-    home = java.scripted(program, tmp_path / "scripts")
+    home = spark_java.scripted(program, tmp_path / "scripts")
     given = ["-a b", "--add-modules=jdk.incubator.vector", "", "--add-modules=x", "$c"]
     done = subprocess.run(
         [home / "bin" / "java", *given], capture_output=True, text=True, check=True, env=os.environ

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import InternalError, RecordError, SinkError
-from plait.outcomes import (
+from plait.results.outcomes import (
     Cuts,
     NodeOutcome,
     check_conserved,
@@ -17,7 +17,7 @@ from plait.outcomes import (
     merged,
     percentile_ns,
 )
-from plait.result import Account, DeadLetter, OperatorCounts
+from plait.results.result import Account, DeadLetter, OperatorCounts
 
 
 def outcome(rank: int, **given: Any) -> NodeOutcome:

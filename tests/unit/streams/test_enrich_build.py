@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
-from plait.enrichment import Enrich, Lookup
-from plait.graph import CallNode, FilterNode
+from plait.graph.operators import CallNode, FilterNode
+from plait.streams.enrich import Enrich, Lookup
 
 if TYPE_CHECKING:
     from pathlib import Path

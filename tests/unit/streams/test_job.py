@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import plait
-import plait.aggregates
-import plait.job
-import plait.place
+import plait.expr.aggregates
+import plait.model.call_site
+import plait.streams.stream
 from plait import col
-from plait.graph import (
+from plait.connectors.base import Source
+from plait.graph.operators import (
     AggregateNode,
     CallNode,
     FilterNode,
@@ -26,8 +27,7 @@ from plait.graph import (
     StatefulNode,
     UnionNode,
 )
-from plait.model import Schema
-from plait.sources.base import Source
+from plait.model.schema import Schema
 
 
 @dataclasses.dataclass
@@ -361,7 +361,7 @@ def test_what_collect_runs_is_what_makes_the_stream_and_nothing_else() -> None:
     stream = bids()
     stream.filter(col("price") > 1).sink(plait.Discard())
     wanted = stream.filter(col("price") > 2).select("auction")
-    alone = wanted._alone(plait.place.Place("collect"), 5)
+    alone = wanted._alone(plait.model.call_site.CallSite("collect"), 5)
     graph = alone.graph()
     assert [node.name for node in graph.nodes] == ["source", "filter", "select", "collect"]
     assert [node.inputs for node in graph.nodes] == [(), (0,), (1,), (2,)]
@@ -375,7 +375,7 @@ def test_reprs() -> None:
     assert repr(stream.job) == 'Job("test", 2 operators)'
 
 
-@pytest.mark.parametrize("module", [plait.aggregates, plait.job])
+@pytest.mark.parametrize("module", [plait.expr.aggregates, plait.streams.stream])
 def test_examples_in_docstrings(module: Any) -> None:
     results = doctest.testmod(module)
     assert results.attempted

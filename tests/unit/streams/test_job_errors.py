@@ -11,8 +11,8 @@ import pytest
 
 import plait
 from plait import col
-from plait.model import Schema
-from plait.sources.base import Source
+from plait.connectors.base import Source
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

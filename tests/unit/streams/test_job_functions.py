@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import pytest
 
 from plait.errors import JobError
-from plait.functions import (
+from plait.functions.signatures import (
     Negated,
     check_call,
     flat_map_schema,
@@ -19,7 +19,7 @@ from plait.functions import (
     stateful_schema,
     value_field,
 )
-from plait.model import Schema
+from plait.model.schema import Schema
 
 # Only the annotations of these functions are looked at; none of them is ever called.
 # mypy: disable-error-code="empty-body"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import plait
 from plait import col
-from plait.model import Schema, Type
+from plait.expr.type_checker import bind
+from plait.model.schema import Schema, Type
 from plait.testing.oracle import sequential
-from plait.testing.oracle_expr import compiled
-from plait.testing.oracle_values import Fault, held_of
-from plait.testing.strategies import expressions, rows, schemas
-from plait.typing_rules import bind
+from plait.testing.oracle.expressions import compiled
+from plait.testing.oracle.values import Fault, held_of
+from plait.testing.random_jobs import expressions, rows, schemas
 
 BIDS = [
     {"auction": 1, "price": 30, "name": "a"},

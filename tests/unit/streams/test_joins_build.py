@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import plait
-from plait import col, timed
-from plait.event_time import Lost
-from plait.graph import FilterNode, Graph, ProjectNode, TimedNode, UnionNode
-from plait.model import Schema
-from plait.place import Place
-from plait.plan import make_plan
-from plait.sources.base import Source
+from plait import col
+from plait.connectors.base import Source
+from plait.graph import temporal
+from plait.graph.operators import FilterNode, Graph, ProjectNode, TimedNode, UnionNode
+from plait.graph.stages import make_plan
+from plait.model.call_site import CallSite
+from plait.model.schema import Schema
+from plait.streams.event_time import Lost
 from plait.testing.oracle import sequential
 
 SECOND = 1_000_000
@@ -63,7 +64,7 @@ def streams(event_time: str | None = "ts") -> tuple[plait.Stream, plait.Stream, 
 
 def nodes(stream: plait.Stream) -> tuple[Any, ...]:
     """The nodes that make a stream, and a sink."""
-    return stream._alone(Place("test"), None).graph().nodes
+    return stream._alone(CallSite("test"), None).graph().nodes
 
 
 def timed_node(stream: plait.Stream) -> TimedNode:
@@ -72,7 +73,7 @@ def timed_node(stream: plait.Stream) -> TimedNode:
 
 def kinds(stream: plait.Stream) -> list[str]:
     """The stages that make a stream."""
-    return [stage.kind for stage in make_plan(stream._alone(Place("test"), None).graph()).stages]
+    return [stage.kind for stage in make_plan(stream._alone(CallSite("test"), None).graph()).stages]
 
 
 def test_the_sides_are_one_input() -> None:
@@ -91,9 +92,9 @@ def test_the_sides_are_one_input() -> None:
     assert repr(dict(right.columns)["k_0"]) == 'col("id")'
     assert isinstance(node, TimedNode)
     assert (node.keys, node.time) == (("k_0",), "")
-    assert node.spec == timed.JoinSpec(
-        left=timed.Side(columns=("l_id", "k_0", "l_category", "l_expires", "l_ts")),
-        right=timed.Side(columns=("r_name", "r_ts")),
+    assert node.spec == temporal.JoinSpec(
+        left=temporal.Side(columns=("l_id", "k_0", "l_category", "l_expires", "l_ts")),
+        right=temporal.Side(columns=("r_name", "r_ts")),
     )
     assert str(stream.schema) == (
         "id: int64, seller: int64, category: int64, expires: timestamp, ts: timestamp,"
@@ -117,7 +118,7 @@ def test_several_keys() -> None:
     stream = bids.join(auctions, on=["ts", ("auction", "id")], suffix="_of_auction")
     node = timed_node(stream)
     assert node.keys == ("k_0", "k_1")
-    assert isinstance(node.spec, timed.JoinSpec)
+    assert isinstance(node.spec, temporal.JoinSpec)
     assert node.spec.left.columns == ("k_1", "l_bidder", "l_price", "k_0")
     assert stream.schema.names == (
         *("auction", "bidder", "price", "ts"),
@@ -130,11 +131,11 @@ def test_a_join_in_windows() -> None:
     window = plait.Tumbling("10s")
     stream = persons.join(auctions, on=("id", "seller"), window=window, how="semi")
     node = timed_node(stream)
-    assert node.spec == timed.JoinSpec(
-        left=timed.Side(columns=("k_0", "l_name", "l_city", "l_state", "l_ts"), time="l_ts"),
-        right=timed.Side(columns=("r_ts",), time="r_ts"),
+    assert node.spec == temporal.JoinSpec(
+        left=temporal.Side(columns=("k_0", "l_name", "l_city", "l_state", "l_ts"), time="l_ts"),
+        right=temporal.Side(columns=("r_ts",), time="r_ts"),
         how="semi",
-        within=timed.Grid(size_us=10 * SECOND, every_us=10 * SECOND),
+        within=temporal.Grid(size_us=10 * SECOND, every_us=10 * SECOND),
     )
     assert stream.schema.record_class is Person
     assert repr(stream._time) == 'col("ts")'
@@ -145,8 +146,8 @@ def test_a_join_between() -> None:
     _, auctions, bids = streams()
     stream = auctions.join(bids, on=("id", "auction"), between=("-5s", "10s"), how="left")
     spec = timed_node(stream).spec
-    assert isinstance(spec, timed.JoinSpec)
-    assert spec.within == timed.Between(low_us=-5 * SECOND, high_us=10 * SECOND)
+    assert isinstance(spec, temporal.JoinSpec)
+    assert spec.within == temporal.Between(low_us=-5 * SECOND, high_us=10 * SECOND)
     assert str(stream.schema["price"]) == "price: int64?"
     assert str(stream.schema["category"]) == "category: int64"
     assert repr(stream._time).startswith('when(col("ts_right").is_null()).then(col("ts") + ')
@@ -155,7 +156,7 @@ def test_a_join_between() -> None:
 def test_a_join_with_a_ttl() -> None:
     _, auctions, bids = streams()
     spec = timed_node(auctions.join(bids, on=("id", "auction"), ttl="1h", how="anti")).spec
-    assert isinstance(spec, timed.JoinSpec)
+    assert isinstance(spec, temporal.JoinSpec)
     assert (spec.ttl_us, spec.how, spec.within) == (3600 * SECOND, "anti", None)
     assert (spec.left.time, spec.right.time) == ("l_ts", "r_ts")
 
@@ -164,8 +165,8 @@ def test_a_join_as_of() -> None:
     _, auctions, bids = streams()
     stream = bids.join_as_of(auctions, on=("auction", "id"), tolerance="1m")
     spec = timed_node(stream).spec
-    assert isinstance(spec, timed.JoinSpec)
-    assert (spec.within, spec.how) == (timed.AsOf(tolerance_us=60 * SECOND), "left")
+    assert isinstance(spec, temporal.JoinSpec)
+    assert (spec.within, spec.how) == (temporal.AsOf(tolerance_us=60 * SECOND), "left")
     assert str(stream.schema["seller"]) == "seller: int64?"
     assert repr(stream._time) == 'col("ts")'
     inner = bids.join_as_of(auctions, on=("auction", "id"), how="inner")
@@ -177,7 +178,7 @@ def test_a_computed_time_travels_and_is_left_out_again() -> None:
     counted = bids.key_by("auction").tumbling("10s").count()
     stream = counted.join(bids, on="auction", window=plait.Tumbling("1m"))
     spec = timed_node(stream).spec
-    assert isinstance(spec, timed.JoinSpec)
+    assert isinstance(spec, temporal.JoinSpec)
     assert spec.left.time == "l_0"
     assert stream.schema.names == (
         *("auction", "window_start", "window_end", "count"),
@@ -204,10 +205,10 @@ def test_spans() -> None:
     joined = auctions.join(bids, on=("id", "auction"), between=(col("ts"), col("expires")))
     stream = joined.aggregate(price=plait.max(col("price")), n=plait.count())
     node = timed_node(stream)
-    assert isinstance(node.spec, timed.SpanSpec)
+    assert isinstance(node.spec, temporal.SpanSpec)
     assert (node.spec.start, node.spec.end) == ("l_ts", "l_expires")
     assert node.spec.left.columns == ("k_0", "l_seller", "l_category", "l_expires", "l_ts")
-    assert node.spec.right == timed.Side(columns=("r_price", "r_ts"), time="r_ts")
+    assert node.spec.right == temporal.Side(columns=("r_price", "r_ts"), time="r_ts")
     over = [(name, a.kind, repr(a.over)) for name, a in node.spec.aggregates]
     assert over == [("price", "max", 'col("r_price")'), ("n", "count", "None")]
     assert stream.schema.names == (*Schema.of(Auction).names, "price", "n")
@@ -227,7 +228,7 @@ def test_spans_of_computed_ends_and_values() -> None:
     joined = auctions.join(bids, on=("id", "auction"), between=span, how="left", wait="5s")
     stream = joined.aggregate(dear=plait.sum(col("price") * 2), n=plait.count())
     spec = timed_node(stream).spec
-    assert isinstance(spec, timed.SpanSpec)
+    assert isinstance(spec, temporal.SpanSpec)
     assert (spec.end, spec.empty, spec.wait_us) == ("l_0", True, 5 * SECOND)
     assert stream.schema.names == (*Schema.of(Auction).names, "dear", "n")
     assert str(stream.schema["dear"]) == "dear: int64?"
@@ -421,7 +422,7 @@ def test_what_can_fail_stays() -> None:
     joined = left.join(persons, on=("seller", "id"), between=(col("ts"), col("ts")))
     spanned = joined.aggregate(y=plait.max(1 // col("id")))
     assert "r_0" in sides(spanned.select("id"))[0]
-    graph = spanned.select("id")._alone(Place("test"), None).graph()
+    graph = spanned.select("id")._alone(CallSite("test"), None).graph()
     kept = [node for node in graph.nodes if node.name == "with_columns"]
     assert "x" in kept[0].schema
 
@@ -452,7 +453,7 @@ def test_narrow_jobs_give_the_same_records() -> None:
         auctions.join(bids, on=on).tumbling("10s").top(2, by="price").select("price"),
     ]
     for query in queries:
-        alone = query._alone(Place("test"), None)
+        alone = query._alone(CallSite("test"), None)
         wide = Graph(name="wide", nodes=tuple(alone._nodes))
         narrow = alone.graph()
         assert sum(len(node.schema) for node in narrow.nodes) < sum(

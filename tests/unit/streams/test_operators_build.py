@@ -9,9 +9,9 @@ import pytest
 
 import plait
 from plait import col
-from plait.event_time import Lost
-from plait.graph import UnionNode
-from plait.plan import make_plan
+from plait.graph.operators import UnionNode
+from plait.graph.stages import make_plan
+from plait.streams.event_time import Lost
 
 
 @dataclasses.dataclass

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plait
-import plait.process
-from plait import timed
-from plait.event_time import Lost
-from plait.graph import TimedNode
-from plait.model import Schema
-from plait.plan import make_plan
-from plait.process import State, Timers
-from plait.sources.base import Source
+import plait.functions.process
+from plait.connectors.base import Source
+from plait.functions.process import State, Timers
+from plait.graph import temporal
+from plait.graph.operators import TimedNode
+from plait.graph.stages import make_plan
+from plait.model.schema import Schema
+from plait.streams.event_time import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_a_process() -> None:
     stream = bids().key_by("auction", on_error="skip").process(spike)
     node = nodes(stream)[-2]
     assert isinstance(node, TimedNode)
-    assert isinstance(node.spec, timed.ProcessSpec)
+    assert isinstance(node.spec, temporal.ProcessSpec)
     assert (node.name, node.keys, node.time, node.on_error) == (
         "process",
         ("auction",),
@@ -131,8 +131,8 @@ def test_a_process_of_two_streams() -> None:
     node = nodes(stream)[-2]
     assert (node.keys, node.time) == (("k_0",), "")
     assert node.spec.sides == (
-        timed.Side(columns=("k_0", "l_price", "l_ts"), time="l_ts"),
-        timed.Side(columns=("k_0", "r_amount", "r_ts"), time="r_ts"),
+        temporal.Side(columns=("k_0", "l_price", "l_ts"), time="l_ts"),
+        temporal.Side(columns=("k_0", "r_amount", "r_ts"), time="r_ts"),
     )
     assert [shape.record_class for shape in node.spec.process.shapes] == [Bid, Paid]
     assert str(stream.schema) == "ts: timestamp, amount: float64"
@@ -284,4 +284,4 @@ def test_a_process_in_a_graph_can_be_pickled() -> None:
 
 
 def test_examples() -> None:
-    assert doctest.testmod(plait.process).failed == 0
+    assert doctest.testmod(plait.functions.process).failed == 0

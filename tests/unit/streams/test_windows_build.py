@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 import plait
-import plait.event_time
-import plait.window_kinds
-from plait import col, timed
-from plait.event_time import Lost
-from plait.graph import FilterNode, ProjectNode, SourceNode, TimedNode
-from plait.model import Schema
-from plait.plan import make_plan
-from plait.sources.base import Source
+import plait.streams.event_time
+import plait.streams.windows
+from plait import col
+from plait.connectors.base import Source
+from plait.graph import temporal
+from plait.graph.operators import FilterNode, ProjectNode, SourceNode, TimedNode
+from plait.graph.stages import make_plan
+from plait.model.schema import Schema
+from plait.streams.event_time import Lost
 
 SECOND = 1_000_000
 
@@ -172,8 +173,8 @@ def test_tumbling() -> None:
     node = last(stream)
     assert isinstance(node, TimedNode)
     assert (node.name, node.keys, node.time) == ("count", ("auction",), "ts")
-    assert isinstance(node.spec, timed.WindowSpec)
-    assert node.spec.window == timed.Grid(
+    assert isinstance(node.spec, temporal.WindowSpec)
+    assert node.spec.window == temporal.Grid(
         size_us=10 * SECOND, every_us=10 * SECOND, offset_us=3 * SECOND
     )
     assert (node.spec.lateness_us, node.spec.early_us) == (60 * SECOND, 2 * SECOND)
@@ -185,17 +186,17 @@ def test_tumbling() -> None:
 @pytest.mark.parametrize(
     ("noun", "window"),
     [
-        (plait.Tumbling("10s"), timed.Grid(size_us=10 * SECOND, every_us=10 * SECOND)),
+        (plait.Tumbling("10s"), temporal.Grid(size_us=10 * SECOND, every_us=10 * SECOND)),
         (
             plait.Sliding("10s", every="4s", offset="-1s"),
-            timed.Grid(size_us=10 * SECOND, every_us=4 * SECOND, offset_us=3 * SECOND),
+            temporal.Grid(size_us=10 * SECOND, every_us=4 * SECOND, offset_us=3 * SECOND),
         ),
-        (plait.Session(gap="60m"), timed.Session(gap_us=3600 * SECOND)),
-        (plait.Rows(100, every=10), timed.Rows(size=100, every=10)),
-        (plait.Rows(100), timed.Rows(size=100, every=100)),
+        (plait.Session(gap="60m"), temporal.Session(gap_us=3600 * SECOND)),
+        (plait.Rows(100, every=10), temporal.Rows(size=100, every=10)),
+        (plait.Rows(100), temporal.Rows(size=100, every=100)),
     ],
 )
-def test_nouns(noun: Any, window: timed.Window) -> None:
+def test_nouns(noun: Any, window: temporal.Window) -> None:
     node = last(bids().key_by("auction").window(noun).sum("price"))
     assert node.spec.window == window
 
@@ -259,7 +260,7 @@ def test_rows_have_no_times() -> None:
 
 def test_last_n() -> None:
     node = last(bids().key_by("auction").last_n(10).mean("price"))
-    assert isinstance(node.spec, timed.LastSpec)
+    assert isinstance(node.spec, temporal.LastSpec)
     assert (node.spec.n, node.keys, node.time) == (10, ("auction",), "")
     assert str(node.schema) == "auction: int64, mean: float64"
 
@@ -267,8 +268,8 @@ def test_last_n() -> None:
 def test_top_of_a_window() -> None:
     stream = bids().tumbling("10s").top(1, by="price", ties=True)
     node = last(stream)
-    assert node.spec == timed.TopSpec(
-        window=timed.Grid(size_us=10 * SECOND, every_us=10 * SECOND), k=1, by="price", ties=True
+    assert node.spec == temporal.TopSpec(
+        window=temporal.Grid(size_us=10 * SECOND, every_us=10 * SECOND), k=1, by="price", ties=True
     )
     assert stream.schema.names == (*Schema.of(Bid).names, "window_start", "window_end")
 
@@ -287,8 +288,8 @@ def test_by_window() -> None:
     counted = bids().key_by("auction").sliding("10s", every="2s").count()
     stream = counted.by_window().top(1, by="count", ties=True)
     node = last(stream)
-    assert isinstance(node.spec, timed.TopSpec)
-    assert node.spec.window == timed.Given()
+    assert isinstance(node.spec, temporal.TopSpec)
+    assert node.spec.window == temporal.Given()
     assert (node.keys, node.time) == ((), "")
     assert stream.schema == counted.schema
     total = last(counted.by_window().sum("count"))
@@ -314,8 +315,8 @@ def test_a_result_counts_in_the_last_moment_of_its_window() -> None:
 def test_late() -> None:
     stream = bids().key_by("auction").tumbling("10s", lateness="5s").late()
     node = last(stream)
-    assert node.spec == timed.LateSpec(
-        window=timed.Grid(size_us=10 * SECOND, every_us=10 * SECOND), lateness_us=5 * SECOND
+    assert node.spec == temporal.LateSpec(
+        window=temporal.Grid(size_us=10 * SECOND, every_us=10 * SECOND), lateness_us=5 * SECOND
     )
     assert stream.schema.record_class is Bid
     assert repr(stream._time) == 'col("ts")'
@@ -414,6 +415,6 @@ def test_repr() -> None:
     assert shown.endswith("by auction in sliding('10s', every='2s')")
 
 
-@pytest.mark.parametrize("module", [plait.event_time, plait.window_kinds])
+@pytest.mark.parametrize("module", [plait.streams.event_time, plait.streams.windows])
 def test_examples(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

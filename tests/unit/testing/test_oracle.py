@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from plait.expr import Expr
-from plait.graph import (
-    Aggregate,
+from plait.connectors.base import Reader, Source
+from plait.expr.aggregates import Aggregate
+from plait.expr.tree import Expr
+from plait.graph.operators import (
     AggregateNode,
     AnyNode,
     CallNode,
@@ -25,9 +26,8 @@ from plait.graph import (
     StatefulNode,
     UnionNode,
 )
-from plait.model import Location, Schema
-from plait.result import Account
-from plait.sources.base import Reader, Source
+from plait.model.schema import Location, Schema
+from plait.results.result import Account
 from plait.testing.clock import Capture, Feed
 from plait.testing.oracle import OracleResult, sequential
 from plait.testing.tables import Rows

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from plait.connectors.base import Wait
 from plait.errors import JobError, RecordError
-from plait.expr import col
-from plait.result import Account, DeadLetter, Latency, Result
-from plait.sources.base import Wait
+from plait.expr.tree import col
+from plait.results.result import Account, DeadLetter, Latency, Result
 from plait.testing import Capture, Feed, Rows, VirtualClock, sequential, table
 from plait.testing.check import (
     capturing,
@@ -24,10 +24,10 @@ from plait.testing.check import (
     graph_of,
     rows_of,
 )
-from plait.testing.oracle_values import held_to_arrow
+from plait.testing.oracle.values import held_to_arrow
 
 if TYPE_CHECKING:
-    from plait.job import Job
+    from plait.streams.job import Job
     from plait.testing.oracle import OracleResult
 
 GIVEN = table("k | v\n1 | 5\n2 | 0\n1 | 7")

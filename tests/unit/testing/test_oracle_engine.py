@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait import aggregates
-from plait.expr import col
+from plait.expr import aggregates
+from plait.expr.tree import col
 from plait.testing import Capture, Feed, assert_same, check, table
 from plait.testing.check import graph_of
-from plait.testing.strategies import graphs
+from plait.testing.random_jobs import graphs
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
-    from plait.job import Stream
+    from plait.graph.operators import Graph
+    from plait.streams.stream import Stream
 
 BIDS = table(
     """

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from plait.expr import OPERATIONS, Expr
-from plait.model import INT64_MAX, INT64_MIN, Schema, Type
-from plait.records import microseconds_of
+from plait.expr.tree import OPERATIONS, Expr
+from plait.model.records import microseconds_of
+from plait.model.schema import INT64_MAX, INT64_MIN, Schema, Type
 from plait.testing.difference import same_value
-from plait.testing.oracle_expr import compiled
-from plait.testing.oracle_values import Fault
+from plait.testing.oracle.expressions import compiled
+from plait.testing.oracle.values import Fault
 
 SCHEMA = Schema.of(
     {"i": "int64?", "f": "float64?", "b": "bool?", "s": "string?", "t": "timestamp?"}

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.expr.type_checker import bind
 from plait.testing import sequential
 from plait.testing.difference import first_difference, same_value
-from plait.testing.functions import Changed, Listed, Repeated
-from plait.testing.oracle_expr import compiled
-from plait.testing.oracle_values import Fault, to_held
-from plait.testing.strategies import TYPES, expressions, graphs, rows, schemas
-from plait.typing_rules import bind
+from plait.testing.oracle.expressions import compiled
+from plait.testing.oracle.values import Fault, to_held
+from plait.testing.random_jobs import TYPES, expressions, graphs, rows, schemas
+from plait.testing.random_jobs.functions import Changed, Listed, Repeated
 
 if TYPE_CHECKING:
-    from plait.graph import Graph
+    from plait.graph.operators import Graph
 
 
 @given(data=st.data())

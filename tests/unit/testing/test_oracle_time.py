@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from plait.expr import Expr
-from plait.graph import FilterNode, UnionNode
-from plait.result import Account
-from plait.testing.oracle_windows import pane_of, windows_of
-from plait.timed import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
-from tests.unit.timed_jobs import COUNT, Nodes, S, agg, assert_rows, col, windowed
+from plait.expr.tree import Expr
+from plait.graph.operators import FilterNode, UnionNode
+from plait.graph.temporal import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
+from plait.results.result import Account
+from plait.testing.oracle.windows import pane_of, windows_of
+from tests.unit.testing.timed_jobs import COUNT, Nodes, S, agg, assert_rows, col, windowed
 
 TUMBLING = Grid(size_us=10 * S, every_us=10 * S)
 SLIDING = Grid(size_us=10 * S, every_us=5 * S)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from plait.result import Account
-from plait.timed import AsOf, Between, Grid
-from tests.unit.timed_jobs import COUNT, S, agg, assert_rows, joined
+from plait.graph.temporal import AsOf, Between, Grid
+from plait.results.result import Account
+from tests.unit.testing.timed_jobs import COUNT, S, agg, assert_rows, joined
 
 LEFT = """
     k: string? | l | ts

@@ -6,7 +6,7 @@ import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import plait
-from plait.process import Process
+from plait.functions.process import Process
 from plait.testing import OracleResult, sequential, table
 from plait.testing.clock import Capture
 from plait.testing.difference import story

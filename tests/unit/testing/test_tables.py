@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.errors import SchemaError
-from plait.model import Schema
-from plait.records import datetime_of
+from plait.model.records import datetime_of
+from plait.model.schema import Schema
 from plait.testing import Rows, table
 from plait.testing.difference import first_difference, same_value, story
-from plait.testing.strategies import TYPES, rows, schemas
+from plait.testing.random_jobs import TYPES, rows, schemas
 
 
 def test_types_come_from_the_cells() -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.expr import Expr
-from plait.graph import (
-    Aggregate,
+from plait.expr.aggregates import Aggregate
+from plait.expr.tree import Expr
+from plait.graph.operators import (
     AnyNode,
     Graph,
     ProjectNode,
@@ -18,14 +18,14 @@ from plait.graph import (
     TimedNode,
     UnionNode,
 )
-from plait.model import Field, Location, Schema, Type
+from plait.graph.temporal import SIDE, JoinSpec, Side, SpanSpec
+from plait.model.schema import Field, Location, Schema, Type
 from plait.testing import Capture, sequential, table
 from plait.testing.difference import story
-from plait.timed import SIDE, JoinSpec, Side, SpanSpec
 
 if TYPE_CHECKING:
+    from plait.graph.temporal import TimedSpec
     from plait.testing import OracleResult
-    from plait.timed import TimedSpec
 
 S = 1_000_000
 COUNT = Aggregate(kind="count", over=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.latency_chart import interval, latency_chart
+from plait.text.latency_chart import interval, latency_chart
 
 CALM = [(second / 2, 0.5, 5.0) for second in range(41)]
 MOVING = [(at, half, 300.0 if 8.0 <= at <= 9.0 else most) for at, half, most in CALM]

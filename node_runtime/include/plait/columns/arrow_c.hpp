@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plait/batch.hpp"
+#include "plait/columns/batch.hpp"
 
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/buffer.hpp"
-#include "plait/tag_bits.hpp"
+#include "plait/core/buffer.hpp"
+#include "plait/columns/tag_bits.hpp"
 
 namespace plait {
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/layout.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/columns/layout.hpp"
 
 namespace plait {
 

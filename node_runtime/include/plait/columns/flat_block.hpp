@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
+#include "plait/columns/batch.hpp"
 
 namespace plait {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "plait/key_hash.hpp"
+#include "plait/columns/key_hash.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PLAIT_LANE_MASK 1

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/row_bits.hpp"
-#include "plait/select.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/columns/row_bits.hpp"
+#include "plait/columns/select.hpp"
 
 namespace plait {
 

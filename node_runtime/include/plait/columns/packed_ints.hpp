@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plait/dispatch.hpp"
+#include "plait/core/dispatch.hpp"
 
 namespace plait {
 

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "plait/lane_mask.hpp"
+#include "plait/columns/lane_mask.hpp"
 
 namespace plait {
 

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "plait/batch.hpp"
-#include "plait/dispatch.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/core/dispatch.hpp"
 
 #if PLAIT_HAS_WIDE
 #include <immintrin.h>

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/dispatch.hpp"
+#include "plait/core/dispatch.hpp"
 
 namespace plait {
 

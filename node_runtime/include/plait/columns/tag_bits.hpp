@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "plait/buffer.hpp"
+#include "plait/core/buffer.hpp"
 
 namespace plait {
 

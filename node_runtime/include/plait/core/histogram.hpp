@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plait/atomics.hpp"
+#include "plait/core/atomics.hpp"
 
 namespace plait {
 

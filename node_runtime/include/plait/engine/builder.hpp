@@ -9,17 +9,17 @@
 #include <utility>
 #include <vector>
 
-#include "plait/call_operator.hpp"
-#include "plait/cluster.hpp"
-#include "plait/deferred_stage.hpp"
-#include "plait/engine.hpp"
-#include "plait/pool.hpp"
-#include "plait/pooled_stage.hpp"
-#include "plait/process_stage.hpp"
-#include "plait/rate_origin.hpp"
-#include "plait/timed_joins.hpp"
-#include "plait/timed_stage.hpp"
-#include "plait/timed_windows.hpp"
+#include "plait/stages/call_operator.hpp"
+#include "plait/exchange/cluster.hpp"
+#include "plait/stages/deferred_stage.hpp"
+#include "plait/engine/engine.hpp"
+#include "plait/pool/pool.hpp"
+#include "plait/pool/pooled_stage.hpp"
+#include "plait/stages/process_stage.hpp"
+#include "plait/sources/rate_origin.hpp"
+#include "plait/joins/make_join_lane.hpp"
+#include "plait/stages/timed_stage.hpp"
+#include "plait/windows/make_window_lane.hpp"
 
 namespace plait {
 

@@ -16,15 +16,15 @@
 #include <utility>
 #include <vector>
 
-#include "plait/crew.hpp"
-#include "plait/find_in_order.hpp"
-#include "plait/find_listed.hpp"
-#include "plait/find_scheduled.hpp"
-#include "plait/gather_stage.hpp"
-#include "plait/keyed_stage.hpp"
-#include "plait/merge_stage.hpp"
-#include "plait/route_stage.hpp"
-#include "plait/schedulers_queue.hpp"
+#include "plait/scheduling/crew.hpp"
+#include "plait/scheduling/find_in_order.hpp"
+#include "plait/scheduling/find_listed.hpp"
+#include "plait/scheduling/find_scheduled.hpp"
+#include "plait/exchange/gather_stage.hpp"
+#include "plait/stages/keyed_stage.hpp"
+#include "plait/stages/union_stage.hpp"
+#include "plait/exchange/route_stage.hpp"
+#include "plait/scheduling/queue_schedulers.hpp"
 
 namespace plait {
 

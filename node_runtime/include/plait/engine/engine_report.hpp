@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/builder.hpp"
+#include "plait/engine/builder.hpp"
 
 namespace plait {
 

@@ -14,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "plait/epochs.hpp"
-#include "plait/exchange.hpp"
-#include "plait/expected_moves.hpp"
-#include "plait/links.hpp"
-#include "plait/network.hpp"
-#include "plait/populator.hpp"
-#include "plait/state_moves.hpp"
-#include "plait/worker.hpp"
+#include "plait/sources/epochs.hpp"
+#include "plait/exchange/exchange.hpp"
+#include "plait/moves/expected_moves.hpp"
+#include "plait/links/links.hpp"
+#include "plait/workers/network.hpp"
+#include "plait/moves/page_populator.hpp"
+#include "plait/moves/state_moves.hpp"
+#include "plait/workers/worker.hpp"
 
 namespace plait {
 

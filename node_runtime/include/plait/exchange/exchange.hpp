@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
-#include "plait/batch.hpp"
-#include "plait/frame_codec.hpp"
-#include "plait/layout.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/links/frame_codec.hpp"
+#include "plait/columns/layout.hpp"
 
 namespace plait {
 

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/exchange.hpp"
-#include "plait/merge_parts.hpp"
-#include "plait/stages.hpp"
+#include "plait/exchange/exchange.hpp"
+#include "plait/columns/merge_parts.hpp"
+#include "plait/stages/stages.hpp"
 
 namespace plait {
 

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/exchange.hpp"
-#include "plait/row_split.hpp"
-#include "plait/stages.hpp"
-#include "plait/state_moves.hpp"
+#include "plait/exchange/exchange.hpp"
+#include "plait/exchange/row_split.hpp"
+#include "plait/stages/stages.hpp"
+#include "plait/moves/state_moves.hpp"
 
 namespace plait {
 

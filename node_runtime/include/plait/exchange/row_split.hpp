@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/frame_codec.hpp"
-#include "plait/layout.hpp"
-#include "plait/row_bits.hpp"
-#include "plait/split.hpp"
+#include "plait/links/frame_codec.hpp"
+#include "plait/columns/layout.hpp"
+#include "plait/columns/row_bits.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/timed_spec.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait {
 

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <string>
 
-#include "plait/bin_format.hpp"
-#include "plait/sealed_bytes.hpp"
-#include "plait/timed_spec.hpp"
-#include "plait/xxh64.hpp"
+#include "plait/keyed/bin_format.hpp"
+#include "plait/keyed/sealed_bytes.hpp"
+#include "plait/time/timed_spec.hpp"
+#include "plait/core/xxh64.hpp"
 
 namespace plait {
 

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <vector>
 
-#include "plait/join_record.hpp"
-#include "plait/key_hash.hpp"
-#include "plait/lane_operator.hpp"
-#include "plait/zeroed_region.hpp"
+#include "plait/joins/join_record.hpp"
+#include "plait/columns/key_hash.hpp"
+#include "plait/time/lane_operator.hpp"
+#include "plait/core/zeroed_region.hpp"
 
 namespace plait {
 

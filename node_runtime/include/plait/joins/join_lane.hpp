@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "plait/join_due.hpp"
-#include "plait/join_state.hpp"
-#include "plait/join_times.hpp"
+#include "plait/joins/due_queue.hpp"
+#include "plait/joins/join_state.hpp"
+#include "plait/joins/join_times.hpp"
 
 namespace plait {
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "plait/join_bytes.hpp"
-#include "plait/join_index.hpp"
-#include "plait/join_pool.hpp"
-#include "plait/join_record.hpp"
-#include "plait/lane_operator.hpp"
-#include "plait/row_layout.hpp"
+#include "plait/joins/join_bytes.hpp"
+#include "plait/joins/join_index.hpp"
+#include "plait/joins/record_arena.hpp"
+#include "plait/joins/join_record.hpp"
+#include "plait/time/lane_operator.hpp"
+#include "plait/joins/packed_row.hpp"
 
 namespace plait {
 

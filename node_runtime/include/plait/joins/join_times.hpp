@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "plait/timed_spec.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait {
 

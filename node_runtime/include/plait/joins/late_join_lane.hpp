@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "plait/join_times.hpp"
-#include "plait/stateless_lane.hpp"
+#include "plait/joins/join_times.hpp"
+#include "plait/time/stateless_lane.hpp"
 
 namespace plait {
 

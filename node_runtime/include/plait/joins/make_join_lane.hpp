@@ -6,10 +6,10 @@
 #include <memory>
 #include <stdexcept>
 
-#include "plait/join_as_of.hpp"
-#include "plait/join_lane.hpp"
-#include "plait/late_join_lane.hpp"
-#include "plait/span_lane.hpp"
+#include "plait/joins/join_as_of.hpp"
+#include "plait/joins/join_lane.hpp"
+#include "plait/joins/late_join_lane.hpp"
+#include "plait/joins/span_lane.hpp"
 
 namespace plait {
 

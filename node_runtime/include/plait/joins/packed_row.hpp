@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/emitter.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 

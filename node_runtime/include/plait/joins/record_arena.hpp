@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "plait/zeroed_region.hpp"
+#include "plait/core/zeroed_region.hpp"
 
 namespace plait {
 

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "plait/join_due.hpp"
-#include "plait/join_state.hpp"
-#include "plait/join_times.hpp"
-#include "plait/span_cells.hpp"
-#include "plait/span_log.hpp"
+#include "plait/joins/due_queue.hpp"
+#include "plait/joins/join_state.hpp"
+#include "plait/joins/join_times.hpp"
+#include "plait/joins/span_cells.hpp"
+#include "plait/joins/span_log.hpp"
 
 namespace plait {
 

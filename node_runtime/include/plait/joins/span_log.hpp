@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/join_record.hpp"
-#include "plait/join_times.hpp"
+#include "plait/joins/join_record.hpp"
+#include "plait/joins/join_times.hpp"
 
 namespace plait {
 

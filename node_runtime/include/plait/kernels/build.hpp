@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/kernels_table.hpp"
-#include "plait/program.hpp"
-#include "plait/strings.hpp"
+#include "plait/kernels/table.hpp"
+#include "plait/kernels/program.hpp"
+#include "plait/columns/strings.hpp"
 
 namespace plait {
 

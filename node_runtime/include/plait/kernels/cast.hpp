@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
-#include "plait/casts.hpp"
-#include "plait/dispatch.hpp"
-#include "plait/kernels_number.hpp"
-#include "plait/program.hpp"
+#include "plait/columns/casts.hpp"
+#include "plait/core/dispatch.hpp"
+#include "plait/kernels/number.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plait/program.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

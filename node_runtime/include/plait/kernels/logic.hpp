@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plait/dispatch.hpp"
-#include "plait/kernels_number.hpp"
-#include "plait/program.hpp"
+#include "plait/core/dispatch.hpp"
+#include "plait/kernels/number.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

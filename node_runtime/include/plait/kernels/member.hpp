@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "plait/dispatch.hpp"
-#include "plait/kernels_logic.hpp"
-#include "plait/program.hpp"
+#include "plait/core/dispatch.hpp"
+#include "plait/kernels/logic.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

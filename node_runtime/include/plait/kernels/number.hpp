@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "plait/dispatch.hpp"
-#include "plait/program.hpp"
+#include "plait/core/dispatch.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/batch.hpp"
+#include "plait/columns/batch.hpp"
 
 namespace plait {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plait/dispatch.hpp"
-#include "plait/kernels_load.hpp"
-#include "plait/program.hpp"
+#include "plait/core/dispatch.hpp"
+#include "plait/kernels/load.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

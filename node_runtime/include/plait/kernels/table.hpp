@@ -7,13 +7,13 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "plait/kernels_cast.hpp"
-#include "plait/kernels_load.hpp"
-#include "plait/kernels_logic.hpp"
-#include "plait/kernels_member.hpp"
-#include "plait/kernels_number.hpp"
-#include "plait/kernels_text.hpp"
-#include "plait/program.hpp"
+#include "plait/kernels/cast.hpp"
+#include "plait/kernels/load.hpp"
+#include "plait/kernels/logic.hpp"
+#include "plait/kernels/member.hpp"
+#include "plait/kernels/number.hpp"
+#include "plait/kernels/text.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plait/casts.hpp"
-#include "plait/program.hpp"
-#include "plait/strings.hpp"
+#include "plait/columns/casts.hpp"
+#include "plait/kernels/program.hpp"
+#include "plait/columns/strings.hpp"
 
 namespace plait {
 

@@ -15,8 +15,8 @@
 #include <new>
 #include <type_traits>
 
-#include "plait/keyed_plan.hpp"
-#include "plait/split.hpp"
+#include "plait/keyed/keyed_plan.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <string>
 
-#include "plait/aggregates.hpp"
-#include "plait/bin_format.hpp"
-#include "plait/sealed_bytes.hpp"
-#include "plait/wide_table.hpp"
+#include "plait/keyed/aggregates.hpp"
+#include "plait/keyed/bin_format.hpp"
+#include "plait/keyed/sealed_bytes.hpp"
+#include "plait/keyed/wide_table.hpp"
 
 namespace plait {
 

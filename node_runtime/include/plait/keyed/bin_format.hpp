@@ -13,8 +13,8 @@
 #include <cstring>
 #include <vector>
 
-#include "plait/buffer.hpp"
-#include "plait/keyed_plan.hpp"
+#include "plait/core/buffer.hpp"
+#include "plait/keyed/keyed_plan.hpp"
 
 namespace plait {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "plait/state_table.hpp"
+#include "plait/keyed/state_table.hpp"
 
 namespace plait {
 

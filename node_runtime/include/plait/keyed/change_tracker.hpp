@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plait/xxh64.hpp"
+#include "plait/core/xxh64.hpp"
 
 namespace plait {
 

@@ -9,8 +9,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "plait/aggregates.hpp"
-#include "plait/state_table.hpp"
+#include "plait/keyed/aggregates.hpp"
+#include "plait/keyed/state_table.hpp"
 
 namespace plait {
 

@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plait/bin_codec.hpp"
-#include "plait/change_tracker.hpp"
+#include "plait/keyed/bin_codec.hpp"
+#include "plait/keyed/change_tracker.hpp"
 
 namespace plait {
 

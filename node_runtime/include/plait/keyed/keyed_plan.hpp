@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/xxh64.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/core/xxh64.hpp"
 
 namespace plait {
 

@@ -3,16 +3,16 @@
 // process() takes the lane's parts in batch order, folds each row into its key's slot and leaves
 // the results in the part; bins go out and come in between batches (keyed_bins.hpp). All calls
 // belong to the holder of the lane's lock, one at a time; nothing here waits. split() before and
-// merge() after need no lock (split.hpp, merge.hpp). The lane is the partition of the hybrid queue
+// merge() after need no lock (split_by_lane.hpp, merge_lanes.hpp). The lane is the partition of the hybrid queue
 // (Fig. 7) of the ordered data-parallel runtime.
 #pragma once
 
 #include <cstdint>
 
-#include "plait/hot_aggregate.hpp"
-#include "plait/keyed_bins.hpp"
-#include "plait/merge.hpp"
-#include "plait/split.hpp"
+#include "plait/keyed/hot_aggregate.hpp"
+#include "plait/keyed/keyed_bins.hpp"
+#include "plait/keyed/merge_lanes.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 

@@ -10,7 +10,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "plait/split.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 

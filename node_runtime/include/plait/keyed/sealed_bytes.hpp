@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "plait/bin_format.hpp"
+#include "plait/keyed/bin_format.hpp"
 
 namespace plait {
 

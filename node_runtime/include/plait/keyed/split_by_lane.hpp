@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "plait/keyed_plan.hpp"
-#include "plait/lane_mask.hpp"
+#include "plait/keyed/keyed_plan.hpp"
+#include "plait/columns/lane_mask.hpp"
 
 namespace plait {
 

@@ -18,8 +18,8 @@
 #include <cstring>
 #include <vector>
 
-#include "plait/key_hash.hpp"
-#include "plait/segment_memory.hpp"
+#include "plait/columns/key_hash.hpp"
+#include "plait/keyed/segment_memory.hpp"
 
 namespace plait {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "plait/bin_table.hpp"
+#include "plait/keyed/bin_table.hpp"
 
 namespace plait {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/batch.hpp"
+#include "plait/columns/batch.hpp"
 
 namespace plait {
 

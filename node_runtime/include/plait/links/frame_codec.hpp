@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/frame_decode.hpp"
-#include "plait/frame_encode.hpp"
+#include "plait/links/frame_decode.hpp"
+#include "plait/links/frame_encode.hpp"
 
 namespace plait {
 

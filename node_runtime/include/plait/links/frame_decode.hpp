@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "plait/events.hpp"
-#include "plait/frame.hpp"
-#include "plait/msgpack.hpp"
-#include "plait/narrow.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/links/frame.hpp"
+#include "plait/core/msgpack.hpp"
+#include "plait/columns/packed_ints.hpp"
 
 namespace plait {
 

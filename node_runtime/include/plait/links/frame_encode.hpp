@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "plait/events.hpp"
-#include "plait/frame.hpp"
-#include "plait/msgpack.hpp"
-#include "plait/narrow.hpp"
-#include "plait/select.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/links/frame.hpp"
+#include "plait/core/msgpack.hpp"
+#include "plait/columns/packed_ints.hpp"
+#include "plait/columns/select.hpp"
 
 namespace plait {
 

@@ -14,9 +14,9 @@
 #include <string>
 #include <utility>
 
-#include "plait/link_context.hpp"
-#include "plait/link_local.hpp"
-#include "plait/link_ring.hpp"
+#include "plait/links/link_context.hpp"
+#include "plait/links/link_local.hpp"
+#include "plait/links/link_ring.hpp"
 
 namespace plait {
 

@@ -14,7 +14,7 @@
 #include <ctime>
 #include <stdexcept>
 
-#include "plait/link_context.hpp"
+#include "plait/links/link_context.hpp"
 
 namespace plait {
 

@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "plait/link_handshake.hpp"
-#include "plait/link_options.hpp"
-#include "plait/link_socket.hpp"
+#include "plait/links/link_handshake.hpp"
+#include "plait/links/link_options.hpp"
+#include "plait/links/link_socket.hpp"
 
 namespace plait {
 

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/link_socket.hpp"
+#include "plait/links/link_socket.hpp"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plait/frame.hpp"
+#include "plait/links/frame.hpp"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/link_out.hpp"
+#include "plait/links/out_link.hpp"
 
 namespace plait {
 

@@ -26,8 +26,8 @@
 #include <cstring>
 #include <memory>
 
-#include "plait/cache_line.hpp"
-#include "plait/link_socket.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/links/link_socket.hpp"
 
 namespace plait {
 

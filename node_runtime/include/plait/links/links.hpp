@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/link_bell.hpp"
-#include "plait/link_in.hpp"
-#include "plait/link_peer.hpp"
+#include "plait/links/link_bell.hpp"
+#include "plait/links/in_link.hpp"
+#include "plait/links/link_peer.hpp"
 
 namespace plait {
 

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/link_context.hpp"
-#include "plait/link_local.hpp"
-#include "plait/link_queue.hpp"
+#include "plait/links/link_context.hpp"
+#include "plait/links/link_local.hpp"
+#include "plait/links/send_queue.hpp"
 
 namespace plait {
 

@@ -26,9 +26,9 @@
 #include <thread>
 #include <utility>
 
-#include "plait/frame.hpp"
-#include "plait/link_options.hpp"
-#include "plait/link_ring.hpp"
+#include "plait/links/frame.hpp"
+#include "plait/links/link_options.hpp"
+#include "plait/links/link_ring.hpp"
 
 namespace plait {
 

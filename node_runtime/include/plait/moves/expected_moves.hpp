@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/state_moves.hpp"
+#include "plait/moves/state_moves.hpp"
 
 namespace plait {
 

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/events.hpp"
-#include "plait/keyed_state.hpp"
-#include "plait/state_moves.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/keyed/keyed_state.hpp"
+#include "plait/moves/state_moves.hpp"
 
 namespace plait {
 

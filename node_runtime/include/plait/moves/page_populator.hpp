@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/zeroed_region.hpp"
+#include "plait/core/zeroed_region.hpp"
 
 namespace plait {
 

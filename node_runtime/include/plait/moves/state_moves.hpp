@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/buffer.hpp"
-#include "plait/layout.hpp"
+#include "plait/core/buffer.hpp"
+#include "plait/columns/layout.hpp"
 
 namespace plait {
 

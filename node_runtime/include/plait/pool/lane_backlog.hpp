@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_work.hpp"
+#include "plait/pool/lane_work.hpp"
 
 namespace plait {
 

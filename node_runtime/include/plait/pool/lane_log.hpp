@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_message.hpp"
+#include "plait/pool/lane_message.hpp"
 
 namespace plait {
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_message.hpp"
-#include "plait/return_queue.hpp"
-#include "plait/returns.hpp"
+#include "plait/pool/lane_message.hpp"
+#include "plait/stages/return_queue.hpp"
+#include "plait/stages/returns.hpp"
 
 namespace plait {
 

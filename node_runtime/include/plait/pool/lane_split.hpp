@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/flat.hpp"
-#include "plait/select.hpp"
-#include "plait/split.hpp"
+#include "plait/columns/flat_block.hpp"
+#include "plait/columns/select.hpp"
+#include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/call_operator.hpp"
-#include "plait/lane_split.hpp"
-#include "plait/pool_lanes.hpp"
-#include "plait/process_stage.hpp"
+#include "plait/stages/call_operator.hpp"
+#include "plait/pool/lane_split.hpp"
+#include "plait/pool/pool_lanes.hpp"
+#include "plait/stages/process_stage.hpp"
 
 namespace plait {
 

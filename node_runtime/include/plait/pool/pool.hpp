@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/deferred_stage.hpp"
-#include "plait/lane_message.hpp"
-#include "plait/pool_outcome.hpp"
-#include "plait/pool_ring.hpp"
+#include "plait/stages/deferred_stage.hpp"
+#include "plait/pool/lane_message.hpp"
+#include "plait/pool/pool_outcome.hpp"
+#include "plait/pool/pool_ring.hpp"
 
 namespace plait {
 

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_log.hpp"
-#include "plait/lane_returns.hpp"
-#include "plait/pool.hpp"
+#include "plait/pool/lane_log.hpp"
+#include "plait/pool/lane_returns.hpp"
+#include "plait/pool/pool.hpp"
 
 namespace plait {
 

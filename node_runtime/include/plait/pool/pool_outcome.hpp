@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/call_operator.hpp"
-#include "plait/flat.hpp"
+#include "plait/stages/call_operator.hpp"
+#include "plait/columns/flat_block.hpp"
 
 namespace plait {
 

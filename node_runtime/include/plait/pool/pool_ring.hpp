@@ -33,8 +33,8 @@
 #include <string>
 #include <utility>
 
-#include "plait/cache_line.hpp"
-#include "plait/futex.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/core/futex.hpp"
 
 namespace plait {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/pool_outcome.hpp"
-#include "plait/pool_ring.hpp"
+#include "plait/pool/pool_outcome.hpp"
+#include "plait/pool/pool_ring.hpp"
 
 namespace plait {
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/lane_giver.hpp"
+#include "plait/pool/lane_backlog.hpp"
 
 namespace plait {
 

@@ -13,8 +13,8 @@
 #include <cstddef>
 #include <thread>
 
-#include "plait/atomics.hpp"
-#include "plait/mpmc_ring.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/queues/mpmc_ring.hpp"
 
 namespace plait {
 

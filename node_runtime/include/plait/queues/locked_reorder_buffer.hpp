@@ -15,8 +15,8 @@
 #include <memory>
 #include <mutex>
 
-#include "plait/atomics.hpp"
-#include "plait/capacity.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/capacity.hpp"
 
 namespace plait {
 

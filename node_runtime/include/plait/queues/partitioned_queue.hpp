@@ -19,10 +19,10 @@
 #include <memory>
 #include <vector>
 
-#include "plait/atomics.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/capacity.hpp"
-#include "plait/spsc_ring.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/core/capacity.hpp"
+#include "plait/queues/spsc_ring.hpp"
 
 namespace plait {
 

@@ -18,9 +18,9 @@
 #include <memory>
 #include <utility>
 
-#include "plait/atomics.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/capacity.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/core/capacity.hpp"
 
 namespace plait {
 

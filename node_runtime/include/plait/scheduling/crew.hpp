@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/finder.hpp"
-#include "plait/sources.hpp"
+#include "plait/scheduling/finder.hpp"
+#include "plait/sources/source_stage.hpp"
 
 namespace plait {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "plait/finder.hpp"
+#include "plait/scheduling/finder.hpp"
 
 namespace plait {
 

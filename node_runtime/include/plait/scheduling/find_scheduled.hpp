@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/finder.hpp"
-#include "plait/outside_scheduler.hpp"
-#include "plait/stages.hpp"
+#include "plait/scheduling/finder.hpp"
+#include "plait/scheduling/outside_scheduler.hpp"
+#include "plait/stages/stages.hpp"
 
 namespace plait {
 

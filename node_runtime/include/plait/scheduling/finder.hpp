@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/schedulers.hpp"
-#include "plait/stage_impl.hpp"
+#include "plait/scheduling/schedulers.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 

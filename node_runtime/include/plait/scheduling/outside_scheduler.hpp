@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "plait/scheduler_abi.h"
-#include "plait/schedulers.hpp"
-#include "plait/worker.hpp"
+#include "plait/scheduling/schedulers.hpp"
+#include "plait/workers/worker.hpp"
 
 namespace plait {
 

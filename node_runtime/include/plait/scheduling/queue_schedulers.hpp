@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/schedulers.hpp"
+#include "plait/scheduling/schedulers.hpp"
 
 namespace plait {
 

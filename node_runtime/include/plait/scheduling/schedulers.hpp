@@ -4,7 +4,7 @@
 // a stage or with none. It holds no lock and changes nothing but its own estimates; a wrong answer
 // costs time, never correctness. Workers fall back to a sweep over all stages when the answer gives
 // no work. Here are the four of the paper on ordered streams (section 6, equations 1 to 3);
-// schedulers_queue.hpp has those of C-Stream, outside_scheduler.hpp those from outside, and
+// queue_schedulers.hpp has those of C-Stream, outside_scheduler.hpp those from outside, and
 // find_listed.hpp the free list, which looks at no views at all.
 #pragma once
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/events.hpp"
+#include "plait/columns/events.hpp"
 
 namespace plait {
 

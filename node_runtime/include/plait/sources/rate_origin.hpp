@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "plait/sources.hpp"
+#include "plait/sources/source_stage.hpp"
 
 namespace plait {
 

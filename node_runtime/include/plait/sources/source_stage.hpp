@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/epochs.hpp"
-#include "plait/layout.hpp"
-#include "plait/merge_parts.hpp"
-#include "plait/stages.hpp"
+#include "plait/sources/epochs.hpp"
+#include "plait/columns/layout.hpp"
+#include "plait/columns/merge_parts.hpp"
+#include "plait/stages/stages.hpp"
 
 namespace plait {
 

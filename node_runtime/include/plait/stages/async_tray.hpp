@@ -21,7 +21,7 @@
 #include <system_error>
 #include <utility>
 
-#include "plait/deferred_stage.hpp"
+#include "plait/stages/deferred_stage.hpp"
 
 namespace plait {
 

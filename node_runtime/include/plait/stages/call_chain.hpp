@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/call_operator.hpp"
+#include "plait/stages/call_operator.hpp"
 
 namespace plait {
 

@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/returns.hpp"
-#include "plait/stages.hpp"
-#include "plait/trip.hpp"
+#include "plait/stages/returns.hpp"
+#include "plait/stages/stages.hpp"
+#include "plait/stages/call_chain.hpp"
 
 namespace plait {
 

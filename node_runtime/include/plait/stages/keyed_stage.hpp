@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/key_guard.hpp"
-#include "plait/keyed_state.hpp"
-#include "plait/lane_moves.hpp"
-#include "plait/lane_stage.hpp"
+#include "plait/stages/nan_key_filter.hpp"
+#include "plait/keyed/keyed_state.hpp"
+#include "plait/moves/lane_moves.hpp"
+#include "plait/stages/lane_stage.hpp"
 
 namespace plait {
 

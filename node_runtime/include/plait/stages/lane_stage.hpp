@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/hybrid_queue.hpp"
-#include "plait/partitioned_queue.hpp"
-#include "plait/shared_queue.hpp"
-#include "plait/stages.hpp"
+#include "plait/queues/hybrid_queue.hpp"
+#include "plait/queues/partitioned_queue.hpp"
+#include "plait/queues/shared_queue.hpp"
+#include "plait/stages/stages.hpp"
 
 namespace plait {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/operators.hpp"
+#include "plait/stages/row_operators.hpp"
 
 namespace plait {
 

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages.hpp"
-#include "plait/timed_rows.hpp"
-#include "plait/unit_time.hpp"
+#include "plait/stages/stages.hpp"
+#include "plait/time/timed_rows.hpp"
+#include "plait/time/unit_time.hpp"
 
 namespace plait {
 

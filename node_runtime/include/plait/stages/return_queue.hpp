@@ -18,7 +18,7 @@
 #include <string>
 #include <utility>
 
-#include "plait/stage_impl.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 

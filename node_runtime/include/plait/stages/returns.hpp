@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/call_operator.hpp"
-#include "plait/return_queue.hpp"
+#include "plait/stages/call_operator.hpp"
+#include "plait/stages/return_queue.hpp"
 
 namespace plait {
 

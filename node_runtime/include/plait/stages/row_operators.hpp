@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/events.hpp"
-#include "plait/kernels_run.hpp"
-#include "plait/select.hpp"
-#include "plait/worker.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/kernels/run.hpp"
+#include "plait/columns/select.hpp"
+#include "plait/workers/worker.hpp"
 
 namespace plait {
 

@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "plait/atomics.hpp"
-#include "plait/batch.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/events.hpp"
-#include "plait/keyed_state.hpp"
-#include "plait/locked_reorder_buffer.hpp"
-#include "plait/reorder_buffer.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/keyed/keyed_state.hpp"
+#include "plait/queues/locked_reorder_buffer.hpp"
+#include "plait/queues/reorder_buffer.hpp"
 
 namespace plait {
 

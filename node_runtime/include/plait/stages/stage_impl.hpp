@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "plait/free_list.hpp"
-#include "plait/stage.hpp"
-#include "plait/worker.hpp"
+#include "plait/queues/free_list.hpp"
+#include "plait/stages/stage.hpp"
+#include "plait/workers/worker.hpp"
 
 namespace plait {
 

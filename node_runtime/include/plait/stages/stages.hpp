@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/operators.hpp"
-#include "plait/stage_impl.hpp"
-#include "plait/state_moves.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
+#include "plait/moves/state_moves.hpp"
 
 namespace plait {
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "plait/key_guard.hpp"
-#include "plait/keyed_state.hpp"
-#include "plait/lane_stage.hpp"
-#include "plait/merge_parts.hpp"
-#include "plait/timed_lane.hpp"
+#include "plait/stages/nan_key_filter.hpp"
+#include "plait/keyed/keyed_state.hpp"
+#include "plait/stages/lane_stage.hpp"
+#include "plait/columns/merge_parts.hpp"
+#include "plait/time/timed_lane.hpp"
 
 namespace plait {
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/merge_parts.hpp"
-#include "plait/stages.hpp"
+#include "plait/columns/merge_parts.hpp"
+#include "plait/stages/stages.hpp"
 
 namespace plait {
 

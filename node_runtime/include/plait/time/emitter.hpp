@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/timed_spec.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait {
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "plait/bin_format.hpp"
-#include "plait/emitter.hpp"
-#include "plait/timed_spec.hpp"
+#include "plait/keyed/bin_format.hpp"
+#include "plait/time/emitter.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait {
 

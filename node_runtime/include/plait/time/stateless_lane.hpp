@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/lane_operator.hpp"
+#include "plait/time/lane_operator.hpp"
 
 namespace plait {
 

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "plait/batch.hpp"
-#include "plait/timed_spec.hpp"
-#include "plait/window_grid.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/time/timed_spec.hpp"
+#include "plait/time/window_grid.hpp"
 
 namespace plait {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/events.hpp"
-#include "plait/lane_operator.hpp"
-#include "plait/state_moves.hpp"
-#include "plait/unit_time.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/time/lane_operator.hpp"
+#include "plait/moves/state_moves.hpp"
+#include "plait/time/unit_time.hpp"
 
 namespace plait {
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/emitter.hpp"
-#include "plait/events.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/time/emitter.hpp"
+#include "plait/columns/events.hpp"
 
 namespace plait {
 

@@ -1,4 +1,4 @@
-// What an operator that knows time does, decided when the job is built; `plait.timed` in Python has
+// What an operator that knows time does, decided when the job is built; `plait.graph.temporal` in Python has
 // the meaning of every field. Times and lengths of time are microseconds. Plain data: any thread.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "plait/keyed_plan.hpp"
+#include "plait/keyed/keyed_plan.hpp"
 
 namespace plait {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/timed_rows.hpp"
-#include "plait/watermarks.hpp"
+#include "plait/time/timed_rows.hpp"
+#include "plait/time/watermarks.hpp"
 
 namespace plait {
 

@@ -3,7 +3,7 @@
 //
 // Every lane keeps its own, from what the units themselves carry, so lanes need not wait for each
 // other and all come to the same. It travels with the bins of the lane: a node that joins later
-// knows then what its units so far were worth. `plait.timed` in Python has the rule. One thread at
+// knows then what its units so far were worth. `plait.graph.temporal` in Python has the rule. One thread at
 // a time: the holder of the lane.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/batch.hpp"
-#include "plait/timed_spec.hpp"
+#include "plait/columns/batch.hpp"
+#include "plait/time/timed_spec.hpp"
 
 namespace plait {
 

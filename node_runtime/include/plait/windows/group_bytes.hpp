@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "plait/bin_format.hpp"
-#include "plait/sealed_bytes.hpp"
-#include "plait/xxh64.hpp"
+#include "plait/keyed/bin_format.hpp"
+#include "plait/keyed/sealed_bytes.hpp"
+#include "plait/core/xxh64.hpp"
 
 namespace plait {
 

@@ -10,9 +10,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "plait/aggregates.hpp"
-#include "plait/group_plan.hpp"
-#include "plait/group_set.hpp"
+#include "plait/keyed/aggregates.hpp"
+#include "plait/windows/group_plan.hpp"
+#include "plait/windows/group_set.hpp"
 
 namespace plait {
 

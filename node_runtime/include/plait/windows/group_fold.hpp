@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "plait/group_cells.hpp"
+#include "plait/windows/group_cells.hpp"
 
 namespace plait {
 

@@ -13,9 +13,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "plait/key_codec.hpp"
-#include "plait/timed_spec.hpp"
-#include "plait/top_rows.hpp"
+#include "plait/windows/key_codec.hpp"
+#include "plait/time/timed_spec.hpp"
+#include "plait/windows/top_rows.hpp"
 
 namespace plait {
 

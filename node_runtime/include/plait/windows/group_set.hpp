@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/group_bytes.hpp"
-#include "plait/key_hash.hpp"
+#include "plait/windows/group_bytes.hpp"
+#include "plait/columns/key_hash.hpp"
 
 namespace plait {
 

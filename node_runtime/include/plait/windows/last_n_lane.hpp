@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "plait/group_bins.hpp"
-#include "plait/group_table.hpp"
-#include "plait/lane_operator.hpp"
-#include "plait/last_rows.hpp"
-#include "plait/time_to_live.hpp"
+#include "plait/windows/group_bins.hpp"
+#include "plait/windows/group_table.hpp"
+#include "plait/time/lane_operator.hpp"
+#include "plait/windows/last_rows.hpp"
+#include "plait/time/time_to_live.hpp"
 
 namespace plait {
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "plait/group_cells.hpp"
+#include "plait/windows/group_cells.hpp"
 
 namespace plait {
 

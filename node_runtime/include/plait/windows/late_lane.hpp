@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "plait/stateless_lane.hpp"
-#include "plait/window_grid.hpp"
+#include "plait/time/stateless_lane.hpp"
+#include "plait/time/window_grid.hpp"
 
 namespace plait {
 

@@ -4,11 +4,11 @@
 #include <memory>
 #include <stdexcept>
 
-#include "plait/last_lane.hpp"
-#include "plait/late_lane.hpp"
-#include "plait/running_lane.hpp"
-#include "plait/session_lane.hpp"
-#include "plait/window_lane.hpp"
+#include "plait/windows/last_n_lane.hpp"
+#include "plait/windows/late_lane.hpp"
+#include "plait/windows/running_lane.hpp"
+#include "plait/windows/session_lane.hpp"
+#include "plait/windows/window_lane.hpp"
 
 namespace plait {
 

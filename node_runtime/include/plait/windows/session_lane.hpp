@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "plait/group_bins.hpp"
-#include "plait/group_fold.hpp"
-#include "plait/session_store.hpp"
-#include "plait/window_emit.hpp"
+#include "plait/windows/group_bins.hpp"
+#include "plait/windows/group_fold.hpp"
+#include "plait/windows/session_store.hpp"
+#include "plait/windows/window_emit.hpp"
 
 namespace plait {
 

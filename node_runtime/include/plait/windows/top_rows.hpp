@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/emitter.hpp"
-#include "plait/group_bytes.hpp"
-#include "plait/key_hash.hpp"
+#include "plait/time/emitter.hpp"
+#include "plait/windows/group_bytes.hpp"
+#include "plait/columns/key_hash.hpp"
 
 namespace plait {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "plait/window_panes.hpp"
+#include "plait/windows/window_panes.hpp"
 
 namespace plait {
 

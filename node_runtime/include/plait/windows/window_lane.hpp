@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/group_fold.hpp"
-#include "plait/window_emit.hpp"
+#include "plait/windows/group_fold.hpp"
+#include "plait/windows/window_emit.hpp"
 
 namespace plait {
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <mutex>
 
-#include "plait/atomics.hpp"
-#include "plait/cache_line.hpp"
-#include "plait/network.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/cache_line.hpp"
+#include "plait/workers/network.hpp"
 
 namespace plait {
 

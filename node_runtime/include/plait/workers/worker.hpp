@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "plait/bell.hpp"
-#include "plait/events.hpp"
-#include "plait/histogram.hpp"
-#include "plait/levels.hpp"
-#include "plait/network.hpp"
-#include "plait/program.hpp"
-#include "plait/ticks.hpp"
+#include "plait/workers/bell.hpp"
+#include "plait/columns/events.hpp"
+#include "plait/core/histogram.hpp"
+#include "plait/workers/worker_levels.hpp"
+#include "plait/workers/network.hpp"
+#include "plait/kernels/program.hpp"
+#include "plait/core/ticks.hpp"
 
 namespace plait {
 

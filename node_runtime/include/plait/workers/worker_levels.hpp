@@ -17,7 +17,7 @@
 #include <memory>
 #include <mutex>
 
-#include "plait/cache_line.hpp"
+#include "plait/core/cache_line.hpp"
 
 namespace plait {
 

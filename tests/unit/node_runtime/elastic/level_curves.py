@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from plait.node_runtime.elastic import (
+from plait.node_runtime.elastic.worker_level import (
     LevelDecision,
     LevelMemory,
     LevelPolicy,

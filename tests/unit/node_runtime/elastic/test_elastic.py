@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from plait.node_runtime import elastic
-from plait.node_runtime.elastic import (
+from plait.node_runtime.elastic import worker_level
+from plait.node_runtime.elastic.level_records import ThreadRecord
+from plait.node_runtime.elastic.worker_level import (
     LevelView,
     TrendPolicy,
     UtilisationPolicy,
@@ -16,8 +17,7 @@ from plait.node_runtime.elastic import (
     cpu_allows,
     decide,
 )
-from plait.node_runtime.level_records import ThreadRecord
-from tests.unit.level_curves import CURVES, Period, play, quality, recorded
+from tests.unit.node_runtime.elastic.level_curves import CURVES, Period, play, quality, recorded
 
 SIZES = (1, 2, 3, 4, 8, 17, 64)
 SETTLED = 90
@@ -25,7 +25,7 @@ SETTLED = 90
 
 
 def test_the_example() -> None:
-    assert doctest.testmod(elastic).failed == 0
+    assert doctest.testmod(worker_level).failed == 0
 
 
 def moves(periods: list[Period]) -> list[tuple[int, str]]:

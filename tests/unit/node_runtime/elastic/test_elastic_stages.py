@@ -6,8 +6,8 @@ import doctest
 import itertools
 from typing import TYPE_CHECKING
 
-from plait.node_runtime import elastic_stages
-from plait.node_runtime.elastic_stages import (
+from plait.node_runtime.elastic import stage_degree
+from plait.node_runtime.elastic.stage_degree import (
     DegreeMemory,
     DegreePolicy,
     DegreesView,
@@ -24,7 +24,7 @@ POLICY = DegreePolicy(samples=1)
 
 
 def test_the_example() -> None:
-    assert doctest.testmod(elastic_stages).failed == 0
+    assert doctest.testmod(stage_degree).failed == 0
 
 
 def chain(ratios: Sequence[float], degrees: Sequence[int], most: int = 8) -> tuple[StageView, ...]:

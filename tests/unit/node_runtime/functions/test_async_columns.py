@@ -12,7 +12,7 @@ import plait
 from plait.errors import JobError, RecordError
 from plait.testing import sequential
 from plait.testing.check import rows_of_arrow
-from tests.unit.async_jobs import Gate, Order, Stuck, orders, yielding
+from tests.unit.node_runtime.functions.async_jobs import Gate, Order, Stuck, orders, yielding
 
 
 async def fee(n: int, price: float) -> float:

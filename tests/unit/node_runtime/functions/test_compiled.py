@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from plait.errors import JobError
-from plait.expr import Expr, col
-from plait.model import Type
-from plait.node_runtime.compiled import CompiledFunction, compiled
-from plait.node_runtime.compiled_cache import cache_path, digest
+from plait.expr.tree import Expr, col
+from plait.model.schema import Type
+from plait.node_runtime.functions.compiled import CompiledFunction, compiled
+from plait.node_runtime.functions.compiled_cache import cache_path, digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,7 +220,7 @@ def test_what_cannot_be_told_is_not_cached() -> None:
 
 
 PROGRAM = """
-from plait.node_runtime.compiled import compiled
+from plait.node_runtime.functions.compiled import compiled
 
 @compiled
 def twice(x: int) -> int:

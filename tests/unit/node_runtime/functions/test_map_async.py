@@ -19,7 +19,14 @@ import plait
 from plait.errors import JobError, RecordError
 from plait.testing import assert_same, sequential
 from plait.testing.check import rows_of_arrow
-from tests.unit.async_jobs import Gate, Order, numbers, orders, same, yielding
+from tests.unit.node_runtime.functions.async_jobs import (
+    Gate,
+    Order,
+    numbers,
+    orders,
+    same,
+    yielding,
+)
 
 
 async def refusing(order: Order) -> Order:

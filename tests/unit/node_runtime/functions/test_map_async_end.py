@@ -12,9 +12,9 @@ import pytest
 
 import plait
 from plait.errors import InternalError, Interrupted
-from plait.node_runtime import async_loop
-from plait.run import start
-from tests.unit.async_jobs import Order, Stuck, orders
+from plait.execution.local_run import start
+from plait.node_runtime.functions import event_loop
+from tests.unit.node_runtime.functions.async_jobs import Order, Stuck, orders
 
 
 def test_an_exit_in_a_function_ends_the_run() -> None:
@@ -81,7 +81,7 @@ def test_a_limited_sink_ends_the_rest(capsys: Any) -> None:
 
 
 def test_a_function_that_holds_the_loop_up_is_interrupted(monkeypatch: Any) -> None:
-    monkeypatch.setattr(async_loop, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(event_loop, "PATIENCE_S", 0.0)
     there = threading.Event()
 
     async def busy(order: Order) -> Order:

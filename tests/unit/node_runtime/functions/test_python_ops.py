@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import JobError
-from plait.graph import CallNode
-from plait.model import Location, Schema
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime.python_ops import CallResult, compile_call
-from plait.records import Misfit, error_text
+from plait.graph.operators import CallNode
+from plait.model.records import Misfit, error_text
+from plait.model.schema import Location, Schema
+from plait.node_runtime.functions.calls import CallResult, compile_call
+from plait.node_runtime.native._batch import NativeBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

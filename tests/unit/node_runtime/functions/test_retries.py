@@ -17,10 +17,10 @@ import pytest
 import plait
 from plait import col
 from plait.errors import Interrupted, JobError, RecordError
-from plait.graph import CallNode, Retrying
-from plait.node_runtime._calls import beat_at
-from plait.node_runtime.tries import LONGEST_PAUSE_S, again_of, pauses_s
-from plait.run import start
+from plait.execution.local_run import start
+from plait.graph.operators import CallNode, Retrying
+from plait.node_runtime.functions.retries import LONGEST_PAUSE_S, again_of, pauses_s
+from plait.node_runtime.native._calls import beat_at
 
 
 @dataclass

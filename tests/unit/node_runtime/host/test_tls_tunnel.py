@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import plait
-from plait.config import Settings
-from plait.node_messages import EVERYONE, Begin, Done, End, Layout, Prepare
-from plait.node_runtime.agent import NodeAgent
-from plait.node_runtime.tls_tunnel import TlsTunnel
-from plait.outcomes import merged
-from plait.run import graph_of
+from plait.execution.local_run import graph_of
+from plait.model.settings import Settings
+from plait.node_runtime.host.agent import NodeAgent
+from plait.node_runtime.host.tls_tunnel import TlsTunnel
+from plait.protocol.messages import EVERYONE, Begin, Done, End, Layout, Prepare
+from plait.results.outcomes import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import SchemaError
-from plait.model import Schema, Type
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._records import Shape
-from plait.node_runtime.arrow import Batch
+from plait.model.schema import Schema, Type
+from plait.node_runtime.functions.arrow_batch import Batch
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._records import Shape
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from plait.expr import Expr, col, lit
-from plait.expr_build import concat, when
-from plait.model import INT64_MAX, INT64_MIN, Schema, Type
-from plait.node_runtime._kernels import NativeProgram, evaluate, mask
-from plait.node_runtime.lower import lower
+from plait.expr.conditionals import concat, when
+from plait.expr.tree import Expr, col, lit
+from plait.model.schema import INT64_MAX, INT64_MIN, Schema, Type
+from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.native._kernels import NativeProgram, evaluate, mask
 
 UTC = datetime.UTC
 Failures = list[tuple[int, str]]

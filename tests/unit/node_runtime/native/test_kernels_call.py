@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from plait.expr import col
-from plait.model import Schema, Type
-from plait.node_runtime._kernels import evaluate
-from plait.node_runtime.compiled import compiled
-from plait.node_runtime.lower import lower
+from plait.expr.tree import col
+from plait.model.schema import Schema, Type
+from plait.node_runtime.functions.compiled import compiled
+from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.native._kernels import evaluate
 
 
 @compiled

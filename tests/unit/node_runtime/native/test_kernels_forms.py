@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from plait.expr import Expr, col, lit
-from plait.model import Schema, Type
-from plait.node_runtime._kernels import evaluate, mask
-from plait.node_runtime.lower import lower
-from plait.testing.oracle_expr import compiled
-from plait.testing.oracle_values import Fault, held_to_arrow, to_held
-from plait.testing.strategies import FAR_TIMES, FLOATS, INTS, STRINGS, TIMES
+from plait.expr.tree import Expr, col, lit
+from plait.model.schema import Schema, Type
+from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.native._kernels import evaluate, mask
+from plait.testing.oracle.expressions import compiled
+from plait.testing.oracle.values import Fault, held_to_arrow, to_held
+from plait.testing.random_jobs import FAR_TIMES, FLOATS, INTS, STRINGS, TIMES
 
 INT, FLOAT, BOOL = Type.INT64, Type.FLOAT64, Type.BOOL
 STRING, BYTES, TIME = Type.STRING, Type.BYTES, Type.TIMESTAMP
@@ -185,7 +185,7 @@ def test_no_kernel_is_left_out() -> None:
     used: set[str] = set()
     for kinds, expr in every:
         used.update(step.kernel for step in lower(expr, schema_of(kinds)).instructions)
-    header = Path(__file__).parents[2] / "node_runtime/include/plait/kernels_table.hpp"
+    header = Path(__file__).parents[4] / "node_runtime/include/plait/kernels/table.hpp"
     names = set(re.findall(r'"([a-z_0-9]+)"', header.read_text()))
     # Scopes and compiled functions have tests of their own.
     apart = {"call_i64", "call_f64", "call_bool", "scope_begin", "scope_end"}

@@ -16,11 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.model import Field, Schema, Type
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._calls import Values, assemble, map_rows
-from plait.node_runtime._records import Shape, columns_of, place
-from plait.records import (
+from plait.model.records import (
     Misfit,
     microseconds_of,
     pack_object,
@@ -28,6 +24,10 @@ from plait.records import (
     value_of,
     values_of,
 )
+from plait.model.schema import Field, Schema, Type
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._calls import Values, assemble, map_rows
+from plait.node_runtime.native._records import Shape, columns_of, place
 
 UTC = datetime.UTC
 ALL = Schema(tuple(Field(f"c{kind.code}", kind, nullable=True) for kind in Type))

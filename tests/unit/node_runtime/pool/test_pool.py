@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
-from tests.unit.pool_jobs import (
+from tests.unit.node_runtime.pool.pool_jobs import (
     CHAINS,
     DEADLY,
     ENDINGS,
@@ -295,14 +295,14 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
 def leaves_nothing_when_killed(folder: Path, module: str, name: str, batches: int) -> None:
     """A program that runs a job of a test module is killed when its pool has done so many batches:
     neither processes nor shared memory are left."""
-    here = Path(__file__).parent.parent.parent
+    here = Path(__file__).parents[4]
     program = folder / "program.py"
     program.write_text(
         textwrap.dedent(
             f"""
             import sys, time
             sys.path.insert(0, {str(here)!r})
-            from tests.unit import {module} as jobs
+            from tests.unit.node_runtime.pool import {module} as jobs
             run, _ = jobs.running(jobs.{name}, "pool", pool=2)
             pool = run.built.pools.pool
             while len(pool.pids()) < 2 or pool.native.batches < {batches}:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plait
-from plait.run import start
+from plait.execution.local_run import start
 from plait.testing import Feed
-from tests.unit.state_jobs import Quiet, given
-from tests.unit.test_pool import no_process_left, wait_for
+from tests.unit.node_runtime.pool.test_pool import no_process_left, wait_for
+from tests.unit.node_runtime.state.state_jobs import Quiet, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,18 @@ import psutil
 import pytest
 
 import plait
-from plait.explain import explained
-from plait.node_runtime.key_hash import bin_of
-from plait.run import start
+from plait.execution.local_run import start
+from plait.graph.explain import explained
+from plait.node_runtime.state.key_hash import bin_of
 from plait.testing import Feed, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
-from tests.unit.state_jobs import (
+from tests.unit.node_runtime.pool.test_pool import (
+    leaves_nothing_when_killed,
+    more_batches,
+    no_process_left,
+    wait_for,
+)
+from tests.unit.node_runtime.state.state_jobs import (
     ENDINGS,
     ROWS,
     STATES,
@@ -34,12 +40,6 @@ from tests.unit.state_jobs import (
     locked,
     seen,
     summed,
-)
-from tests.unit.test_pool import (
-    leaves_nothing_when_killed,
-    more_batches,
-    no_process_left,
-    wait_for,
 )
 
 if TYPE_CHECKING:
@@ -543,8 +543,8 @@ def test_classes_of_a_script_come_back_as_themselves() -> None:
     snapshot = run.snapshot()
     feed.close()
     run.wait()
-    from plait.node_runtime.python_bins import HEADER
-    from plait.node_runtime.state_pickle import loads
+    from plait.node_runtime.state.bin_bytes import HEADER
+    from plait.node_runtime.state.pickling import loads
 
     states = [one for _, _, held in snapshot.bins for one in loads(held[HEADER.size :]).values()]
     assert len(states) == 2

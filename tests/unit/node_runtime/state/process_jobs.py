@@ -6,9 +6,9 @@ import datetime
 import random
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait.model import Schema
-from plait.process import Process
-from plait.testing.processes import Watched
+from plait.functions.process import Process
+from plait.model.schema import Schema
+from plait.testing.random_jobs.processes import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from plait.errors import JobError, StateError
-from plait.graph import TimedNode
-from plait.model import Schema
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime.key_hash import bin_of
-from plait.node_runtime.process_state import ProcessPython
-from plait.node_runtime.process_timers import ALL_TIME, AT_ONCE, EVENT
-from plait.process import Process
+from plait.functions.process import Process
+from plait.graph.operators import TimedNode
+from plait.model.schema import Schema
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.state.key_hash import bin_of
+from plait.node_runtime.state.processes import ProcessPython
+from plait.node_runtime.state.timers import ALL_TIME, AT_ONCE, EVENT
 from plait.testing.check import graph_of
-from tests.unit.process_jobs import BEGIN, CLOCK, OUT, SECOND, Restless, Seen, given, rows, watched
+from tests.unit.node_runtime.state.process_jobs import (
+    BEGIN,
+    CLOCK,
+    OUT,
+    SECOND,
+    Restless,
+    Seen,
+    given,
+    rows,
+    watched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.errors import JobError, StateError
-from plait.graph import FoldNode, StatefulNode
-from plait.model import Location, Schema
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime.key_hash import bin_of
-from plait.node_runtime.python_bins import HEADER, pack_difference
-from plait.node_runtime.python_ops import CallResult, KeyedPython
-from plait.records import error_text
+from plait.graph.operators import FoldNode, StatefulNode
+from plait.model.records import error_text
+from plait.model.schema import Location, Schema
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.state.bin_bytes import HEADER, pack_difference
+from plait.node_runtime.state.folds import KeyedPython
+from plait.node_runtime.state.key_hash import bin_of
+
+if TYPE_CHECKING:
+    from plait.node_runtime.functions.calls import CallResult
 
 AT = Location("job.py", 1)
 SALES = Schema.of({"shop": str | None, "rate": float, "n": int})

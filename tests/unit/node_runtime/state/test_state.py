@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from plait.model import Field, Schema, Type
-from plait.node_runtime._batch import NativeBatch
-from plait.node_runtime._state import KeyedStates
+from plait.model.schema import Field, Schema, Type
+from plait.node_runtime.native._batch import NativeBatch
+from plait.node_runtime.native._state import KeyedStates
 
 KEY = Field("k", Type.INT64)
 ROWS = ("count", None, Type.INT64, False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from plait.expr import Expr, col, lit
-from plait.model import Schema, Type
-from plait.testing.strategies import TYPES, values
+from plait.expr.tree import Expr, col, lit
+from plait.model.schema import Schema, Type
+from plait.testing.random_jobs import TYPES, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

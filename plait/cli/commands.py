@@ -18,17 +18,18 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait import __version__, cli_cluster
-from plait.config import Settings
-from plait.durations import microseconds
+from plait import __version__
+from plait.cli import cluster_commands
+from plait.cli.load import LoadError, load_job
 from plait.errors import Interrupted, JobError, PlaitError, TimedOut
-from plait.load import LoadError, load_job
-from plait.progress import format_result, result_facts
+from plait.execution.progress import format_result, result_facts
+from plait.model.durations import microseconds
+from plait.model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.result import Result
+    from plait.results.result import Result
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 OWN_OPTIONS = ("workers", "limit", "timeout_s")
@@ -58,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
     given = parser().parse_args(arguments)
     try:
-        if given.command in cli_cluster.COMMANDS:
-            return cli_cluster.run(given)
+        if given.command in cluster_commands.COMMANDS:
+            return cluster_commands.run(given)
         if given.command == "explain":
             return explain_command(given)
         return run_command(given)
@@ -92,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--workers",
-        type=cli_cluster.worker_count,
+        type=cluster_commands.worker_count,
         metavar="N",
         help='threads, or "elastic" (default: every core)',
     )
@@ -125,15 +126,15 @@ def parser() -> argparse.ArgumentParser:
         )
     explain.add_argument("--address", metavar="ADDRESS", help="of the cluster, for a job on it")
     explain.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
-    cli_cluster.add_commands(commands)
+    cluster_commands.add_commands(commands)
     return whole
 
 
 def explain_command(given: argparse.Namespace) -> int:
     """Of a file, or of a job on a cluster: with an address, or by a name that can be no file."""
     if given.address is not None or names_no_file(given.job):
-        given.run = cli_cluster.explain_command
-        return cli_cluster.run(given)
+        given.run = cluster_commands.explain_command
+        return cluster_commands.run(given)
     load_job(given.job).explain(**settings_of(given.set))
     return OK
 
@@ -217,7 +218,7 @@ def load_error_text(failed: LoadError) -> str:
     error = failed.error
     if isinstance(error, PlaitError):
         return error_text(error)
-    ours = str(Path(__file__).resolve().parent)
+    ours = str(Path(__file__).resolve().parents[1])
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -10,23 +10,24 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from plait import aggregates
-from plait.expr import col
-from plait.job import Job, Stream, union
-from plait.model import Location, Type
-from plait.sources.memory import Table
-from plait.testing import functions
+from plait.connectors.memory_sources import Table
+from plait.expr import aggregates
+from plait.expr.tree import col
+from plait.model.schema import Location, Type
+from plait.streams.job import Job
+from plait.streams.stream import Stream, union
 from plait.testing.clock import Capture
-from plait.testing.oracle_values import held_to_arrow, to_held
-from plait.testing.strategies import TYPES, expressions, rows, schemas
+from plait.testing.oracle.values import held_to_arrow, to_held
+from plait.testing.random_jobs import TYPES, expressions, functions, rows, schemas
 from plait.testing.tables import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph import Aggregate, Graph
-    from plait.model import Schema
-    from plait.sources.base import Source
+    from plait.connectors.base import Source
+    from plait.expr.aggregates import Aggregate
+    from plait.graph.operators import Graph
+    from plait.model.schema import Schema
 
 POLICIES = ("fail", "skip", "dead_letter", "dead_letter")
 NUMBERS = (Type.INT64, Type.FLOAT64)

@@ -1,0 +1,1 @@
+"""The effects around the machine: threads, gateways, Ray."""

@@ -1,0 +1,1 @@
+"""User functions: called, compiled, awaited, retried."""

@@ -1,0 +1,1 @@
+"""A node's process: its agent, its Ray actor, its endpoints."""

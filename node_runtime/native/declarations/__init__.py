@@ -1,0 +1,1 @@
+"""What the bindings know of the C++ headers."""

@@ -1,0 +1,1 @@
+"""A job as data: operators, pipeline stages, labels, snapshots."""

@@ -1,0 +1,1 @@
+"""Operators with their own loop, and flows of them."""

@@ -1,0 +1,1 @@
+"""Vocabulary: schemas, records, durations, settings, schedulers, call sites."""

@@ -1,0 +1,1 @@
+"""What the coordinator and a node say to each other."""

@@ -1,0 +1,1 @@
+"""The fluent builder: jobs, streams and their verbs."""
