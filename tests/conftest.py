@@ -102,16 +102,16 @@ def pool(job: Any, **settings: Any) -> Any:
 
 def pooled(job: Any) -> Any:
     from plait.functions.pickling import why_not
-    from plait.graph.operators import CallNode, Graph
+    from plait.graph.operators import CallOp, Graph
 
     graph: Graph = job if isinstance(job, Graph) else job.graph()
     nodes = tuple(
         dataclasses.replace(node, route="pool")
-        if isinstance(node, CallNode) and why_not(node.functions) is None
+        if isinstance(node, CallOp) and why_not(node.functions) is None
         else node
-        for node in graph.nodes
+        for node in graph.operators
     )
-    return dataclasses.replace(graph, nodes=nodes)
+    return dataclasses.replace(graph, operators=nodes)
 
 
 ENTRY_POINTS = {

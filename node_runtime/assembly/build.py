@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.graph.operators import (
-    AggregateNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
-    UnionNode,
+    AggregateOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.stages import Plan, StagePlan, source_numbers
 from plait.graph.temporal import OperatorSpec, ProcessSpec
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.expr.tree import Expr
-    from plait.graph.operators import Graph, Node
+    from plait.graph.operators import Graph, Op
     from plait.model.schema import Schema
     from plait.model.settings import Settings
     from plait.node_runtime.pool.stages import Pools
@@ -72,11 +72,11 @@ def build(
     sinks: Mapping[int, SinkEnd],
     seat: Seat | None = None,
 ) -> Built:
-    """An engine for `plan`; `sources` and `sinks` are the ends by node of the graph; `seat`: the
-    job runs on several nodes, and this is one of them."""
+    """An engine for `plan`; `sources` and `sinks` are the ends by operator of the graph; `seat`:
+    the job runs on several nodes, and this is one of them."""
     graph = plan.graph
     engine = NativeEngine(
-        len(graph.nodes),
+        len(graph.operators),
         len(source_numbers(graph)),
         settings.threads,
         settings.scheduler if isinstance(settings.scheduler, str) else "ct",
@@ -102,12 +102,12 @@ def build(
         for position, before in enumerate(stage.inputs):
             engine.connect(built.tails[before], built.heads[number], position)
     if any(stage.kind in ("timed", "process") for stage in plan.stages):
-        for source, node in enumerate(graph.sources):
-            add_event_time(engine, source, graph.nodes[node])
-    if any(goes_by_the_clock(node) for node in graph.nodes):
+        for source, op in enumerate(graph.sources):
+            add_event_time(engine, source, graph.operators[op])
+    if any(goes_by_the_clock(op) for op in graph.operators):
         engine.beat(BEAT_US)
     if seat:
-        ends = {source: sources[node] for source, node in enumerate(graph.sources)}
+        ends = {source: sources[op] for source, op in enumerate(graph.sources)}
         rates = {i: e.rate_per_s for i, e in ends.items() if isinstance(e, TableEnd | RateEnd)}
         for source, rows in paced_rows(rates, settings.epoch_records).items():
             engine.pace(source, rows)
@@ -128,27 +128,27 @@ def add_stage(
     sinks: Mapping[int, SinkEnd],
 ) -> None:
     stage = plan.stages[number]
-    engine, node = built.engine, plan.graph.nodes[stage.nodes[0]]
+    engine, op = built.engine, plan.graph.operators[stage.operators[0]]
     name = stage_name(plan, stage)
     exchanged: Exchanged | None = None
     head = tail = -1
-    if isinstance(node, SourceNode):
-        tail = add_source(engine, plan, stage, node, sources[stage.nodes[0]], settings)
-    elif isinstance(node, SinkNode):
+    if isinstance(op, SourceOp):
+        tail = add_source(engine, plan, stage, op, sources[stage.operators[0]], settings)
+    elif isinstance(op, SinkOp):
         exchanged = add_exchange(built, plan, number, settings, [])
-        if stage.nodes[0] in sinks:
-            end = sinks[stage.nodes[0]]
-            tail = engine.sink_stage(name, stage.nodes[0], end.write, end.keep, end.most)
-            built.sink_stages[stage.nodes[0]] = tail
-    elif isinstance(node, UnionNode):
+        if stage.operators[0] in sinks:
+            end = sinks[stage.operators[0]]
+            tail = engine.sink_stage(name, stage.operators[0], end.write, end.keep, end.most)
+            built.sink_stages[stage.operators[0]] = tail
+    elif isinstance(op, UnionOp):
         carries = [list(plan.sources_of(before)) for before in stage.inputs]
         bits = built.exchanges.union_bits.get(number, -1)
-        tail = engine.union_stage(name, stage.nodes[0], carries, bits)
-    elif isinstance(node, FoldNode | StatefulNode):
-        given = schema_in(plan, node)
-        keys = [(given.index(key), given[key].type) for key in node.keys]
+        tail = engine.union_stage(name, stage.operators[0], carries, bits)
+    elif isinstance(op, FoldOp | StatefulOp):
+        given = schema_in(plan, op)
+        keys = [(given.index(key), given[key].type) for key in op.keys]
         exchanged = add_exchange(built, plan, number, settings, keys)
-        tail = add_state(built, plan, stage, node, settings)
+        tail = add_state(built, plan, stage, op, settings)
     elif stage.kind in ("timed", "process"):
         exchanged, tail = add_timed_stage(built, plan, number, settings)
     elif stage.kind == "async":
@@ -156,10 +156,10 @@ def add_stage(
     elif stage.kind == "python":
         head, tail = pools_of(built, settings).add(plan, stage)
     else:
-        for operator in stage.nodes:
+        for operator in stage.operators:
             add_operator(engine, plan, operator, settings)
         if stage.kind == "keyed":
-            keyed = keyed_node(plan, stage)
+            keyed = keyed_op(plan, stage)
             given = schema_in(plan, keyed)
             keys = [(i, given[key].type) for i, key in enumerate(keyed.keys)]
             exchanged = add_exchange(built, plan, number, settings, keys)
@@ -175,7 +175,7 @@ def add_stage(
             engine.connect(exchanged.gather, tail, 0)
     built.tails.append(tail)
     if tail >= 0:
-        engine.last_node(tail, stage.last)
+        engine.last_operator(tail, stage.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +207,12 @@ def exchange_stages(
     assert built.seat is not None
     stage, engine, seat = plan.stages[number], built.engine, built.seat
     name = stage_name(plan, stage)
-    node = next((n for n in stage.nodes if is_state(plan.graph.nodes[n])), stage.nodes[0])
+    op = next((n for n in stage.operators if is_state(plan.graph.operators[n])), stage.operators[0])
     route = engine.route_stage(
         f"to {name}",
         exchange.channel,
         exchange.by,
-        node,
+        op,
         keys,
         settings.bin_bits,
         seat.home,
@@ -225,7 +225,7 @@ def exchange_stages(
     gather = engine.gather_stage(
         f"at {name}",
         exchange.channel,
-        node,
+        op,
         sources,
         exchange.unique,
         exchange.tags,
@@ -235,38 +235,38 @@ def exchange_stages(
     return Exchanged(route, gather)
 
 
-def is_state(node: Node) -> bool:
-    return isinstance(node, AggregateNode | FoldNode | StatefulNode | TimedNode)
+def is_state(op: Op) -> bool:
+    return isinstance(op, AggregateOp | FoldOp | StatefulOp | TimedOp)
 
 
 def stage_name(plan: Plan, stage: StagePlan) -> str:
-    return " + ".join(plan.graph.nodes[n].name for n in stage.nodes)
+    return " + ".join(plan.graph.operators[n].name for n in stage.operators)
 
 
 def add_source(
     engine: NativeEngine,
     plan: Plan,
     stage: StagePlan,
-    node: SourceNode,
+    op: SourceOp,
     end: SourceEnd,
     settings: Settings,
 ) -> int:
-    number = stage.nodes[0]
+    number = stage.operators[0]
     source = source_numbers(plan.graph)[number]
-    engine.source_records(node.epoch_records or settings.epoch_records)
+    engine.source_records(op.epoch_records or settings.epoch_records)
     made: int
     if isinstance(end, ElsewhereEnd):
-        made = engine.no_source(node.label, number, source, node.schema)
+        made = engine.no_source(op.label, number, source, op.schema)
     elif isinstance(end, TableEnd):
         made = engine.table_source(
-            node.label, number, source, list(end.chunks), node.schema, end.rate_per_s
+            op.label, number, source, list(end.chunks), op.schema, end.rate_per_s
         )
     elif isinstance(end, RateEnd):
         made = engine.rate_source(
-            node.label,
+            op.label,
             number,
             source,
-            node.schema,
+            op.schema,
             end.rate_per_s,
             end.total,
             end.start_us,
@@ -274,21 +274,21 @@ def add_source(
             True,
         )
     else:
-        made = engine.reader_source(node.label, number, source, node.schema, end.poll, end.position)
+        made = engine.reader_source(op.label, number, source, op.schema, end.poll, end.position)
     return made
 
 
-def add_event_time(engine: NativeEngine, source: int, node: Node) -> None:
-    assert isinstance(node, SourceNode)
-    if node.event_time is not None:
-        engine.event_time(source, node.schema.index(node.event_time), node.idle_us)
+def add_event_time(engine: NativeEngine, source: int, op: Op) -> None:
+    assert isinstance(op, SourceOp)
+    if op.event_time is not None:
+        engine.event_time(source, op.schema.index(op.event_time), op.idle_us)
 
 
-def goes_by_the_clock(node: Node) -> bool:
+def goes_by_the_clock(op: Op) -> bool:
     """Whether the operator has timers by the wall clock."""
-    if not isinstance(node, TimedNode) or not isinstance(node.spec, ProcessSpec):
+    if not isinstance(op, TimedOp) or not isinstance(op.spec, ProcessSpec):
         return False
-    return hasattr(node.spec.process, "on_timeout")
+    return hasattr(op.spec.process, "on_timeout")
 
 
 def add_timed_stage(
@@ -297,15 +297,15 @@ def add_timed_stage(
     """An operator that knows time. On several nodes its rows meet at one of them, and the operators
     behind it run there."""
     stage, engine = plan.stages[number], built.engine
-    timed = next(i for i in stage.nodes if isinstance(plan.graph.nodes[i], TimedNode))
-    at = stage.nodes.index(timed)
-    for operator in stage.nodes[:at]:
+    timed = next(i for i in stage.operators if isinstance(plan.graph.operators[i], TimedOp))
+    at = stage.operators.index(timed)
+    for operator in stage.operators[:at]:
         add_operator(engine, plan, operator, settings)
     is_process = stage.kind == "process"
     keys = (process_keys if is_process else add_timed)(built, plan, number, timed, settings)
     name = stage_name(plan, stage)
     if built.seat is None:
-        for operator in stage.nodes[at + 1 :]:
+        for operator in stage.operators[at + 1 :]:
             add_operator(engine, plan, operator, settings)
         if is_process:
             return None, add_process(built, plan, number, settings)
@@ -331,8 +331,8 @@ def add_timed_stage(
         met = exchange_stages(built, plan, number, settings, [], exchanges.behind[number])
         engine.connect(made, met.route, 0)
         tail = met.gather
-    if stage.nodes[at + 1 :]:
-        for operator in stage.nodes[at + 1 :]:
+    if stage.operators[at + 1 :]:
+        for operator in stage.operators[at + 1 :]:
             add_operator(engine, plan, operator, settings)
         behind = engine.parallel_stage(name, False)
         engine.connect(tail, behind, 0)
@@ -345,17 +345,17 @@ def add_timed(
 ) -> list[tuple[int, Type]]:
     """The operator's plan; its input is projected first. Gives its key columns."""
     graph, engine = plan.graph, built.engine
-    node = graph.nodes[number]
-    assert isinstance(node, TimedNode)
-    given = schema_in(plan, node)
-    made = lowered(node, given)
+    op = graph.operators[number]
+    assert isinstance(op, TimedOp)
+    given = schema_in(plan, op)
+    made = lowered(op, given)
     types = [
         given.fields[i].type if isinstance(i, int) else lower(i, given).type for i in made.items
     ]
-    lane_bits = lane_bits_of(settings) if node.keys else 0
+    lane_bits = lane_bits_of(settings) if op.keys else 0
     native = NativeTimedPlan(
         types,
-        [field.type for field in node.schema],
+        [field.type for field in op.schema],
         made.keys,
         made.aggregates,
         timed_sources(plan, stage),
@@ -364,8 +364,8 @@ def add_timed(
         lane_bits,
         built.exchanges.place_bits.get(stage, 0),
     )
-    on_error = ON_ERROR[node.on_error]
-    float_keys = [given.index(key) for key in node.keys if given[key].type is Type.FLOAT64]
+    on_error = ON_ERROR[op.on_error]
+    float_keys = [given.index(key) for key in op.keys if given[key].type is Type.FLOAT64]
     engine.key_guard(number, on_error, float_keys)
     if not made.whole_row:
         items = [i if isinstance(i, int) else project_item(i, given) for i in made.items]
@@ -378,36 +378,36 @@ def process_keys(
     built: Built, plan: Plan, stage: int, number: int, settings: Settings
 ) -> list[tuple[int, Type]]:
     """The key columns of a process, which takes its rows as they come."""
-    node = plan.graph.nodes[number]
-    assert isinstance(node, TimedNode)
-    given = schema_in(plan, node)
-    return [(given.index(key), given[key].type) for key in node.keys]
+    op = plan.graph.operators[number]
+    assert isinstance(op, TimedOp)
+    given = schema_in(plan, op)
+    return [(given.index(key), given[key].type) for key in op.keys]
 
 
 def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int:
     from plait.node_runtime.state.processes import ProcessPython
 
-    number = plan.stages[stage].nodes[0]
-    node = plan.graph.nodes[number]
-    assert isinstance(node, TimedNode)
-    given = schema_in(plan, node)
+    number = plan.stages[stage].operators[0]
+    op = plan.graph.operators[number]
+    assert isinstance(op, TimedOp)
+    given = schema_in(plan, op)
     # Only what it says of time and order counts.
     sub_bits = built.exchanges.place_bits.get(stage, 0)
     sources = timed_sources(plan, stage)
     native = NativeTimedPlan([], [], [], [], sources, {"kind": "Window"}, 0, 0, sub_bits)
-    name, on_error = stage_name(plan, plan.stages[stage]), ON_ERROR[node.on_error]
+    name, on_error = stage_name(plan, plan.stages[stage]), ON_ERROR[op.on_error]
     made: int
-    if isinstance(node.spec, OperatorSpec):
-        loop = add_loop(built, plan, stage, number, node)
+    if isinstance(op.spec, OperatorSpec):
+        loop = add_loop(built, plan, stage, number, op)
         made = built.engine.process_stage(
-            name, number, on_error, native, loop, node.schema, not node.keys, True
+            name, number, on_error, native, loop, op.schema, not op.keys, True
         )
         return made
-    state = ProcessPython(node, given, settings.bin_bits, number)
+    state = ProcessPython(op, given, settings.bin_bits, number)
     lanes = pools_of(built, settings).lanes(plan, number, state)
     if lanes is None:
         made = built.engine.process_stage(
-            name, number, on_error, native, state, node.schema, not node.keys
+            name, number, on_error, native, state, op.schema, not op.keys
         )
         return made
     keys = process_keys(built, plan, stage, number, settings)
@@ -417,8 +417,8 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
         on_error,
         native,
         lanes[1],
-        node.schema,
-        not node.keys,
+        op.schema,
+        not op.keys,
         lanes[0],
         keys,
         settings.bin_bits,
@@ -426,18 +426,18 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
     return made
 
 
-def add_loop(built: Built, plan: Plan, stage: int, number: int, node: TimedNode) -> OperatorPython:
+def add_loop(built: Built, plan: Plan, stage: int, number: int, op: TimedOp) -> OperatorPython:
     """An operator with its own loop; its ports are over when the sources that reach them are."""
     from plait.node_runtime.state.loop_operators import OperatorPython
 
     inputs = plan.stages[stage].inputs
     united = plan.stages[inputs[0]]
-    assert isinstance(node.spec, OperatorSpec)
-    if len(node.spec.inputs) > 1:
+    assert isinstance(op.spec, OperatorSpec)
+    if len(op.spec.inputs) > 1:
         inputs = united.inputs
     here = built.seat is None or built.seat.rank == built.seat.home
     reaching = [plan.sources_of(one) for one in inputs]
-    state = OperatorPython(node, schema_in(plan, node), reaching, number, here)
+    state = OperatorPython(op, schema_in(plan, op), reaching, number, here)
     built.operators.append(state)
     return state
 
@@ -451,28 +451,28 @@ def timed_sources(plan: Plan, stage: int) -> list[tuple[bool, bool, int, int]]:
     ]
 
 
-def sources_of(graph: Graph) -> list[SourceNode]:
-    return [node for node in graph.nodes if isinstance(node, SourceNode)]
+def sources_of(graph: Graph) -> list[SourceOp]:
+    return [op for op in graph.operators if isinstance(op, SourceOp)]
 
 
-def schema_in(plan: Plan, node: Node) -> Schema:
-    return plan.graph.nodes[node.inputs[0]].schema
+def schema_in(plan: Plan, op: Op) -> Schema:
+    return plan.graph.operators[op.inputs[0]].schema
 
 
 def add_operator(engine: NativeEngine, plan: Plan, number: int, settings: Settings) -> None:
-    node = plan.graph.nodes[number]
-    on_error = ON_ERROR[node.on_error]
-    given = schema_in(plan, node)
-    match node:
-        case FilterNode():
-            engine.filter(number, on_error, NativeProgram(lower(node.predicate, given)))
-        case ProjectNode():
-            items = [project_item(expr, given) for _, expr in node.columns]
+    op = plan.graph.operators[number]
+    on_error = ON_ERROR[op.on_error]
+    given = schema_in(plan, op)
+    match op:
+        case FilterOp():
+            engine.filter(number, on_error, NativeProgram(lower(op.predicate, given)))
+        case ProjectOp():
+            items = [project_item(expr, given) for _, expr in op.columns]
             engine.project(number, on_error, items)
-        case AggregateNode():
-            add_aggregate(engine, plan, number, node, settings)
+        case AggregateOp():
+            add_aggregate(engine, plan, number, op, settings)
         case _:
-            raise AssertionError(f"{node} does not run inside a stage")
+            raise AssertionError(f"{op} does not run inside a stage")
 
 
 MOST_IN_FLIGHT = 4096
@@ -484,19 +484,19 @@ def add_async_stage(built: Built, plan: Plan, stage: StagePlan) -> int:
     from plait.node_runtime.functions.awaited import AsyncCall
     from plait.node_runtime.functions.event_loop import AsyncLoop
 
-    number = stage.nodes[0]
-    node = plan.graph.nodes[number]
-    assert isinstance(node, CallNode)
-    assert node.awaiting is not None
+    number = stage.operators[0]
+    op = plan.graph.operators[number]
+    assert isinstance(op, CallOp)
+    assert op.awaiting is not None
     if built.loop is None:
         built.loop = AsyncLoop()
         built.helpers.append(built.loop)
-    call = AsyncCall(node, schema_in(plan, node))
+    call = AsyncCall(op, schema_in(plan, op))
     built.loop.add(call)
     # A batch may have one row only, and then so many batches must be out to keep it busy.
-    in_flight = min(node.awaiting.concurrency, MOST_IN_FLIGHT)
-    name, on_error = stage_name(plan, stage), ON_ERROR[node.on_error]
-    made: int = built.engine.tray_stage(name, number, on_error, node.schema, call.tray, in_flight)
+    in_flight = min(op.awaiting.concurrency, MOST_IN_FLIGHT)
+    name, on_error = stage_name(plan, stage), ON_ERROR[op.on_error]
+    made: int = built.engine.tray_stage(name, number, on_error, op.schema, call.tray, in_flight)
     return made
 
 
@@ -505,19 +505,19 @@ def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:
     return lowered.passthrough if lowered.passthrough is not None else NativeProgram(lowered)
 
 
-def keyed_node(plan: Plan, stage: StagePlan) -> AggregateNode:
-    return next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], AggregateNode))
+def keyed_op(plan: Plan, stage: StagePlan) -> AggregateOp:
+    return next(n for i in stage.operators if isinstance(n := plan.graph.operators[i], AggregateOp))
 
 
 def add_aggregate(
-    engine: NativeEngine, plan: Plan, number: int, node: AggregateNode, settings: Settings
+    engine: NativeEngine, plan: Plan, number: int, op: AggregateOp, settings: Settings
 ) -> None:
     """Keys and the aggregates' inputs are projected first; the state reads them by position."""
-    given = schema_in(plan, node)
-    on_error = ON_ERROR[node.on_error]
-    items: list[NativeProgram | int] = [given.index(key) for key in node.keys]
+    given = schema_in(plan, op)
+    on_error = ON_ERROR[op.on_error]
+    items: list[NativeProgram | int] = [given.index(key) for key in op.keys]
     aggregates: list[tuple[str, int, Type, bool]] = []
-    for _, aggregate in node.aggregates:
+    for _, aggregate in op.aggregates:
         if aggregate.over is None:
             aggregates.append((aggregate.kind, -1, Type.INT64, False))
             continue
@@ -525,11 +525,11 @@ def add_aggregate(
         aggregates.append((aggregate.kind, len(items), lowered.type, lowered.nullable))
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
-    keys = [(i, given[key].type) for i, key in enumerate(node.keys)]
-    float_keys = [given.index(key) for key in node.keys if given[key].type is Type.FLOAT64]
+    keys = [(i, given[key].type) for i, key in enumerate(op.keys)]
+    float_keys = [given.index(key) for key in op.keys if given[key].type is Type.FLOAT64]
     engine.key_guard(number, on_error, float_keys)
     engine.project(number, on_error, items, True)
-    lane_bits = lane_bits_of(settings) if node.keys else 0
+    lane_bits = lane_bits_of(settings) if op.keys else 0
     engine.keyed(number, keys, aggregates, settings.bin_bits, lane_bits)
 
 
@@ -537,25 +537,25 @@ def add_state(
     built: Built,
     plan: Plan,
     stage: StagePlan,
-    node: FoldNode | StatefulNode,
+    op: FoldOp | StatefulOp,
     settings: Settings,
 ) -> int:
     from plait.node_runtime.state.folds import KeyedPython
 
-    number, name, bin_bits = stage.nodes[0], stage_name(plan, stage), settings.bin_bits
-    given = schema_in(plan, node)
-    state = KeyedPython(node, given, bin_bits=bin_bits, node_number=number)
-    on_error = ON_ERROR[node.on_error]
+    number, name, bin_bits = stage.operators[0], stage_name(plan, stage), settings.bin_bits
+    given = schema_in(plan, op)
+    state = KeyedPython(op, given, bin_bits=bin_bits, number=number)
+    on_error = ON_ERROR[op.on_error]
     lanes = pools_of(built, settings).lanes(plan, number, state)
     made: int
     if lanes is None:
-        built.engine.call(number, on_error, state, node.schema, False)
-        made = built.engine.state_stage(name, state, not node.keys)
+        built.engine.call(number, on_error, state, op.schema, False)
+        made = built.engine.state_stage(name, state, not op.keys)
     else:
-        built.engine.call(number, on_error, lanes[1], node.schema, False)
-        keys = [(given.index(key), given[key].type) for key in node.keys]
+        built.engine.call(number, on_error, lanes[1], op.schema, False)
+        keys = [(given.index(key), given[key].type) for key in op.keys]
         made = built.engine.pooled_state_stage(
-            name, lanes[1], not node.keys, lanes[0], keys, bin_bits
+            name, lanes[1], not op.keys, lanes[0], keys, bin_bits
         )
     return made
 

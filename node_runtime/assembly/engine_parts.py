@@ -95,7 +95,7 @@ class Built:
     seat: Seat | None = None
     exchanges: ExchangePlan = field(default_factory=ExchangePlan)
     sink_stages: dict[int, int] = field(default_factory=dict)
-    """Sink node -> stage."""
+    """Sink operator -> stage."""
     heads: list[int] = field(default_factory=list)
     """By stage of the plan: the engine's stage that takes its input, and ..."""
     tails: list[int] = field(default_factory=list)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Awaitable, Callable
 
-    from plait.graph.operators import Awaiting, CallNode
+    from plait.graph.operators import Awaiting, CallOp
     from plait.node_runtime.functions.calls import Failures
     from plait.node_runtime.native._batch import NativeBatch
 
@@ -67,15 +67,15 @@ class Flight:
 
 
 class AsyncCall:
-    """A node of the mode "async"."""
+    """An operator of the mode "async"."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        assert node.awaiting is not None
-        self.form = Columns(node, schema) if node.columns else Whole(node, schema)
-        self.tries = Tries(self.form.call, node.awaiting)
-        self.stop_at_first = node.on_error == "fail"
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        assert op.awaiting is not None
+        self.form = Columns(op, schema) if op.columns else Whole(op, schema)
+        self.tries = Tries(self.form.call, op.awaiting)
+        self.stop_at_first = op.on_error == "fail"
         self.tray = NativeTray()
-        self.free = node.awaiting.concurrency
+        self.free = op.awaiting.concurrency
         self.flights: dict[int, Flight] = {}
         """By serial, in order."""
         self.starting: Flight | None = None
@@ -191,9 +191,9 @@ class AsyncCall:
 class Whole:
     """A function of a record that gives a record."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        self.function = node.function
-        self.shape, self.out = Shape(schema), Shape(node.schema)
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        self.function = op.function
+        self.shape, self.out = Shape(schema), Shape(op.schema)
 
     def given(self, batch: NativeBatch, row: int) -> Any:
         return self.shape.row(batch, row)
@@ -208,19 +208,19 @@ class Whole:
 class Columns:
     """Functions of columns, each for one of the new ones; the others stay as they are."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        new = dict(node.columns)
-        fields = tuple(field for field in node.schema.fields if field.name in new)
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        new = dict(op.columns)
+        fields = tuple(field for field in op.schema.fields if field.name in new)
         self.out = Shape(Schema(fields))
         order = [field.name for field in fields]
         self.calls = [
             (order.index(name), function, places_of(function, schema))
-            for name, function in node.columns
+            for name, function in op.columns
         ]
         self.read = sorted({place for _, _, places in self.calls for place in places})
         self.sources = [
             -order.index(name) - 1 if name in new else schema.index(name)
-            for name in node.schema.names
+            for name in op.schema.names
         ]
 
     def given(self, batch: NativeBatch, row: int) -> dict[int, Any]:

@@ -1,11 +1,10 @@
 """Operators that run a user's Python function on one batch at a time.
 
-`compile_call` makes an operator from a node once; calling it with a batch gives the rows that came
-out, the input row each came from, and the rows that failed. It holds nothing that changes, so
+`compile_call` makes a callable from an operator once; calling it with a batch gives the rows that
+came out, the input row each came from, and the rows that failed. It holds nothing that changes, so
 worker threads may share it. A row that fails leaves no trace in the output; with `stop_at_first`
 (the policy "fail") nothing after the first failing row is computed. What is not an Exception
-(SystemExit) fails no row: it ends the run. `node_runtime.state` has the functions with state.
-"""
+(SystemExit) fails no row: it ends the run. `node_runtime.state` has the functions with state."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from plait.node_runtime.native._calls import (
 from plait.node_runtime.native._records import Shape, place
 
 if TYPE_CHECKING:
-    from plait.graph.operators import CallNode
+    from plait.graph.operators import CallOp
     from plait.model.schema import Schema
 
 Failures = list[tuple[int, BaseException]]
@@ -60,34 +59,34 @@ class CallResult(NamedTuple):
 Operator = Callable[[NativeBatch], CallResult]
 
 
-def compile_call(node: CallNode, in_schema: Schema, stop_at_first: bool | None = None) -> Operator:
-    """The operator of a node; it stops at the first failure if the node's policy does."""
-    stop = node.on_error == "fail" if stop_at_first is None else stop_at_first
-    match node.mode:
+def compile_call(op: CallOp, in_schema: Schema, stop_at_first: bool | None = None) -> Operator:
+    """What runs an operator; it stops at the first failure if the operator's policy does."""
+    stop = op.on_error == "fail" if stop_at_first is None else stop_at_first
+    match op.mode:
         case "map":
-            return MapCall(node, in_schema, stop)
+            return MapCall(op, in_schema, stop)
         case "filter":
-            return FilterCall(node, in_schema, stop)
+            return FilterCall(op, in_schema, stop)
         case "flat_map":
-            return FlatMapCall(node, in_schema, stop)
+            return FlatMapCall(op, in_schema, stop)
         case "columns":
-            return ColumnsCall(node, in_schema, stop)
+            return ColumnsCall(op, in_schema, stop)
         case "batches":
-            return BatchesCall(node, in_schema, stop)
+            return BatchesCall(op, in_schema, stop)
         case "async":
-            raise AssertionError(f"{node} is awaited: see async_call")
+            raise AssertionError(f"{op} is awaited: see async_call")
         case _:
-            assert_never(node.mode)
+            assert_never(op.mode)
 
 
 class RowCall:
     """A function that is called with one record after the other."""
 
-    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
-        self.function = node.function
-        self.given, self.out = Shape(schema), Shape(node.schema)
+    def __init__(self, op: CallOp, schema: Schema, stop_at_first: bool) -> None:
+        self.function = op.function
+        self.given, self.out = Shape(schema), Shape(op.schema)
         self.stop_at_first = stop_at_first
-        self.again = again_of(node.retrying)
+        self.again = again_of(op.retrying)
 
 
 class MapCall(RowCall):
@@ -120,15 +119,15 @@ class FilterCall(RowCall):
 class ColumnsCall:
     """Functions of columns: each adds a column or takes the place of one."""
 
-    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
+    def __init__(self, op: CallOp, schema: Schema, stop_at_first: bool) -> None:
         self.stop_at_first = stop_at_first
-        self.again = again_of(node.retrying)
-        new = {name: i for i, (name, _) in enumerate(node.columns)}
+        self.again = again_of(op.retrying)
+        new = {name: i for i, (name, _) in enumerate(op.columns)}
         self.calls = [
-            column_call(function, name, schema, node.schema) for name, function in node.columns
+            column_call(function, name, schema, op.schema) for name, function in op.columns
         ]
         self.sources = [
-            -new[name] - 1 if name in new else schema.index(name) for name in node.schema.names
+            -new[name] - 1 if name in new else schema.index(name) for name in op.schema.names
         ]
         self.order = [-source - 1 for source in self.sources if source < 0]
 
@@ -162,12 +161,12 @@ class BatchesCall:
     Output row n has the place of input row n, those beyond the last input row the place of that.
     """
 
-    def __init__(self, node: CallNode, schema: Schema, stop_at_first: bool) -> None:
-        self.function = node.function
-        self.given, self.out = schema, node.schema
-        self.nothing = Shape(node.schema)
+    def __init__(self, op: CallOp, schema: Schema, stop_at_first: bool) -> None:
+        self.function = op.function
+        self.given, self.out = schema, op.schema
+        self.nothing = Shape(op.schema)
         self.stop_at_first = stop_at_first
-        self.again = again_of(node.retrying)
+        self.again = again_of(op.retrying)
 
     def __call__(self, batch: NativeBatch) -> CallResult:
         import pyarrow as pa

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import psutil
 
 from plait.errors import PlaitError, StateError
-from plait.graph.operators import Graph, SourceNode
+from plait.graph.operators import Graph, SourceOp
 from plait.graph.stages import make_plan
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.assembly.engine_parts import Built, Seat
@@ -343,10 +343,10 @@ class NodeAgent:
         finally:
             if self.letters is not None:
                 self.letters.close(good and error is None)
-        counts = [engine.counts(i) for i in range(len(self.graph.nodes))]
+        counts = [engine.counts(i) for i in range(len(self.graph.operators))]
         account, operators = counted(self.graph, counts)
         buckets, most = engine.latency_buckets()
-        labels = [n.label for n in self.graph.nodes if isinstance(n, SourceNode)]
+        labels = [n.label for n in self.graph.operators if isinstance(n, SourceOp)]
         return NodeOutcome(
             rank=self.rank,
             seconds=seconds,

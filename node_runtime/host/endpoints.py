@@ -15,7 +15,7 @@ from plait.connectors.memory_sinks import Collect, Discard
 from plait.connectors.memory_sources import ItemsReader, Table
 from plait.connectors.rate import Rate
 from plait.errors import PlaitError, SinkError, SourceError
-from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.graph.operators import Graph, SinkOp, SourceOp
 from plait.node_runtime.assembly.engine_parts import (
     ElsewhereEnd,
     RateEnd,
@@ -56,15 +56,15 @@ class Ends:
         errors: list[Exception] = []
         for reader in self.readers:
             attempt(reader.close, errors)
-        for number, node in enumerate(self.graph.nodes):
-            if isinstance(node, SinkNode) and number in self.sinks:
+        for number, node in enumerate(self.graph.operators):
+            if isinstance(node, SinkOp) and number in self.sinks:
                 closing = partial(told, self.closing(number, node, good, built), node)
                 outputs[node.label] = attempt(closing, errors)
         if errors and good:
             raise errors[0]
         return outputs
 
-    def closing(self, number: int, node: SinkNode, good: bool, built: Built) -> Callable[[], Any]:
+    def closing(self, number: int, node: SinkOp, good: bool, built: Built) -> Callable[[], Any]:
         if number in self.writers:
             writer = self.writers[number]
             return writer.close if good else writer.abort
@@ -81,14 +81,14 @@ class Ends:
             attempt(writer.abort, ignored)
 
 
-def told(action: Callable[[], Any], node: SourceNode | SinkNode) -> Any:
+def told(action: Callable[[], Any], node: SourceOp | SinkOp) -> Any:
     """Runs the user's side of an end; what it raises names the end and the line."""
     try:
         return action()
     except PlaitError:
         raise
     except Exception as error:
-        kind = SourceError if isinstance(node, SourceNode) else SinkError
+        kind = SourceError if isinstance(node, SourceOp) else SinkError
         raise kind(f"{node.label} ({node}): {type(error).__name__}: {error}") from error
 
 
@@ -115,13 +115,13 @@ def open_ends(
     others."""
     ends = Ends(graph)
     try:
-        for number, node in enumerate(graph.nodes):
+        for number, node in enumerate(graph.operators):
             open_here = here is None or number in here
-            if isinstance(node, SourceNode) and not open_here:
+            if isinstance(node, SourceOp) and not open_here:
                 ends.sources[number] = ElsewhereEnd()
-            elif isinstance(node, SourceNode):
+            elif isinstance(node, SourceOp):
                 ends.sources[number] = open_source(ends, node, positions.get(node.label))
-            elif isinstance(node, SinkNode) and open_here:
+            elif isinstance(node, SinkOp) and open_here:
                 ends.sinks[number] = open_sink(ends, number, node)
     except BaseException:
         ends.abort()
@@ -129,7 +129,7 @@ def open_ends(
     return ends
 
 
-def open_source(ends: Ends, node: SourceNode, position: Any) -> SourceEnd:
+def open_source(ends: Ends, node: SourceOp, position: Any) -> SourceEnd:
     source = node.source
     if type(source) is Table:
         table = source.arrow().slice(position or 0)
@@ -205,7 +205,7 @@ class ItemsPoll:
         return self.reader.position() - len(self.held)
 
 
-def polled(reader: Reader, node: SourceNode) -> Callable[[int], NativeBatch | float | None]:
+def polled(reader: Reader, node: SourceOp) -> Callable[[int], NativeBatch | float | None]:
     """The reader's poll with its answer in native form, checked."""
     import pyarrow as pa
 
@@ -242,7 +242,7 @@ def polled(reader: Reader, node: SourceNode) -> Callable[[int], NativeBatch | fl
     return poll
 
 
-def open_sink(ends: Ends, number: int, node: SinkNode) -> SinkEnd:
+def open_sink(ends: Ends, number: int, node: SinkOp) -> SinkEnd:
     sink, schema = node.sink, node.schema
     if type(sink) is Collect:
         most = -1 if sink.limit is None else sink.limit

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
-from plait.graph.operators import AggregateNode, CallNode, FoldNode, StatefulNode, TimedNode
+from plait.graph.operators import AggregateOp, CallOp, FoldOp, StatefulOp, TimedOp
 from plait.graph.stages import has_loop
 
 if TYPE_CHECKING:
@@ -123,10 +123,11 @@ def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
             width += (len(stage.inputs) - 1).bit_length()
             index = False
         elif stage.kind == "python":
-            repeated = repeated or any(multiplies(plan, node) for node in stage.nodes)
+            repeated = repeated or any(multiplies(plan, op) for op in stage.operators)
         if width > 64:
+            first = plan.graph.operators[stage.operators[0]]
             raise JobError(
-                f"{plan.graph.nodes[stage.nodes[0]]}: too many flat_maps and unions one behind the "
+                f"{first}: too many flat_maps and unions one behind the "
                 "other to keep the order over several nodes; run it with plait.run, or put fewer "
                 "of them between keyed operators"
             )
@@ -150,25 +151,25 @@ def paced_rows(rates: Mapping[int, float], epoch_records: int) -> dict[int, floa
 def by_of(plan: Plan, stage: StagePlan) -> By:
     if stage.kind == "sink":
         return "home"
-    keyed = (AggregateNode, FoldNode, StatefulNode, TimedNode)
-    node = next(n for i in stage.nodes if isinstance(n := plan.graph.nodes[i], keyed))
-    if has_loop(node):
+    keyed = (AggregateOp, FoldOp, StatefulOp, TimedOp)
+    op = next(n for i in stage.operators if isinstance(n := plan.graph.operators[i], keyed))
+    if has_loop(op):
         return "pinned"
-    return "key" if node.keys else "bin"
+    return "key" if op.keys else "bin"
 
 
 def ends_behind(plan: Plan, number: int) -> bool:
     """Whether the state is the stage's last operator and only sinks read from it."""
     stage = plan.stages[number]
     users = [other for other in plan.stages if number in other.inputs]
-    last = isinstance(plan.graph.nodes[stage.last], AggregateNode | TimedNode)
+    last = isinstance(plan.graph.operators[stage.last], AggregateOp | TimedOp)
     return last and all(other.kind == "sink" for other in users)
 
 
 def multiplies(plan: Plan, number: int) -> bool:
     """Whether one record may become several."""
-    node = plan.graph.nodes[number]
-    return isinstance(node, CallNode) and node.mode in ("flat_map", "batches")
+    op = plan.graph.operators[number]
+    return isinstance(op, CallOp) and op.mode in ("flat_map", "batches")
 
 
 def share_sources(plan: Plan, stage: StagePlan) -> bool:

@@ -1,4 +1,4 @@
-"""From a `TimedNode` to the plain numbers that the native operator is made from.
+"""From a `TimedOp` to the plain numbers that the native operator is made from.
 
 Pure. The rows that reach the native operator are projected first, as for a running aggregate: for
 windows and last_n the keys, the times and the inputs of the aggregates; for everything else the
@@ -33,7 +33,7 @@ from plait.model.schema import Type
 if TYPE_CHECKING:
     from plait.expr.aggregates import Aggregate
     from plait.expr.tree import Expr
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.graph.temporal import Side
     from plait.model.schema import Schema
 
@@ -48,7 +48,7 @@ class Lowered:
     """What the native operator is made from."""
 
     items: list[Expr | int] = field(default_factory=list)
-    """The columns that it reads: a column of the node's input, or an expression over it."""
+    """The columns that it reads: a column of the operator's input, or an expression over it."""
     whole_row: bool = False
     """They are the columns of the input as they are."""
     keys: list[tuple[int, Type]] = field(default_factory=list)
@@ -57,26 +57,26 @@ class Lowered:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
-def lowered(node: TimedNode, given: Schema) -> Lowered:
-    """The plan of `node`, whose input has the schema `given`."""
-    spec = node.spec
+def lowered(op: TimedOp, given: Schema) -> Lowered:
+    """The plan of `operator`, whose input has the schema `given`."""
+    spec = op.spec
     match spec:
         case WindowSpec():
-            made = narrow(node, given, spec.aggregates)
-            add_window(made, node, given, spec.window)
+            made = narrow(op, given, spec.aggregates)
+            add_window(made, op, given, spec.window)
             made.numbers |= {"kind": "Window", "lateness": spec.lateness_us, "early": spec.early_us}
-            add_ttl(made, node, given, spec.ttl_us)
+            add_ttl(made, op, given, spec.ttl_us)
         case LastSpec():
-            made = narrow(node, given, spec.aggregates)
+            made = narrow(op, given, spec.aggregates)
             made.numbers |= {"kind": "Last", "k": spec.n}
-            add_ttl(made, node, given, spec.ttl_us)
+            add_ttl(made, op, given, spec.ttl_us)
         case RunningSpec():
-            made = narrow(node, given, spec.aggregates)
+            made = narrow(op, given, spec.aggregates)
             made.numbers |= {"kind": "Running"}
-            add_ttl(made, node, given, spec.ttl_us)
+            add_ttl(made, op, given, spec.ttl_us)
         case TopSpec():
-            made = whole(node, given)
-            add_window(made, node, given, spec.window)
+            made = whole(op, given)
+            add_window(made, op, given, spec.window)
             made.numbers |= {
                 "kind": "Top",
                 "k": spec.k,
@@ -86,16 +86,16 @@ def lowered(node: TimedNode, given: Schema) -> Lowered:
                 "lateness": spec.lateness_us,
             }
         case LateSpec():
-            made = whole(node, given)
-            add_window(made, node, given, spec.window)
+            made = whole(op, given)
+            add_window(made, op, given, spec.window)
             made.numbers |= {"kind": "Late", "lateness": spec.lateness_us}
         case JoinSpec():
-            made = whole(node, given)
+            made = whole(op, given)
             add_sides(made, given, spec.left, spec.right)
             made.numbers |= {"kind": "Join", "how": spec.how.capitalize(), "ttl": spec.ttl_us}
             made.numbers |= within(spec.within)
         case SpanSpec():
-            made = whole(node, given)
+            made = whole(op, given)
             add_sides(made, given, spec.left, spec.right)
             add_aggregates(made, given, spec.aggregates)
             made.numbers |= {
@@ -106,28 +106,26 @@ def lowered(node: TimedNode, given: Schema) -> Lowered:
                 "wait": spec.wait_us,
             }
         case ProcessSpec() | OperatorSpec():
-            raise AssertionError(f"{node} runs in Python")
+            raise AssertionError(f"{op} runs in Python")
         case _:
             assert_never(spec)
     return made
 
 
-def narrow(
-    node: TimedNode, given: Schema, aggregates: tuple[tuple[str, Aggregate], ...]
-) -> Lowered:
+def narrow(op: TimedOp, given: Schema, aggregates: tuple[tuple[str, Aggregate], ...]) -> Lowered:
     """Only the keys and what the aggregates read."""
     made = Lowered()
-    for key in node.keys:
+    for key in op.keys:
         made.keys.append((len(made.items), given[key].type))
         made.items.append(given.index(key))
     add_aggregates(made, given, aggregates)
     return made
 
 
-def whole(node: TimedNode, given: Schema) -> Lowered:
+def whole(op: TimedOp, given: Schema) -> Lowered:
     """The row as it is."""
     made = Lowered(items=list(range(len(given))), whole_row=True)
-    made.keys = [(given.index(key), given[key].type) for key in node.keys]
+    made.keys = [(given.index(key), given[key].type) for key in op.keys]
     return made
 
 
@@ -156,7 +154,7 @@ def column(made: Lowered, given: Schema, name: str) -> int:
     return len(made.items) - 1
 
 
-def add_window(made: Lowered, node: TimedNode, given: Schema, window: Any) -> None:
+def add_window(made: Lowered, op: TimedOp, given: Schema, window: Any) -> None:
     if isinstance(window, Given):
         made.numbers |= {
             "within": "Given",
@@ -166,12 +164,12 @@ def add_window(made: Lowered, node: TimedNode, given: Schema, window: Any) -> No
         return
     made.numbers |= within(window)
     if not isinstance(window, Rows):
-        made.numbers["time"] = column(made, given, node.time)
+        made.numbers["time"] = column(made, given, op.time)
 
 
-def add_ttl(made: Lowered, node: TimedNode, given: Schema, ttl_us: int) -> None:
+def add_ttl(made: Lowered, op: TimedOp, given: Schema, ttl_us: int) -> None:
     if ttl_us:
-        made.numbers |= {"ttl": ttl_us, "time": column(made, given, node.time)}
+        made.numbers |= {"ttl": ttl_us, "time": column(made, given, op.time)}
 
 
 def within(window: Grid | Session | Rows | Between | AsOf | None) -> dict[str, Any]:

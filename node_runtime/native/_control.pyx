@@ -89,7 +89,7 @@ cdef void hand_over_outside(void* context, Control& control) noexcept with gil:
         states = callback.other
         wanted = [(b, states.copy_bin(b)) for b in states.bins()]
         for number, data in wanted:
-            bin.node = states.node
+            bin.node = states.number
             bin.bin = number
             bin.bytes = data
             control.collect(bin)

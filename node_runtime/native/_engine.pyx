@@ -288,7 +288,7 @@ cdef class NativeEngine:
     def connect(self, uint32_t before, uint32_t to, uint32_t input):
         self.builder.get().connect(before, to, input)
 
-    def last_node(self, uint32_t stage, uint32_t node):
+    def last_operator(self, uint32_t stage, uint32_t node):
         self.builder.get().last_node(stage, node)
 
     def start(self):
@@ -360,9 +360,9 @@ cdef class NativeEngine:
         self.engine.get().control_now(item.control.get()[0])
         return item.errors()
 
-    def control(self, kind, uint32_t node=0, bins=(), put=()):
+    def control(self, kind, uint32_t op=0, bins=(), put=()):
         """Queues a control item at the next epoch boundary; None when the job is at its end."""
-        cdef ControlItem item = control_item(kind, node, bins, put)
+        cdef ControlItem item = control_item(kind, op, bins, put)
         cdef cbool queued
         with nogil:
             queued = self.engine.get().schedule(item.control)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError, StateError
-from plait.graph.operators import FoldNode, StatefulNode, TimedNode
+from plait.graph.operators import FoldOp, StatefulOp, TimedOp
 from plait.node_runtime.functions.calls import ends_run
 from plait.node_runtime.native._calls import Beating
 from plait.node_runtime.pool.errors import pack, text_of
@@ -38,15 +38,15 @@ NOTHING: Step = (None, None, False, False, [], None)
 class LaneSpec:
     """What a worker process needs to know of an operator with state."""
 
-    node: FoldNode | StatefulNode | TimedNode
+    op: FoldOp | StatefulOp | TimedOp
     given: Schema
     bin_bits: int
     number: int
 
     def states(self) -> KeyedPython | ProcessPython:
-        if isinstance(self.node, TimedNode):
-            return ProcessPython(self.node, self.given, self.bin_bits, self.number)
-        return KeyedPython(self.node, self.given, self.bin_bits, self.number)
+        if isinstance(self.op, TimedOp):
+            return ProcessPython(self.op, self.given, self.bin_bits, self.number)
+        return KeyedPython(self.op, self.given, self.bin_bits, self.number)
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class LaneProgram:
     def __init__(self, spec: LaneSpec) -> None:
         self.spec = spec
         self.states = spec.states()
-        self.stops = spec.node.on_error == "fail"
+        self.stops = spec.op.on_error == "fail"
         self.tried = False
         """Whether a state was packed, so that it is known to be possible."""
         if isinstance(self.states, KeyedPython):
@@ -186,7 +186,7 @@ class LaneProgram:
                 self.states.copy_bin(bin)
             except StateError as error:
                 raised = JobError(
-                    f"{self.spec.node}: its state cannot be in a worker process: {error}\n"
+                    f"{self.spec.op}: its state cannot be in a worker process: {error}\n"
                     '  use route="inline"'
                 )
                 raised.__cause__ = error

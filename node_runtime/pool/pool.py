@@ -31,12 +31,12 @@ from plait.node_runtime.pool.errors import unpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph.operators import CallNode
+    from plait.graph.operators import CallOp
     from plait.model.schema import Schema
     from plait.node_runtime.native._pool import NativeLanes, NativeUser, NativeWay
     from plait.node_runtime.pool.lanes import LaneSpec
 
-    Calls = Sequence[tuple[CallNode, Schema]]
+    Calls = Sequence[tuple[CallOp, Schema]]
 
 SLOT_BYTES = 1 << 21
 """A batch with its outcome; larger ones get memory of their own."""
@@ -113,7 +113,7 @@ class Pool:
         self.raised.append(unpack(packed))
         return len(self.raised) - 1
 
-    def add(self, calls: Sequence[tuple[CallNode, Schema]], here: bool) -> NativeWay:
+    def add(self, calls: Sequence[tuple[CallOp, Schema]], here: bool) -> NativeWay:
         """The way of a stage to its functions, each with the schema of its input. Before `start`;
         `here`: the stage runs them itself until it is told to go."""
         self.programs.append(tuple(calls))
@@ -214,7 +214,7 @@ class Pool:
 
     def has_tables(self) -> bool:
         stateless = [calls for calls in self.programs if isinstance(calls, tuple)]
-        return any(node.mode == "batches" for calls in stateless for node, _ in calls)
+        return any(op.mode == "batches" for calls in stateless for op, _ in calls)
 
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""

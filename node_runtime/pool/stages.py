@@ -11,7 +11,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.graph.operators import CallNode, TimedNode
+from plait.graph.operators import CallOp, TimedOp
 from plait.graph.routes import processes_of, route_of_call, trips
 from plait.node_runtime.functions.calls import compile_call
 from plait.node_runtime.pool.choice import Spent, choose
@@ -45,31 +45,31 @@ class Pools:
     def add(self, plan: Plan, stage: StagePlan) -> tuple[int, int]:
         """Adds the stages of these functions: the first, which takes their input, and the last."""
         graph = plan.graph
-        calls = [node for i in stage.nodes if isinstance(node := graph.nodes[i], CallNode)]
-        routes = [route_of_call(node, graph, self.settings) for node in calls]
+        calls = [op for i in stage.operators if isinstance(op := graph.operators[i], CallOp)]
+        routes = [route_of_call(op, graph, self.settings) for op in calls]
         made: list[int] = []
-        for routed, nodes in trips(stage.nodes, routes):
-            name = " + ".join(graph.nodes[i].name for i in nodes)
-            made.append(self.trip(plan, nodes, routed, name))
+        for routed, operators in trips(stage.operators, routes):
+            name = " + ".join(graph.operators[i].name for i in operators)
+            made.append(self.trip(plan, operators, routed, name))
         for before, after in itertools.pairwise(made):
             self.engine.connect(before, after, 0)
         return made[0], made[-1]
 
-    def trip(self, plan: Plan, nodes: tuple[int, ...], routed: Routed, name: str) -> int:
+    def trip(self, plan: Plan, operators: tuple[int, ...], routed: Routed, name: str) -> int:
         graph = plan.graph
-        calls: list[tuple[CallNode, Any]] = []
-        for i in nodes:
-            node = graph.nodes[i]
-            assert isinstance(node, CallNode)
-            calls.append((node, graph.nodes[node.inputs[0]].schema))
+        calls: list[tuple[CallOp, Any]] = []
+        for i in operators:
+            op = graph.operators[i]
+            assert isinstance(op, CallOp)
+            calls.append((op, graph.operators[op.inputs[0]].schema))
         if routed.route == "inline":
-            for i, (node, given) in zip(nodes, calls, strict=True):
-                self.call(i, node, compile_call(node, given))
+            for i, (op, given) in zip(operators, calls, strict=True):
+                self.call(i, op, compile_call(op, given))
             return int(self.engine.parallel_stage(name, True))
         pool = self.the_pool()
-        way = self.way(nodes, pool.add(calls, here=routed.route == "auto"), routed)
-        for position, (i, (node, given)) in enumerate(zip(nodes, calls, strict=True)):
-            self.call(i, node, Measured(compile_call(node, given), way, position == 0))
+        way = self.way(operators, pool.add(calls, here=routed.route == "auto"), routed)
+        for position, (i, (op, given)) in enumerate(zip(operators, calls, strict=True)):
+            self.call(i, op, Measured(compile_call(op, given), way, position == 0))
         return int(self.engine.pool_stage(name, way.outside))
 
     def the_pool(self) -> Pool:
@@ -79,8 +79,8 @@ class Pools:
             self.pool = Pool(processes, hang_s, self.engine.raised, replay_bytes)
         return self.pool
 
-    def way(self, nodes: tuple[int, ...], outside: NativeUser, routed: Routed) -> Way:
-        way = Way(self.the_pool(), nodes, outside)
+    def way(self, operators: tuple[int, ...], outside: NativeUser, routed: Routed) -> Way:
+        way = Way(self.the_pool(), operators, outside)
         self.forced = self.forced or routed.route == "pool"
         self.ways.append(way)
         return way
@@ -91,25 +91,23 @@ class Pools:
         """The lanes of an operator with state, and the state as long as it is here; None: it
         stays here."""
         graph = plan.graph
-        node: StateNode = graph.nodes[number]  # type: ignore[assignment]
-        routed = route_of_call(node, graph, self.settings)
+        op: StateNode = graph.operators[number]  # type: ignore[assignment]
+        routed = route_of_call(op, graph, self.settings)
         if routed.route == "inline":
             return None
-        given = graph.nodes[node.inputs[0]].schema
+        given = graph.operators[op.inputs[0]].schema
         bits = self.settings.bin_bits
-        spec = LaneSpec(node=node, given=given, bin_bits=bits, number=number)
+        spec = LaneSpec(op=op, given=given, bin_bits=bits, number=number)
         made = self.the_pool().add_lanes(
             spec,
             here=routed.route == "auto",
-            keyless=not node.keys,
-            timers=isinstance(node, TimedNode),
+            keyless=not op.keys,
+            timers=isinstance(op, TimedOp),
         )
         return made, MeasuredState(state, self.way((number,), made, routed))
 
-    def call(self, number: int, node: CallNode, operator: Operator) -> None:
-        self.engine.call(
-            number, ON_ERROR[node.on_error], operator, node.schema, node.mode == "batches"
-        )
+    def call(self, number: int, op: CallOp, operator: Operator) -> None:
+        self.engine.call(number, ON_ERROR[op.on_error], operator, op.schema, op.mode == "batches")
 
     def start(self) -> None:
         """Starts the worker processes of those who want them from the first record on."""
@@ -131,15 +129,15 @@ class Pools:
 
     def told(self) -> dict[int, str]:
         """What became of each function that could take the pool."""
-        return {node: way.told() for way in self.ways for node in way.nodes}
+        return {op: way.told() for way in self.ways for op in way.operators}
 
 
 class Way:
     """The way of one stage: what it has cost here, and whether it has gone over to the pool."""
 
-    def __init__(self, pool: Pool, nodes: tuple[int, ...], outside: NativeUser) -> None:
+    def __init__(self, pool: Pool, operators: tuple[int, ...], outside: NativeUser) -> None:
         self.pool = pool
-        self.nodes = nodes
+        self.operators = operators
         self.outside = outside
         self.spent = Spent()
         self.chosen: str | None = None

@@ -28,12 +28,12 @@ from plait.node_runtime.state import pickling
 if TYPE_CHECKING:
     import socket
 
-    from plait.graph.operators import CallNode
+    from plait.graph.operators import CallOp
     from plait.model.schema import Schema
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._pool import Step
 
-    Calls = tuple[tuple[CallNode, Schema], ...]
+    Calls = tuple[tuple[CallOp, Schema], ...]
 
 MOST_TOLD = 8_000
 """Characters of an error that go through the control socket."""
@@ -67,15 +67,13 @@ class Program:
 
 
 def program_of(calls: Calls | LaneSpec) -> Program | LaneProgram:
-    """The operators (node, schema of its input), or one with state, ready to run."""
+    """The operators (operator, schema of its input), or one with state, ready to run."""
     if isinstance(calls, LaneSpec):
         return LaneProgram(calls)
     return Program(
         tuple(
-            Function(
-                compile_call(node, given), node.mode == "batches", stops=node.on_error == "fail"
-            )
-            for node, given in calls
+            Function(compile_call(op, given), op.mode == "batches", stops=op.on_error == "fail")
+            for op, given in calls
         )
     )
 

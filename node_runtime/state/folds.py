@@ -14,7 +14,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.graph.operators import FoldNode, StatefulNode
+from plait.graph.operators import FoldOp, StatefulOp
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
 from plait.node_runtime.functions.calls import CallResult, Failures, ends_run, in_parts
@@ -41,25 +41,25 @@ class KeyedPython(PythonStates):
 
     def __init__(
         self,
-        node: FoldNode | StatefulNode,
+        op: FoldOp | StatefulOp,
         in_schema: Schema,
         bin_bits: int,
-        node_number: int = 0,
+        number: int = 0,
         stop_at_first: bool | None = None,
     ) -> None:
-        self.operator = node
-        self.node = node_number
+        self.operator = op
+        self.number = number
         self.shape = Shape(in_schema)
         self.bin_bits = bin_bits
-        self.stop_at_first = node.on_error == "fail" if stop_at_first is None else stop_at_first
-        self.places = [in_schema.index(name) for name in node.keys]
+        self.stop_at_first = op.on_error == "fail" if stop_at_first is None else stop_at_first
+        self.places = [in_schema.index(name) for name in op.keys]
         self.types = tuple(in_schema.fields[i].type for i in self.places)
-        for name, kind in zip(node.keys, self.types, strict=True):
+        for name, kind in zip(op.keys, self.types, strict=True):
             if kind is Type.OBJECT:
                 raise JobError(f'column "{name}" holds objects, which cannot be keys')
         self.has_float = Type.FLOAT64 in self.types
-        self.out = Shape(node.schema)
-        words = (type(node).__name__, *(kind.value for kind in self.types))
+        self.out = Shape(op.schema)
+        words = (type(op).__name__, *(kind.value for kind in self.types))
         super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64("|".join(words).encode())))
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
@@ -72,7 +72,7 @@ class KeyedPython(PythonStates):
     def attempt(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """As a call, but what ends the run is the last failure: what was made before it counts
         where an earlier row fails elsewhere."""
-        if isinstance(self.operator, FoldNode):
+        if isinstance(self.operator, FoldOp):
             return self.fold(batch, rows)
         return self.step(batch, rows)
 

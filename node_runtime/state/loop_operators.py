@@ -27,7 +27,7 @@ from plait.node_runtime.state.timers import ALL_TIME, AT_ONCE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.node_runtime.native._batch import NativeBatch
 
@@ -48,18 +48,18 @@ class OperatorPython:
 
     def __init__(
         self,
-        node: TimedNode,
+        op: TimedOp,
         in_schema: Schema,
         sources: Sequence[Sequence[int]],
-        node_number: int = 0,
+        number: int = 0,
         here: bool = True,
     ) -> None:
-        assert isinstance(node.spec, OperatorSpec)
-        self.node = node_number
-        self.name = str(node)
-        self.spec = node.spec
+        assert isinstance(op.spec, OperatorSpec)
+        self.number = number
+        self.name = str(op)
+        self.spec = op.spec
         self.finished = not here
-        self.out = Shape(node.schema)
+        self.out = Shape(op.schema)
         self.shapes = [Shape(port.schema) for port in self.spec.inputs]
         self.columns = [
             [in_schema.index(name) for name in port.columns] for port in self.spec.inputs

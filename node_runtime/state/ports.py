@@ -185,7 +185,7 @@ class PortContext:
 
 
 def row_maker(number: int, spec: OperatorSpec) -> Callable[[Any], Any]:
-    """From what is emitted at a port to a row of the node."""
+    """From what is emitted at a port to a row of the operator."""
     port = spec.outputs[number]
     if len(spec.outputs) == 1:
         return side_by_side(spec, port) if port.tuples else lambda record: record

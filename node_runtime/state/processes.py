@@ -41,7 +41,7 @@ from plait.node_runtime.state.timers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.node_runtime.native._batch import NativeBatch
 
@@ -79,28 +79,26 @@ class UnitResult(NamedTuple):
 class ProcessPython(PythonStates):
     """A process with its state."""
 
-    def __init__(
-        self, node: TimedNode, in_schema: Schema, bin_bits: int, node_number: int = 0
-    ) -> None:
-        assert isinstance(node.spec, ProcessSpec)
-        self.node = node_number
+    def __init__(self, op: TimedOp, in_schema: Schema, bin_bits: int, number: int = 0) -> None:
+        assert isinstance(op.spec, ProcessSpec)
+        self.number = number
         self.bin_bits = bin_bits
-        self.stop_at_first = node.on_error == "fail"
-        self.keys = [in_schema.index(name) for name in node.keys]
+        self.stop_at_first = op.on_error == "fail"
+        self.keys = [in_schema.index(name) for name in op.keys]
         self.types = tuple(in_schema.fields[i].type for i in self.keys)
-        for name, kind in zip(node.keys, self.types, strict=True):
+        for name, kind in zip(op.keys, self.types, strict=True):
             if kind is Type.OBJECT:
                 raise JobError(f'column "{name}" holds objects, which cannot be keys')
         self.has_float = Type.FLOAT64 in self.types
-        self.take(node.spec, in_schema)
-        self.out = Shape(node.schema)
+        self.take(op.spec, in_schema)
+        self.out = Shape(op.schema)
         self.heaps = [TimerHeap(clock, self.found) for clock in CLOCKS]
         self.now = 0
         """The wall clock of the unit."""
-        self.ttl = node.spec.ttl_us
+        self.ttl = op.spec.ttl_us
         self.swept = AT_ONCE
         """The watermark at which forgotten keys were last looked for."""
-        sides = [one.time for one in node.spec.sides] or [node.time]
+        sides = [one.time for one in op.spec.sides] or [op.time]
         self.times = [in_schema.index(name) for name in sides] if self.ttl else []
         words = (f"{name}: {kind}" for name, kind in self.kinds.items())
         whose = "|".join(("process", *words, *(kind.value for kind in self.types)))

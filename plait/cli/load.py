@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from plait.errors import JobError
-from plait.graph.operators import SinkNode
+from plait.graph.operators import SinkOp
 from plait.streams.job import Job
 from plait.streams.stream import KeyedStream, Stream
 
@@ -105,7 +105,7 @@ def unique(values: list[Found]) -> list[Found]:
 
 
 def has_sink(job: Job) -> bool:
-    return any(isinstance(node, SinkNode) for node in job._nodes)
+    return any(isinstance(node, SinkOp) for node in job._operators)
 
 
 def job_of(stream: Stream) -> Job:

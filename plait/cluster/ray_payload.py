@@ -25,7 +25,7 @@ from plait.results.failures import named
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from plait.graph.operators import AnyNode, Graph
+    from plait.graph.operators import AnyOp, Graph
 
 
 class JobPickler(cloudpickle.CloudPickler):
@@ -72,7 +72,7 @@ def dumped(value: Any) -> bytes:
 
 def why_not(graph: Graph, error: BaseException) -> str:
     """Names the operator that cannot be sent and, in a function of it, the variable."""
-    for node in graph.nodes:
+    for node in graph.operators:
         if failure(node) is not None:
             held = next(holders(node), "")
             said = failure(node) or ""
@@ -92,7 +92,7 @@ def failure(value: Any) -> str | None:
     return None
 
 
-def holders(node: AnyNode) -> Iterator[str]:
+def holders(node: AnyOp) -> Iterator[str]:
     """The variables of the node's functions that cannot be pickled."""
     for function in functions_of(node):
         try:
@@ -104,7 +104,7 @@ def holders(node: AnyNode) -> Iterator[str]:
                 yield f'; it holds "{name}", a {type(value).__name__}'
 
 
-def functions_of(node: AnyNode) -> Iterator[Any]:
+def functions_of(node: AnyOp) -> Iterator[Any]:
     for name in ("function", "step", "init"):
         for holder in (node, getattr(node, "spec", None)):
             function = getattr(holder, name, None)

@@ -18,7 +18,7 @@ from plait.coordinator.messages.requests import Accepted, Rejected, Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of
-from plait.graph.operators import SinkNode, SourceNode
+from plait.graph.operators import SinkOp, SourceOp
 from plait.model.durations import microseconds
 from plait.model.settings import Settings
 
@@ -130,8 +130,8 @@ def settings_for_nodes(given: dict[str, Any]) -> Settings:
 
 def check_sinks(graph: Graph) -> None:
     """With order="key" every node has its own sinks: those that can be only once are refused."""
-    for node in graph.nodes:
-        if not isinstance(node, SinkNode):
+    for node in graph.operators:
+        if not isinstance(node, SinkOp):
             continue
         if isinstance(node.sink, Files):
             raise JobError(
@@ -159,7 +159,7 @@ def spec_of(
     chosen = graph.name if name is None else name
     if not chosen or len(chosen) > 200 or not chosen.isprintable():
         raise JobError(f"a job on a cluster needs a name of 1 to 200 printable letters: {chosen!r}")
-    sources = [node for node in graph.nodes if isinstance(node, SourceNode)]
+    sources = [node for node in graph.operators if isinstance(node, SourceOp)]
     return JobSpec(
         name=chosen,
         payload=payload,

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
-from plait.graph.operators import Graph, SourceNode
+from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, checked_for, keeps_state
 from plait.graph.stages import has_loop, make_plan
 from plait.model.durations import microseconds
@@ -74,9 +74,9 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalR
     except TypeError as error:
         raise JobError(f"run: {error}") from None
     graph = graph_of(job)
-    if chosen.order == "none" and any(len(node.inputs) > 1 for node in graph.nodes):
+    if chosen.order == "none" and any(len(op.inputs) > 1 for op in graph.operators):
         raise JobError('order="none" does not go with union, which is defined by the order')
-    if chosen.order == "none" and any(has_loop(node) for node in graph.nodes):
+    if chosen.order == "none" and any(has_loop(op) for op in graph.operators):
         raise JobError(
             'order="none" does not go with operators with their own loop, which go by the order'
         )
@@ -241,10 +241,10 @@ class LocalRun:
         self.letters.add(self.engine.letters())
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
-        counts = [self.engine.counts(i) for i in range(len(self.graph.nodes))]
+        counts = [self.engine.counts(i) for i in range(len(self.graph.operators))]
         account, operators = counted(self.graph, counts)
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
-        sources = [node for node in self.graph.nodes if isinstance(node, SourceNode)]
+        sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
         return Result(
             job=self.graph.name,
             seconds=seconds,
@@ -253,10 +253,10 @@ class LocalRun:
             latency=Latency(p50_ms=p50, p99_ms=p99, p999_ms=p999, max_ms=most),
             outputs=outputs,
             dead_letters=self.letters.kept(),
-            cuts={node.label: tuple(self.engine.cuts(i)) for i, node in enumerate(sources)},
+            cuts={op.label: tuple(self.engine.cuts(i)) for i, op in enumerate(sources)},
             stamps={
-                node.label: stamps
-                for i, node in enumerate(sources)
+                op.label: stamps
+                for i, op in enumerate(sources)
                 if (stamps := tuple(self.engine.stamps(i)))
             },
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
@@ -266,12 +266,12 @@ class LocalRun:
 
     def routes(self) -> dict[str, str]:
         told = self.built.pools.told() if self.built.pools is not None else {}
-        return {str(self.graph.nodes[node]): words for node, words in told.items()}
+        return {str(self.graph.operators[op]): words for op, words in told.items()}
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary."""
         item = self.control("snapshot", timeout)
-        labels = [node.label for node in self.graph.nodes if isinstance(node, SourceNode)]
+        labels = [op.label for op in self.graph.operators if isinstance(op, SourceOp)]
         positions: dict[str, Any] = {}
         for label, (rows, handle) in zip(labels, item.positions(), strict=True):
             # The engine counts rows from where this run began.
@@ -287,21 +287,21 @@ class LocalRun:
             bins=tuple(sorted(item.bins())),
         )
 
-    def take_bins(self, node: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
+    def take_bins(self, op: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
         """Takes bins of the operator `node` out, at one epoch boundary: their keys start anew."""
-        wanted = self.known_bins(node, bins)
-        item = self.control("take", timeout, node=node, bins=wanted)
+        wanted = self.known_bins(op, bins)
+        item = self.control("take", timeout, op=op, bins=wanted)
         return {number: data for _, number, data in item.bins()}
 
-    def put_bins(self, node: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
+    def put_bins(self, op: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
         """Puts bins into the operator `node`, at one epoch boundary; StateError if refused."""
-        put = tuple((node, number, bins[number]) for number in self.known_bins(node, bins))
+        put = tuple((op, number, bins[number]) for number in self.known_bins(op, bins))
         self.control("put", timeout, put=put)
 
-    def known_bins(self, node: int, bins: Iterable[int]) -> tuple[int, ...]:
+    def known_bins(self, op: int, bins: Iterable[int]) -> tuple[int, ...]:
         """The bins, if the operator has such ones."""
-        if not keeps_state(self.graph, node):
-            raise StateError(f"operator {node} keeps no state")
+        if not keeps_state(self.graph, op):
+            raise StateError(f"operator {op} keeps no state")
         wanted = tuple(dict.fromkeys(bins))
         most = (1 << self.settings.bin_bits) - 1
         for number in wanted:

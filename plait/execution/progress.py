@@ -158,7 +158,7 @@ ACCOUNT = (
     "late",
     "absorbed",
 )
-OPERATOR = ("node", "name", "at", "records_in", "records_out", *COUNTS)
+OPERATOR = ("number", "name", "at", "records_in", "records_out", *COUNTS)
 
 
 def output_fact(output: Any) -> Any:

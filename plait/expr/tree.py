@@ -2,7 +2,7 @@
 
 One node class and one table of operations; the type checker, the sequential oracle and the native
 kernels are each one function per operation of that table. An expression knows no types until it is
-bound to a schema (`plait.expr.type_checker.bind`); the nodes of a graph hold bound expressions.
+bound to a schema (`plait.expr.type_checker.bind`); the operators of a graph hold bound expressions.
 Semantics that all of them share:
 
 - null in gives null out, except `is_null`, `fill_null`, `and`/`or` (three-valued logic) and `when`

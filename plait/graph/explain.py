@@ -13,19 +13,19 @@ from plait.errors import JobError
 from plait.expr.text import text
 from plait.functions.pickling import why_not
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
+    AggregateOp,
+    AnyOp,
     Awaiting,
-    CallNode,
-    FilterNode,
-    FoldNode,
+    CallOp,
+    FilterOp,
+    FoldOp,
     Graph,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
-    UnionNode,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.routes import functions_of, processes_of, route_of_call
 from plait.graph.stages import Plan, StagePlan, kind_of, make_plan
@@ -104,55 +104,55 @@ def workers_text(settings: Settings) -> str:
 
 def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -> Iterator[str]:
     came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
-    fused = f" ({len(stage.nodes)} operators fused)" if len(stage.nodes) > 1 else ""
+    fused = f" ({len(stage.operators)} operators fused)" if len(stage.operators) > 1 else ""
     yield f"stage {number}: {stage.kind}{fused}{came}: {KINDS[stage.kind]}"
     if stage.region is not None:
         yield f"  region {stage.region.name}: {stage.region.threading}"
-    for i in stage.nodes:
-        node = plan.graph.nodes[i]
-        route, why = route_of(node, plan.graph, settings)
-        yield f"  {node}: {what_of(node)}"
+    for i in stage.operators:
+        op = plan.graph.operators[i]
+        route, why = route_of(op, plan.graph, settings)
+        yield f"  {op}: {what_of(op)}"
         yield f"    {route}: {why}"
-        if isinstance(node, CallNode) and node.retrying is not None:
-            pause = length(node.retrying.backoff_us)
-            yield f"    tries: {node.retrying.retries + 1}, the second after {pause}"
-        if node.on_error != "fail":
-            yield f"    bad records: {node.on_error}"
+        if isinstance(op, CallOp) and op.retrying is not None:
+            pause = length(op.retrying.backoff_us)
+            yield f"    tries: {op.retrying.retries + 1}, the second after {pause}"
+        if op.on_error != "fail":
+            yield f"    bad records: {op.on_error}"
 
 
-def what_of(node: AnyNode) -> str:
+def what_of(op: AnyOp) -> str:
     """What the user asked for, in a line."""
-    match node:
-        case SourceNode():
-            told = f"{type(node.source).__name__} {node.label} ({node.schema})"
-            return told + source_time_text(node)
-        case FilterNode():
-            return text(node.predicate)
-        case ProjectNode():
-            return ", ".join(f"{name}={text(expr)}" for name, expr in node.columns)
-        case CallNode():
-            if node.columns:
-                return ", ".join(f"{name}={name_of(function)}" for name, function in node.columns)
-            return name_of(node.function)
-        case AggregateNode():
-            return f"{by(node.keys)}: {results_text(node.aggregates)}"
-        case TimedNode():
-            return f"{by(node.keys)}, {spec_text(node.spec)}"
-        case FoldNode() | StatefulNode():
-            return f"{by(node.keys)}: {name_of(node.step)}"
-        case UnionNode():
-            return f"{len(node.inputs)} streams"
-        case SinkNode():
-            return f"{type(node.sink).__name__} {node.label}"
+    match op:
+        case SourceOp():
+            told = f"{type(op.source).__name__} {op.label} ({op.schema})"
+            return told + source_time_text(op)
+        case FilterOp():
+            return text(op.predicate)
+        case ProjectOp():
+            return ", ".join(f"{name}={text(expr)}" for name, expr in op.columns)
+        case CallOp():
+            if op.columns:
+                return ", ".join(f"{name}={name_of(function)}" for name, function in op.columns)
+            return name_of(op.function)
+        case AggregateOp():
+            return f"{by(op.keys)}: {results_text(op.aggregates)}"
+        case TimedOp():
+            return f"{by(op.keys)}, {spec_text(op.spec)}"
+        case FoldOp() | StatefulOp():
+            return f"{by(op.keys)}: {name_of(op.step)}"
+        case UnionOp():
+            return f"{len(op.inputs)} streams"
+        case SinkOp():
+            return f"{type(op.sink).__name__} {op.label}"
 
 
-def source_time_text(node: SourceNode) -> str:
+def source_time_text(op: SourceOp) -> str:
     """What the source says of event time."""
-    if node.event_time is None:
+    if op.event_time is None:
         return ""
-    idle = f", idle after {length(node.idle_us)}" if node.idle_us else ""
-    late = length(node.out_of_order_us)
-    return f"; event time {node.event_time}, out of order by {late}{idle}"
+    idle = f", idle after {length(op.idle_us)}" if op.idle_us else ""
+    late = length(op.out_of_order_us)
+    return f"; event time {op.event_time}, out of order by {late}{idle}"
 
 
 def by(keys: tuple[str, ...]) -> str:
@@ -163,39 +163,39 @@ def name_of(function: object) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def route_of(node: AnyNode, graph: Graph, settings: Settings) -> tuple[str, str]:
+def route_of(op: AnyOp, graph: Graph, settings: Settings) -> tuple[str, str]:
     """The route of an operator, and why it got it."""
-    match node:
-        case SourceNode():
-            native = type(node.source).__name__ in ("Table", "Rate")
+    match op:
+        case SourceOp():
+            native = type(op.source).__name__ in ("Table", "Rate")
             if native:
                 return "native", "sliced in memory, without the interpreter"
             return "python", "the reader is asked in the interpreter, a batch at a time"
-        case FilterNode() | ProjectNode():
-            return expression_route(expressions(node))
-        case CallNode(awaiting=Awaiting() as awaiting):
+        case FilterOp() | ProjectOp():
+            return expression_route(expressions(op))
+        case CallOp(awaiting=Awaiting() as awaiting):
             return "async", f"awaited in the engine's event loop, {awaiting_text(awaiting)}"
-        case CallNode():
-            return call_route(node, graph, settings)
-        case AggregateNode():
-            bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
+        case CallOp():
+            return call_route(op, graph, settings)
+        case AggregateOp():
+            bins = f"{1 << settings.bin_bits} bins" if op.keys else "one state"
             return "native", f"typed state in flat tables, {bins}, queue {settings.queue}"
-        case TimedNode(spec=OperatorSpec()):
+        case TimedOp(spec=OperatorSpec()):
             return (
                 "inline",
                 "a coroutine in Python with a loop of its own: one core; it stays on its node",
             )
-        case TimedNode() if kind_of(node) == "process":
-            return state_route(node, graph, settings)
-        case TimedNode():
-            bins = f"{1 << settings.bin_bits} bins" if node.keys else "one state"
+        case TimedOp() if kind_of(op) == "process":
+            return state_route(op, graph, settings)
+        case TimedOp():
+            bins = f"{1 << settings.bin_bits} bins" if op.keys else "one state"
             return "native", f"typed state by key and time, {bins}; no interpreter"
-        case FoldNode() | StatefulNode():
-            return state_route(node, graph, settings)
-        case UnionNode():
+        case FoldOp() | StatefulOp():
+            return state_route(op, graph, settings)
+        case UnionOp():
             return "native", "merged by order tag"
-        case SinkNode():
-            native = type(node.sink).__name__ in ("Collect", "Discard")
+        case SinkOp():
+            native = type(op.sink).__name__ in ("Collect", "Discard")
             if native:
                 return "native", "batches are kept or let go without the interpreter"
             return "python", "the writer gets a batch at a time in the interpreter"
@@ -207,19 +207,19 @@ def awaiting_text(awaiting: Awaiting) -> str:
     return f"up to {awaiting.concurrency:,} records at a time, {limit} each{tries}"
 
 
-def call_route(node: CallNode, graph: Graph, settings: Settings) -> tuple[str, str]:
+def call_route(op: CallOp, graph: Graph, settings: Settings) -> tuple[str, str]:
     """Of a function, before a run: what is decided, and by what rule the rest will be."""
-    whole = node.mode == "batches"
+    whole = op.mode == "batches"
     called = (
         "a function of Arrow batches, called" if whole else "plain Python: called for each record"
     )
     name = "batch" if whole else "inline"
     here = f"{called} in the interpreter, one core"
-    routed = route_of_call(node, graph, settings)
+    routed = route_of_call(op, graph, settings)
     there = f"{processes_of(settings)} worker processes, in order"
     if routed.route == "pool":
         return "pool", f"{called} in {there} ({routed.why})"
-    if routed.route == "auto" and (said := why_not(node.functions)) is not None:
+    if routed.route == "auto" and (said := why_not(op.functions)) is not None:
         return name, f"{here} (it cannot be sent to worker processes: {said})"
     if routed.route == "auto":
         return name, f"{here}; when it has cost 50 ms, and 20 us a batch, in {there}"
@@ -227,23 +227,23 @@ def call_route(node: CallNode, graph: Graph, settings: Settings) -> tuple[str, s
     return name, f"{here} ({routed.why}){better}"
 
 
-def state_route(node: StateNode, graph: Graph, settings: Settings) -> tuple[str, str]:
+def state_route(op: StateNode, graph: Graph, settings: Settings) -> tuple[str, str]:
     """The same of an operator with keyed state in Python."""
     what = "state and function are Python objects"
-    routed = route_of_call(node, graph, settings)
-    processes = processes_of(settings) if node.keys else 1
+    routed = route_of_call(op, graph, settings)
+    processes = processes_of(settings) if op.keys else 1
     there = f"in {processes} worker processes, each with a part of the keys, in order"
     if routed.route == "pool":
         return "pool", f"{what}: {there} ({routed.why})"
-    if routed.route == "auto" and (said := why_not(functions_of(node))) is not None:
+    if routed.route == "auto" and (said := why_not(functions_of(op))) is not None:
         return "inline", f"{what}: one core (it cannot be sent to worker processes: {said})"
     if routed.route == "auto":
         return "inline", f"{what}: one core; when it has cost 50 ms, and 20 us a batch, {there}"
     return "inline", f"{what}: one core ({routed.why})"
 
 
-def expressions(node: FilterNode | ProjectNode) -> list[Expr]:
-    return [node.predicate] if isinstance(node, FilterNode) else [e for _, e in node.columns]
+def expressions(op: FilterOp | ProjectOp) -> list[Expr]:
+    return [op.predicate] if isinstance(op, FilterOp) else [e for _, e in op.columns]
 
 
 def expression_route(found: list[Expr]) -> tuple[str, str]:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.graph.operators import SinkNode, SourceNode
+from plait.graph.operators import SinkOp, SourceOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.graph.operators import AnyNode
+    from plait.graph.operators import AnyOp
 
 
-def labelled(nodes: Sequence[AnyNode]) -> tuple[AnyNode, ...]:
-    """The nodes with a label at each source ("source-1", ...) and each sink ("sink-1", ...)."""
-    done = list(nodes)
-    for kind, stem in ((SourceNode, "source"), (SinkNode, "sink")):
-        ends = [number for number, node in enumerate(done) if isinstance(node, kind)]
+def labelled(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
+    """The operators with a label at each source ("source-1", ...) and each sink ("sink-1", ...)."""
+    done = list(operators)
+    for kind, stem in ((SourceOp, "source"), (SinkOp, "sink")):
+        ends = [number for number, op in enumerate(done) if isinstance(op, kind)]
         taken: set[str] = set()
         for place, number in enumerate(ends, start=1):
-            node = done[number]
-            assert isinstance(node, SourceNode | SinkNode)
-            label = unique(node.label or f"{stem}-{place}", taken)
+            op = done[number]
+            assert isinstance(op, SourceOp | SinkOp)
+            label = unique(op.label or f"{stem}-{place}", taken)
             taken.add(label)
-            done[number] = replace(node, label=label)
+            done[number] = replace(op, label=label)
     return tuple(done)
 
 

@@ -1,11 +1,12 @@
-"""The job as plain data: nodes in the order they were made, each with its inputs, schema and line.
+"""The job as plain data: operators in the order they were made, each with its inputs, schema and
+line.
 
-Few core operators; the fluent builder composes the rest of them. Fan-out is several nodes that name
-the same input. The numbers of the nodes are their indices in `Graph.nodes`, and inputs come before
-their users. Expressions in nodes are bound: checked, and settled by `plait.expr.type_checker.bind`.
+Few core operators; the fluent builder composes the rest of them. Fan-out is several operators that
+name the same input. Their numbers are their indices in `Graph.operators`, and inputs come before
+their users. Expressions in them are bound: checked, and settled by `plait.expr.type_checker.bind`.
 
 The order that defines a right answer: a record's place is its order tag (epoch, source, row),
-sources numbered in the order of their nodes. Every source emits one batch for every epoch.
+sources numbered in the order of their operators. Every source emits one batch for every epoch.
 Operators keep the tags; `flat_map` gives all its results the tag of the record they came from. A
 union emits, epoch by epoch and source by source, the rows of its inputs by row number, and rows of
 the same number by the position of the input.
@@ -35,7 +36,7 @@ Route = Literal["auto", "pool", "inline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Node:
+class Op:
     """What all operators share. `name` is the verb the user wrote.
 
     Nodes are compared by identity: two equal ones are still two operators.
@@ -54,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SourceNode(Node):
+class SourceOp(Op):
     """Where records come from. `label` names it in errors and results."""
 
     source: Any
@@ -70,14 +71,14 @@ class SourceNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FilterNode(Node):
+class FilterOp(Op):
     """Keeps the rows for which the predicate is true; false and null are filtered."""
 
     predicate: Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProjectNode(Node):
+class ProjectOp(Op):
     """Computes each output column from the input row: select, with_columns, rename and drop."""
 
     columns: tuple[tuple[str, Expr], ...]
@@ -104,7 +105,7 @@ class Retrying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CallNode(Node):
+class CallOp(Op):
     """A Python function.
 
     map: record -> record; filter: record -> truth; flat_map: record -> iterable of records;
@@ -130,7 +131,7 @@ class CallNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AggregateNode(Node):
+class AggregateOp(Op):
     """Running aggregates by key: one output row for each input row, key columns, then results.
 
     Nulls are skipped by all but count of rows; a result is null until its first value (count: 0).
@@ -143,7 +144,7 @@ class AggregateNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FoldNode(Node):
+class FoldOp(Op):
     """A running fold in Python: state = step(state, record); for each row: keys and `value`."""
 
     keys: tuple[str, ...]
@@ -158,7 +159,7 @@ class FoldNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StatefulNode(Node):
+class StatefulOp(Op):
     """A state machine in Python: state, out = step(state, record); `out` is a record or None."""
 
     keys: tuple[str, ...]
@@ -172,7 +173,7 @@ class StatefulNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TimedNode(Node):
+class TimedOp(Op):
     """Windows, joins, timers: an event-time operator by key; `graph.temporal` defines it.
 
     Its event time is `time`, a timestamp column of the input ("" if the operator has no use for
@@ -186,83 +187,83 @@ class TimedNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UnionNode(Node):
+class UnionOp(Op):
     """Several streams of one schema as one, in the order of their tags (see above)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SinkNode(Node):
+class SinkOp(Op):
     """Where records go. Its schema is its input's."""
 
     sink: Any
     label: str
 
 
-AnyNode = (
-    SourceNode
-    | FilterNode
-    | ProjectNode
-    | CallNode
-    | AggregateNode
-    | FoldNode
-    | StatefulNode
-    | TimedNode
-    | UnionNode
-    | SinkNode
+AnyOp = (
+    SourceOp
+    | FilterOp
+    | ProjectOp
+    | CallOp
+    | AggregateOp
+    | FoldOp
+    | StatefulOp
+    | TimedOp
+    | UnionOp
+    | SinkOp
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Graph:
-    """All nodes of a job."""
+    """All operators of a job."""
 
     name: str
-    nodes: tuple[AnyNode, ...]
+    operators: tuple[AnyOp, ...]
     dead_letters: Any = None
     """The sink for records that an operator with on_error="dead_letter" could not take, or None."""
 
-    def users(self, node: int) -> tuple[int, ...]:
-        """The nodes that read from `node`, in their order."""
-        return tuple(i for i, other in enumerate(self.nodes) if node in other.inputs)
+    def users(self, op: int) -> tuple[int, ...]:
+        """The operators that read from `operator`, in their order."""
+        return tuple(i for i, other in enumerate(self.operators) if op in other.inputs)
 
     @property
     def sources(self) -> tuple[int, ...]:
         """The sources, in the order that order tags number them."""
-        return tuple(i for i, node in enumerate(self.nodes) if isinstance(node, SourceNode))
+        return tuple(i for i, op in enumerate(self.operators) if isinstance(op, SourceOp))
 
     @property
     def sinks(self) -> tuple[int, ...]:
-        return tuple(i for i, node in enumerate(self.nodes) if isinstance(node, SinkNode))
+        return tuple(i for i, op in enumerate(self.operators) if isinstance(op, SinkOp))
 
 
 def check(graph: Graph) -> None:
     """Raises a JobError unless every record that is read arrives at a sink or is filtered."""
-    for number, node in enumerate(graph.nodes):
-        if any(not 0 <= given < number for given in node.inputs):
-            raise InternalError(f"{node} is node {number} and reads from {node.inputs}")
-    check_regions(node.region for node in graph.nodes)
+    for number, op in enumerate(graph.operators):
+        if any(not 0 <= given < number for given in op.inputs):
+            raise InternalError(f"{op} is operator {number} and reads from {op.inputs}")
+    check_regions(op.region for op in graph.operators)
     if not graph.sinks:
         raise JobError(f'the job "{graph.name}" has no sink; add .sink(...) to a stream of it')
-    read = {given for node in graph.nodes for given in node.inputs}
-    for number, node in enumerate(graph.nodes):
-        if number not in read and not isinstance(node, SinkNode):
-            advice = "; to keep one side only, use filter" if node.name == "branch" else ""
-            raise JobError(f"nothing reads the stream made by {node}; add .sink(...){advice}")
+    read = {given for op in graph.operators for given in op.inputs}
+    for number, op in enumerate(graph.operators):
+        if number not in read and not isinstance(op, SinkOp):
+            advice = "; to keep one side only, use filter" if op.name == "branch" else ""
+            raise JobError(f"nothing reads the stream made by {op}; add .sink(...){advice}")
 
 
-def upstream(nodes: Sequence[AnyNode], node: int) -> tuple[int, ...]:
-    """The node and all that it reads from, directly or not, in their order."""
-    found = {node}
-    for number in range(node, -1, -1):
+def upstream(operators: Sequence[AnyOp], op: int) -> tuple[int, ...]:
+    """The operator and all that it reads from, directly or not, in their order."""
+    found = {op}
+    for number in range(op, -1, -1):
         if number in found:
-            found.update(nodes[number].inputs)
+            found.update(operators[number].inputs)
     return tuple(sorted(found))
 
 
-def cut_out(nodes: Sequence[AnyNode], keep: Sequence[int]) -> tuple[AnyNode, ...]:
-    """Only these nodes, renumbered. What a kept node reads from must be kept."""
+def cut_out(operators: Sequence[AnyOp], keep: Sequence[int]) -> tuple[AnyOp, ...]:
+    """Only these operators, renumbered. What a kept operator reads from must be kept."""
     number = {old: new for new, old in enumerate(keep)}
     return tuple(
-        replace(nodes[old], inputs=tuple(number[given] for given in nodes[old].inputs))
+        replace(operators[old], inputs=tuple(number[given] for given in operators[old].inputs))
         for old in keep
     )

@@ -1,7 +1,7 @@
 """Leaves out columns that nobody reads, before and inside joins: what is not kept costs nothing.
 
 A user writes `auctions.join(persons, ...).select("name", "id")`, and the join would hold every
-column of both streams for as long as it waits for a match. Here each node says which columns of
+column of both streams for as long as it waits for a match. Here each operator says which columns of
 its inputs it needs for those that are needed of it, from the sinks upwards; then joins, and the
 projections that the builder put before them, are made again without the others. What the user wrote
 stays as it is, and an expression that can fail stays, needed or not. Nodes keep their numbers, and
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, assert_never
 from plait.expr.tree import Expr, columns_read
 from plait.graph import temporal
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
-    UnionNode,
+    AggregateOp,
+    AnyOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.temporal import END, START
 from plait.model.schema import Field, Schema
@@ -42,72 +42,70 @@ Need = frozenset[str] | None
 NOTHING: frozenset[str] = frozenset()
 
 
-def narrowed(nodes: Sequence[AnyNode]) -> tuple[AnyNode, ...]:
-    """The nodes without columns that nobody reads."""
-    needs = needed(nodes)
-    done: list[AnyNode] = []
-    for node, need in zip(nodes, needs, strict=True):
-        done.append(made_again(node, need, [(nodes[i], done[i]) for i in node.inputs]))
+def narrowed(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
+    """The operators without columns that nobody reads."""
+    needs = needed(operators)
+    done: list[AnyOp] = []
+    for op, need in zip(operators, needs, strict=True):
+        done.append(made_again(op, need, [(operators[i], done[i]) for i in op.inputs]))
     return tuple(done)
 
 
-def needed(nodes: Sequence[AnyNode]) -> list[Need]:
-    """What is needed of each node by all that read it."""
-    users = [0] * len(nodes)
-    for node in nodes:
-        for given in node.inputs:
+def needed(operators: Sequence[AnyOp]) -> list[Need]:
+    """What is needed of each operator by all that read it."""
+    users = [0] * len(operators)
+    for op in operators:
+        for given in op.inputs:
             users[given] += 1
     needs: list[Need] = [NOTHING if count else None for count in users]
-    for node, need in zip(reversed(nodes), reversed(range(len(nodes))), strict=True):
-        asked = asked_of(node, needs[need])
-        if isinstance(node, UnionNode):
-            asked = asked_of_union([nodes[i] for i in node.inputs], users, node, needs[need])
-        for given in node.inputs:
+    for op, need in zip(reversed(operators), reversed(range(len(operators))), strict=True):
+        asked = asked_of(op, needs[need])
+        if isinstance(op, UnionOp):
+            asked = asked_of_union([operators[i] for i in op.inputs], users, op, needs[need])
+        for given in op.inputs:
             before = needs[given]
             needs[given] = None if before is None or asked is None else before | asked
     return needs
 
 
-def asked_of_union(
-    inputs: Sequence[AnyNode], users: Sequence[int], node: UnionNode, need: Need
-) -> Need:
+def asked_of_union(inputs: Sequence[AnyOp], users: Sequence[int], op: UnionOp, need: Need) -> Need:
     """The inputs of a union must keep the same columns: only projections for it alone are sure
     to."""
-    alone = all(isinstance(one, ProjectNode) for one in inputs)
-    if need is None or not alone or any(users[i] > 1 for i in node.inputs):
+    alone = all(isinstance(one, ProjectOp) for one in inputs)
+    if need is None or not alone or any(users[i] > 1 for i in op.inputs):
         return None
     stay = {
         name
         for one in inputs
-        if isinstance(one, ProjectNode)
+        if isinstance(one, ProjectOp)
         for name, expr in one.columns
         if can_fail(expr)
     }
-    return (need | stay) or frozenset(node.schema.names[:1])
+    return (need | stay) or frozenset(op.schema.names[:1])
 
 
-def asked_of(node: AnyNode, need: Need) -> Need:
-    """The columns of its input that a node needs for the needed ones of its own."""
-    if node.on_error == "dead_letter":
+def asked_of(op: AnyOp, need: Need) -> Need:
+    """The columns of its input that an operator needs for the needed ones of its own."""
+    if op.on_error == "dead_letter":
         return None  # a letter has the whole record
-    match node:
-        case FilterNode():
-            return None if need is None else need | columns_read(node.predicate)
-        case ProjectNode():
-            return read_by(expr for _, expr in kept_columns(node, need))
-        case AggregateNode():
-            return frozenset(node.keys) | read_by_results(node.aggregates)
-        case TimedNode():
-            return asked_of_timed(node, need)
-        case SourceNode() | CallNode() | FoldNode() | StatefulNode() | UnionNode() | SinkNode():
+    match op:
+        case FilterOp():
+            return None if need is None else need | columns_read(op.predicate)
+        case ProjectOp():
+            return read_by(expr for _, expr in kept_columns(op, need))
+        case AggregateOp():
+            return frozenset(op.keys) | read_by_results(op.aggregates)
+        case TimedOp():
+            return asked_of_timed(op, need)
+        case SourceOp() | CallOp() | FoldOp() | StatefulOp() | UnionOp() | SinkOp():
             return None
         case _:
-            assert_never(node)
+            assert_never(op)
 
 
-def asked_of_timed(node: TimedNode, need: Need) -> Need:
-    own = frozenset(name for name in (*node.keys, node.time) if name)
-    spec = node.spec
+def asked_of_timed(op: TimedOp, need: Need) -> Need:
+    own = frozenset(name for name in (*op.keys, op.time) if name)
+    spec = op.spec
     match spec:
         case temporal.WindowSpec() | temporal.LastSpec() | temporal.RunningSpec():
             given = isinstance(spec, temporal.WindowSpec) and isinstance(
@@ -125,7 +123,7 @@ def asked_of_timed(node: TimedNode, need: Need) -> Need:
         case temporal.LateSpec():
             return None if need is None else need | own
         case temporal.JoinSpec() | temporal.SpanSpec():
-            left, right = kept_sides(node, spec, need)
+            left, right = kept_sides(op, spec, need)
             return own | {temporal.SIDE, *left, *right}
         case temporal.ProcessSpec() | temporal.OperatorSpec():
             return None
@@ -149,21 +147,21 @@ def can_fail(expr: Expr) -> bool:
     return expr.op not in ("col", "lit")
 
 
-def kept_columns(node: ProjectNode, need: Need) -> tuple[tuple[str, Expr], ...]:
-    made_by_user = "." not in node.name
+def kept_columns(op: ProjectOp, need: Need) -> tuple[tuple[str, Expr], ...]:
+    made_by_user = "." not in op.name
     if need is None or made_by_user:
-        return node.columns
-    kept = tuple((name, expr) for name, expr in node.columns if name in need or can_fail(expr))
-    return kept or node.columns[:1]
+        return op.columns
+    kept = tuple((name, expr) for name, expr in op.columns if name in need or can_fail(expr))
+    return kept or op.columns[:1]
 
 
 def kept_sides(
-    node: TimedNode, spec: temporal.JoinSpec | temporal.SpanSpec, need: Need
+    op: TimedOp, spec: temporal.JoinSpec | temporal.SpanSpec, need: Need
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns of both sides that a join must have, in their order."""
     if need is None:
         return spec.left.columns, spec.right.columns
-    names = [field.name for field in node.schema.fields]
+    names = [field.name for field in op.schema.fields]
     left = dict(zip(spec.left.columns, names, strict=False))
     stay = {spec.left.time, spec.right.time}
     if isinstance(spec, temporal.SpanSpec):
@@ -179,37 +177,37 @@ def kept_sides(
     return ours or spec.left.columns[:1], right
 
 
-def made_again(node: AnyNode, need: Need, inputs: Sequence[tuple[AnyNode, AnyNode]]) -> AnyNode:
-    """The node with what is left of its inputs (before, after) and of its own columns."""
+def made_again(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> AnyOp:
+    """The operator with what is left of its inputs (before, after) and of its own columns."""
     changed = any(old.schema.names != new.schema.names for old, new in inputs)
-    match node:
-        case ProjectNode():
-            kept = kept_columns(node, need)
-            if len(kept) == len(node.columns):
-                return node
+    match op:
+        case ProjectOp():
+            kept = kept_columns(op, need)
+            if len(kept) == len(op.columns):
+                return op
             names = {name for name, _ in kept}
-            return replace(node, columns=kept, schema=only(node.schema, names))
-        case TimedNode(spec=temporal.JoinSpec() | temporal.SpanSpec()):
-            return joined_again(node, need)
-        case TimedNode(spec=temporal.TopSpec() | temporal.LateSpec()) if changed:
+            return replace(op, columns=kept, schema=only(op.schema, names))
+        case TimedOp(spec=temporal.JoinSpec() | temporal.SpanSpec()):
+            return joined_again(op, need)
+        case TimedOp(spec=temporal.TopSpec() | temporal.LateSpec()) if changed:
             old, new = inputs[0]
-            more = node.schema.fields[len(old.schema.fields) :]
-            return replace(node, schema=Schema((*new.schema.fields, *more)))
-        case FilterNode() if changed:
-            return replace(node, schema=inputs[0][1].schema)
-        case UnionNode() if changed:
-            return replace(node, schema=only(node.schema, set(inputs[0][1].schema.names)))
-    return node
+            more = op.schema.fields[len(old.schema.fields) :]
+            return replace(op, schema=Schema((*new.schema.fields, *more)))
+        case FilterOp() if changed:
+            return replace(op, schema=inputs[0][1].schema)
+        case UnionOp() if changed:
+            return replace(op, schema=only(op.schema, set(inputs[0][1].schema.names)))
+    return op
 
 
-def joined_again(node: TimedNode, need: Need) -> TimedNode:
-    spec = node.spec
+def joined_again(op: TimedOp, need: Need) -> TimedOp:
+    spec = op.spec
     assert isinstance(spec, temporal.JoinSpec | temporal.SpanSpec)
-    left, right = kept_sides(node, spec, need)
+    left, right = kept_sides(op, spec, need)
     if (left, right) == (spec.left.columns, spec.right.columns):
-        return node
+        return op
     fields: list[Field] = []
-    out = list(node.schema.fields)
+    out = list(op.schema.fields)
     fields += [f for c, f in zip(spec.left.columns, out, strict=False) if c in left]
     rest = out[len(spec.left.columns) :]
     if isinstance(spec, temporal.JoinSpec) and spec.how not in temporal.ONE_SIDED:
@@ -217,8 +215,8 @@ def joined_again(node: TimedNode, need: Need) -> TimedNode:
     ours, theirs = replace(spec.left, columns=left), replace(spec.right, columns=right)
     schema = Schema((*fields, *rest))
     if isinstance(spec, temporal.JoinSpec):
-        return replace(node, schema=schema, spec=replace(spec, left=ours, right=theirs))
-    return replace(node, schema=schema, spec=replace(spec, left=ours, right=theirs))
+        return replace(op, schema=schema, spec=replace(spec, left=ours, right=theirs))
+    return replace(op, schema=schema, spec=replace(spec, left=ours, right=theirs))
 
 
 def only(schema: Schema, names: set[str]) -> Schema:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plait.functions.pickling import why_not
 from plait.functions.shared_state import shared_in_process, shared_thing
-from plait.graph.operators import FoldNode, StatefulNode, TimedNode
+from plait.graph.operators import FoldOp, StatefulOp, TimedOp
 from plait.graph.temporal import ProcessSpec
 from plait.model.schema import Type
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from plait.graph.operators import CallNode, Graph
+    from plait.graph.operators import CallOp, Graph
     from plait.model.settings import Settings
 
-    StateNode = FoldNode | StatefulNode | TimedNode
+    StateNode = FoldOp | StatefulOp | TimedOp
     """Of these TimedNodes those that are a process."""
 
 
@@ -41,23 +41,23 @@ def processes_of(settings: Settings) -> int:
     return settings.threads if settings.pool is None else settings.pool
 
 
-def functions_of(node: CallNode | StateNode) -> tuple[Any, ...]:
+def functions_of(op: CallOp | StateNode) -> tuple[Any, ...]:
     """What of an operator would be sent to a worker process."""
-    if isinstance(node, TimedNode):
-        assert isinstance(node.spec, ProcessSpec)
-        return (node.spec.process,)
-    return node.functions
+    if isinstance(op, TimedOp):
+        assert isinstance(op.spec, ProcessSpec)
+        return (op.spec.process,)
+    return op.functions
 
 
-def route_of_call(node: CallNode | StateNode, graph: Graph, settings: Settings) -> Routed:
+def route_of_call(op: CallOp | StateNode, graph: Graph, settings: Settings) -> Routed:
     """The route of one operator."""
     if settings.pool == 0:
         return Routed(route="inline", why="pool=0: no worker processes")
-    if node.route == "inline":
+    if op.route == "inline":
         return Routed(route="inline", why='route="inline"')
-    if node.route == "pool":
+    if op.route == "pool":
         return Routed(route="pool", why='route="pool"')
-    kept = kept_inline(node, graph, settings)
+    kept = kept_inline(op, graph, settings)
     if kept is not None:
         return Routed(route="inline", why=f"kept inline: {kept}")
     if settings.pool is not None:
@@ -65,31 +65,33 @@ def route_of_call(node: CallNode | StateNode, graph: Graph, settings: Settings) 
     return Routed(route="auto", why="inline until it has proved to cost enough for the pool")
 
 
-def kept_inline(node: CallNode | StateNode, graph: Graph, settings: Settings) -> str | None:
+def kept_inline(op: CallOp | StateNode, graph: Graph, settings: Settings) -> str | None:
     """Why a function does not go to the pool by itself; None: it may."""
     if settings.pool is None and settings.threads < 2:
         return "one worker, and a pool of one process is no gain"
-    if isinstance(node, FoldNode | StatefulNode | TimedNode) and not node.keys:
+    if isinstance(op, FoldOp | StatefulOp | TimedOp) and not op.keys:
         return "one state for all records, which only one process could have"
-    look = shared_in_process if isinstance(node, TimedNode) else shared_thing
-    for function in functions_of(node):
+    look = shared_in_process if isinstance(op, TimedOp) else shared_thing
+    for function in functions_of(op):
         found = look(function)
         if found is not None:
             return f'{found}, and worker processes would have copies; route="pool" if that is fine'
-    given = graph.nodes[node.inputs[0]].schema
-    for field in (*given.fields, *node.schema.fields):
+    given = graph.operators[op.inputs[0]].schema
+    for field in (*given.fields, *op.schema.fields):
         if field.type is Type.OBJECT:
             return f'column "{field.name}" holds Python objects, which would be pickled'
     # Without `pool=` this is found out when the pool is started, if it ever is.
-    return why_not(functions_of(node)) if settings.pool is not None else None
+    return why_not(functions_of(op)) if settings.pool is not None else None
 
 
-def trips(nodes: Sequence[int], routes: Sequence[Routed]) -> list[tuple[Routed, tuple[int, ...]]]:
+def trips(
+    operators: Sequence[int], routes: Sequence[Routed]
+) -> list[tuple[Routed, tuple[int, ...]]]:
     """Operators that follow each other, in groups of one route."""
     found: list[tuple[Routed, tuple[int, ...]]] = []
-    for node, routed in zip(nodes, routes, strict=True):
+    for op, routed in zip(operators, routes, strict=True):
         if found and found[-1][0].route == routed.route:
-            found[-1] = (found[-1][0], (*found[-1][1], node))
+            found[-1] = (found[-1][0], (*found[-1][1], op))
         else:
-            found.append((routed, (node,)))
+            found.append((routed, (op,)))
     return found

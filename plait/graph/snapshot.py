@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import StateError
 from plait.graph.operators import (
-    AggregateNode,
-    FoldNode,
+    AggregateOp,
+    FoldOp,
     Graph,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
 )
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ class Snapshot:
 
 def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
     """The snapshot, if it can be one of this job."""
-    labels = {node.label for node in graph.nodes if isinstance(node, SourceNode)}
+    labels = {op.label for op in graph.operators if isinstance(op, SourceOp)}
     if set(state.positions) != labels:
         raise StateError(
             f"the snapshot has positions of {', '.join(sorted(state.positions))}; "
             f"this job's sources are {', '.join(sorted(labels))}"
         )
-    for node, _, _ in state.bins:
-        if not keeps_state(graph, node):
+    for op, _, _ in state.bins:
+        if not keeps_state(graph, op):
             raise StateError(
-                f"the snapshot has state of operator {node}, which keeps none in this job"
+                f"the snapshot has state of operator {op}, which keeps none in this job"
             )
     return state
 
 
-def keeps_state(graph: Graph, node: int) -> bool:
-    known = 0 <= node < len(graph.nodes)
-    kinds = AggregateNode | FoldNode | StatefulNode | TimedNode
-    return known and isinstance(graph.nodes[node], kinds)
+def keeps_state(graph: Graph, op: int) -> bool:
+    known = 0 <= op < len(graph.operators)
+    kinds = AggregateOp | FoldOp | StatefulOp | TimedOp
+    return known and isinstance(graph.operators[op], kinds)

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Literal
 
 from plait.graph import temporal
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
+    AggregateOp,
+    AnyOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
     Graph,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
-    UnionNode,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
+    UnionOp,
 )
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class StagePlan:
     """Operators that run together. `inputs` are stages; a union has several, a source none."""
 
     kind: StageKind
-    nodes: tuple[int, ...]
+    operators: tuple[int, ...]
     inputs: tuple[int, ...]
     region: Region | None = None
 
     @property
     def last(self) -> int:
-        return self.nodes[-1]
+        return self.operators[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,8 @@ class Plan:
     stages: tuple[StagePlan, ...]
 
     def sources_of(self, stage: int) -> tuple[int, ...]:
-        """The numbers (in the order of source nodes) of the sources whose records reach a stage."""
+        """The numbers (in the order of source operators) of the sources whose records reach a
+        stage."""
         found: set[int] = set()
         seen = {stage}
         waiting = [stage]
@@ -70,7 +71,7 @@ class Plan:
         while waiting:
             plan = self.stages[waiting.pop()]
             if plan.kind == "source":
-                found.add(order[plan.nodes[0]])
+                found.add(order[plan.operators[0]])
             waiting.extend(set(plan.inputs) - seen)
             seen.update(plan.inputs)
         return tuple(sorted(found))
@@ -87,36 +88,36 @@ class Plan:
 
 
 def source_numbers(graph: Graph) -> dict[int, int]:
-    """The number of each source node: its place among the sources."""
-    return {node: number for number, node in enumerate(graph.sources)}
+    """The number of each source operator: its place among the sources."""
+    return {op: number for number, op in enumerate(graph.sources)}
 
 
-def kind_of(node: AnyNode) -> StageKind:
-    match node:
-        case SourceNode():
+def kind_of(op: AnyOp) -> StageKind:
+    match op:
+        case SourceOp():
             return "source"
-        case FilterNode() | ProjectNode():
+        case FilterOp() | ProjectOp():
             return "native"
-        case CallNode(mode="async"):
+        case CallOp(mode="async"):
             return "async"
-        case CallNode():
+        case CallOp():
             return "python"
-        case AggregateNode():
+        case AggregateOp():
             return "keyed"
-        case FoldNode() | StatefulNode():
+        case FoldOp() | StatefulOp():
             return "state"
-        case TimedNode():
-            python = isinstance(node.spec, temporal.ProcessSpec | temporal.OperatorSpec)
+        case TimedOp():
+            python = isinstance(op.spec, temporal.ProcessSpec | temporal.OperatorSpec)
             return "process" if python else "timed"
-        case UnionNode():
+        case UnionOp():
             return "union"
-        case SinkNode():
+        case SinkOp():
             return "sink"
 
 
-def has_loop(node: AnyNode) -> bool:
+def has_loop(op: AnyOp) -> bool:
     """Whether it is an operator with its own loop, which stays where it is."""
-    return isinstance(node, TimedNode) and isinstance(node.spec, temporal.OperatorSpec)
+    return isinstance(op, TimedOp) and isinstance(op.spec, temporal.OperatorSpec)
 
 
 FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
@@ -135,18 +136,20 @@ def make_plan(graph: Graph, fuse: bool = True) -> Plan:
     """The stages of `graph`; without `fuse` every operator is one of its own."""
     stages: list[StagePlan] = []
     home: dict[int, int] = {}
-    readers = Counter(given for node in graph.nodes for given in node.inputs)
-    for number, node in enumerate(graph.nodes):
-        kind = kind_of(node)
-        before = [home[i] for i in node.inputs]
-        if fuse and len(before) == 1 and readers[node.inputs[0]] == 1:
+    readers = Counter(given for op in graph.operators for given in op.inputs)
+    for number, op in enumerate(graph.operators):
+        kind = kind_of(op)
+        before = [home[i] for i in op.inputs]
+        if fuse and len(before) == 1 and readers[op.inputs[0]] == 1:
             stage = stages[before[0]]
             joined = FUSES.get((stage.kind, kind))
-            if joined and stage.last == node.inputs[0] and stage.region == node.region:
-                stages[before[0]] = replace(stage, kind=joined, nodes=(*stage.nodes, number))
+            if joined and stage.last == op.inputs[0] and stage.region == op.region:
+                stages[before[0]] = replace(
+                    stage, kind=joined, operators=(*stage.operators, number)
+                )
                 home[number] = before[0]
                 continue
         home[number] = len(stages)
-        made = StagePlan(kind=kind, nodes=(number,), inputs=tuple(before), region=node.region)
+        made = StagePlan(kind=kind, operators=(number,), inputs=tuple(before), region=op.region)
         stages.append(made)
     return Plan(graph=graph, stages=tuple(stages))

@@ -22,7 +22,7 @@ The last event time is the greatest of the key's records since it began.
 watermark *before* its unit. Late records change nothing and are counted; `LateSpec` is the stream
 of them.
 
-Every operator here has one input and works by key: `TimedNode.keys` of that input. An operator of
+Every operator here has one input and works by key: `TimedOp.keys` of that input. An operator of
 two streams reads their union: `pad` in the builder gives both the same columns, and `side` says
 where a row comes from (0 left, 1 right).
 """
@@ -139,7 +139,7 @@ class LastSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSpec:
     """Aggregates over all records of the key that are not forgotten, for every record, at its
-    place: keys, results. Without a ttl that is an `AggregateNode`."""
+    place: keys, results. Without a ttl that is an `AggregateOp`."""
 
     aggregates: tuple[tuple[str, Aggregate], ...]
     ttl_us: int
@@ -158,7 +158,7 @@ class Side:
 class JoinSpec:
     """Pairs of left and right records of the same key; a null key matches nothing. Columns:
     `left.columns`, then `right.columns` (semi, anti and late: `left.columns` alone), under their
-    names in the node's schema.
+    names in the operator's schema.
 
     A record meets the records of the other side that came before it, in the order they came, and
     the pairs come out at its place. Which of them:
@@ -249,8 +249,8 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputPort:
-    """A port at which records arrive: their schema, and the columns of the node's input that they
-    are made of."""
+    """A port at which records arrive: their schema, and the columns of the operator's input that
+    they are made of."""
 
     name: str
     schema: Schema
@@ -259,7 +259,7 @@ class InputPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputPort:
-    """A port at which records are emitted: their schema, and the columns of the node that hold
+    """A port at which records are emitted: their schema, and the columns of the operator that hold
     them. `tuples`: what is emitted is a tuple with a record (or None) of each input."""
 
     name: str
@@ -282,8 +282,8 @@ class OperatorSpec:
     where `bound` are waiting fails (None: any number may wait).
 
     There is one state for all records. It cannot be moved or copied: on several nodes it stays on
-    the home node, and there is no snapshot of it. With several outputs the node's first column is
-    the number of the port."""
+    the home node, and there is no snapshot of it. With several outputs the operator's first column
+    is the number of the port."""
 
     function: Any
     parameters: tuple[tuple[str, Any], ...]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def spec_text(spec: temporal.TimedSpec) -> str:
-    """What the node does with the records of a key."""
+    """What the operator does with the records of a key."""
     match spec:
         case temporal.WindowSpec():
             more = late_text(spec.lateness_us) + kept_text(spec.ttl_us)

@@ -196,7 +196,7 @@ class Flow:
     def source(self, source: Any, name: str | None = None, **given: Any) -> Giver:
         """Records to connect with `>>`; arguments as of `Job.source`."""
         stream = self._job.source(source, name, **given)
-        return Given(self, str(getattr(stream._node, "label", name)), stream)
+        return Given(self, str(getattr(stream._op, "label", name)), stream)
 
     def operator(
         self,
@@ -269,5 +269,5 @@ class Flow:
             return giver
         if isinstance(giver, Stream):
             same_job([self._job, giver.job])
-            return Given(self, giver._node.name, giver)
+            return Given(self, giver._op.name, giver)
         raise JobError(f"{giver!r} gives no records")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 from plait.errors import JobError
 from plait.expr.tree import col, lit
 from plait.expr.type_checker import bind
-from plait.graph.operators import FilterNode, ProjectNode, TimedNode
+from plait.graph.operators import FilterOp, ProjectOp, TimedOp
 from plait.graph.temporal import OperatorSpec
 from plait.loops.ports import (
     PORT,
@@ -141,7 +141,7 @@ class Operator:
                 for stream, columns, port in zip(found, united_columns(inputs), inputs, strict=True)
             ]
             both = sides[0]._united(place, sides[1:], f"{place.name}.ports")
-        node = TimedNode(
+        op = TimedOp(
             name=place.name,
             at=place.at,
             inputs=(both._number,),
@@ -150,8 +150,8 @@ class Operator:
             time="",
             spec=spec,
         )
-        lost = Lost(f"{node} makes records of its own; say it with with_event_time(...)")
-        return Outputs(both._made(node, lost), place, outputs)
+        lost = Lost(f"{op} makes records of its own; say it with with_event_time(...)")
+        return Outputs(both._made(op, lost), place, outputs)
 
     def sorted_out(
         self, streams: Sequence[Any], given: Mapping[str, Any]
@@ -224,7 +224,7 @@ class Outputs(Generic[S]):
             return made
         number = list(self._ports).index(name)
         one = made._made(
-            FilterNode(
+            FilterOp(
                 name=f"{place.name}.{name}",
                 at=place.at,
                 inputs=(made._number,),
@@ -233,14 +233,14 @@ class Outputs(Generic[S]):
             )
         )
         columns = zip(port.schema.names, port.columns, strict=True)
-        node = ProjectNode(
+        op = ProjectOp(
             name=f"{place.name}.{name}",
             at=place.at,
             inputs=(one._number,),
             schema=port.schema,
             columns=tuple((own, col(column)) for own, column in columns),
         )
-        return one._made(node, made._time)
+        return one._made(op, made._time)
 
 
 @overload

@@ -1,11 +1,10 @@
 """Ports of operators with their own loop: several streams as one input, one node as several.
 
-A node has one input and one schema. So the streams at the input ports of an operator become one:
-`side` is the number of the port, and each stream has columns of its own (`i0_...`, `i1_...`), null
-in the rows of the others; streams that have the same columns share them (`i_...`). What is emitted
-at several output ports is one stream in the same way (`port`, `o0_...`), and behind it each port is
-a filter and a projection. Pure: schemas in, columns out.
-"""
+An operator has one input and one schema. So the streams at the input ports of an operator become
+one: `side` is the number of the port, and each stream has columns of its own (`i0_...`, `i1_...`),
+null in the rows of the others; streams that have the same columns share them (`i_...`). What is
+emitted at several output ports is one stream in the same way (`port`, `o0_...`), and behind it each
+port is a filter and a projection. Pure: schemas in, columns out."""
 
 from __future__ import annotations
 
@@ -126,7 +125,7 @@ def side_by_side(inputs: Sequence[InputPort]) -> Schema:
 
 
 def node_schema(outputs: Sequence[OutputPort]) -> Schema:
-    """What the node itself makes."""
+    """What the operator itself makes."""
     if len(outputs) == 1:
         return outputs[0].schema
     fields = [Field(PORT, Type.INT64, False)]

@@ -19,13 +19,13 @@ from plait.errors import (
     SourceError,
 )
 from plait.graph.operators import (
-    CallNode,
-    FoldNode,
+    CallOp,
+    FoldOp,
     Graph,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
 )
 from plait.graph.temporal import SIDE, OperatorSpec
 from plait.model.records import Misfit, records_of
@@ -35,7 +35,7 @@ from plait.results.result import DeadLetter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph.operators import AnyNode
+    from plait.graph.operators import AnyOp
     from plait.graph.temporal import InputPort
 
 NO_OPERATOR = (1 << 32) - 1
@@ -111,14 +111,14 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
 
 
 def place_of(letter: Any) -> tuple[int, int, int, int]:
-    node, source, epoch, row = letter[:4]
-    return epoch, source, row, node
+    op, source, epoch, row = letter[:4]
+    return epoch, source, row, op
 
 
 def record_of(letter: Any, graph: Graph) -> Any:
     """The failed record as the user's operator saw it."""
-    node = graph.nodes[letter[0]]
-    schema = graph.nodes[node.inputs[0]].schema
+    op = graph.operators[letter[0]]
+    schema = graph.operators[op.inputs[0]].schema
     row = letter[6].to_arrow(schema)
     if (port := port_of(letter, graph)) is not None:
         schema = port.schema
@@ -131,21 +131,21 @@ def record_of(letter: Any, graph: Graph) -> Any:
 
 def port_of(letter: Any, graph: Graph) -> InputPort | None:
     """The port at which the record was, if its operator has ports."""
-    node = graph.nodes[letter[0]]
-    if not isinstance(node, TimedNode) or not isinstance(node.spec, OperatorSpec):
+    op = graph.operators[letter[0]]
+    if not isinstance(op, TimedOp) or not isinstance(op.spec, OperatorSpec):
         return None
-    ports = node.spec.inputs
+    ports = op.spec.inputs
     if len(ports) == 1:
         return ports[0]
-    row = letter[6].to_arrow(graph.nodes[node.inputs[0]].schema)
+    row = letter[6].to_arrow(graph.operators[op.inputs[0]].schema)
     return ports[int(row.column(SIDE)[0].as_py())]
 
 
 def letter_of(letter: Any, graph: Graph) -> DeadLetter:
-    node = graph.nodes[letter[0]]
+    op = graph.operators[letter[0]]
     return DeadLetter(
-        operator=node.name,
-        at=str(node.at),
+        operator=op.name,
+        at=str(op.at),
         source=source_label(graph, letter[1]),
         row=letter[3],
         error=letter[4],
@@ -154,7 +154,7 @@ def letter_of(letter: Any, graph: Graph) -> DeadLetter:
 
 
 def source_label(graph: Graph, source: int) -> str:
-    return [node.label for node in graph.nodes if isinstance(node, SourceNode)][source]
+    return [op.label for op in graph.operators if isinstance(op, SourceOp)][source]
 
 
 def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
@@ -163,16 +163,16 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     cause = raised[handle] if handle >= 0 else None
     if number == NO_OPERATOR:
         return scheduler_error(message, cause)
-    node = graph.nodes[number]
+    op = graph.operators[number]
     if row < 0:
-        return end_error(node, message, cause)
+        return end_error(op, message, cause)
     label = source_label(graph, source)
     if not len(letter[6]):  # a timer: it is due behind the records of its epoch
         failed = RecordError(
-            f"{named(node)}: {message}\n  it was due behind record {row:,} of source {label}; all "
+            f"{named(op)}: {message}\n  it was due behind record {row:,} of source {label}; all "
             "before it was delivered, nothing after it",
-            operator=node.name,
-            at=str(node.at),
+            operator=op.name,
+            at=str(op.at),
             source=label,
             row=row,
         )
@@ -185,11 +185,11 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     if port is not None:
         advice = "an operator with its own loop goes on from what it catches itself"
     error = RecordError(
-        f"{named(node)} {said(message, cause)}\n"
+        f"{named(op)} {said(message, cause)}\n"
         f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
         f"  the {row:,} records before it were delivered, nothing after it; {advice}",
-        operator=node.name,
-        at=str(node.at),
+        operator=op.name,
+        at=str(op.at),
         source=label,
         row=row,
         record=record,
@@ -211,35 +211,35 @@ def said(message: str, cause: BaseException | None) -> str:
     return f"failed: {message}" if plain else f"raised {message}"
 
 
-def named(node: AnyNode) -> str:
+def named(op: AnyOp) -> str:
     """The operator as an error names it: verb, function if it has a name, and line."""
     function: Any = None
-    if isinstance(node, CallNode):
-        function = node.function
-    elif isinstance(node, FoldNode | StatefulNode):
-        function = node.step
+    if isinstance(op, CallOp):
+        function = op.function
+    elif isinstance(op, FoldOp | StatefulOp):
+        function = op.step
     name = getattr(function, "__name__", "")
     shown = f' "{name}"' if name and name != "<lambda>" else ""
-    return f"{node.name}{shown} at {node.at}"
+    return f"{op.name}{shown} at {op.at}"
 
 
-def end_error(node: AnyNode, message: str, cause: BaseException | None) -> BaseException:
+def end_error(op: AnyOp, message: str, cause: BaseException | None) -> BaseException:
     """A source or sink that failed, or the runtime itself."""
     if isinstance(cause, PlaitError | KeyboardInterrupt | SystemExit):
         return cause
     made: PlaitError
-    if isinstance(node, SourceNode) and cause is not None:
-        made = SourceError(f"source {node.label} at {node.at}: {message}")
-    elif isinstance(node, SinkNode) and cause is not None:
-        made = SinkError(f"sink {node.label} at {node.at}: {message}")
+    if isinstance(op, SourceOp) and cause is not None:
+        made = SourceError(f"source {op.label} at {op.at}: {message}")
+    elif isinstance(op, SinkOp) and cause is not None:
+        made = SinkError(f"sink {op.label} at {op.at}: {message}")
     elif message.startswith("the pool of worker processes "):
-        made = JobError(f"{node}: {message}")
+        made = JobError(f"{op}: {message}")
     elif message.startswith("the worker process "):  # a timer, or the state itself, killed it
-        made = RecordError(f"{named(node)}: {message}", operator=node.name, at=str(node.at))
+        made = RecordError(f"{named(op)}: {message}", operator=op.name, at=str(op.at))
     elif cause is not None and not isinstance(cause, Exception):
-        made = RecordError(f"{named(node)} raised {message}", operator=node.name, at=str(node.at))
+        made = RecordError(f"{named(op)} raised {message}", operator=op.name, at=str(op.at))
     else:
-        made = InternalError(f"{node}: {message}")
+        made = InternalError(f"{op}: {message}")
     made.__cause__ = cause
     return made
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import InternalError
-from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.graph.operators import Graph, SinkOp, SourceOp
 from plait.results.result import (
     Account,
     DeadLetter,
@@ -91,23 +91,21 @@ def counted(
     found = [dict(zip(COUNTED, numbers, strict=True)) for numbers in counts]
     operators = tuple(
         OperatorCounts(
-            node=number,
-            name=node.name,
-            at=str(node.at),
+            number=number,
+            name=op.name,
+            at=str(op.at),
             **{name: numbers[name] for name in SUMMED},
         )
-        for number, (node, numbers) in enumerate(zip(graph.nodes, found, strict=True))
+        for number, (op, numbers) in enumerate(zip(graph.operators, found, strict=True))
     )
 
     def total(what: str, kind: type | None = None) -> int:
-        pairs = zip(graph.nodes, found, strict=True)
-        return sum(
-            numbers[what] for node, numbers in pairs if kind is None or isinstance(node, kind)
-        )
+        pairs = zip(graph.operators, found, strict=True)
+        return sum(numbers[what] for op, numbers in pairs if kind is None or isinstance(op, kind))
 
     account = Account(
-        read=total("records_out", SourceNode),
-        delivered=total("records_out", SinkNode),
+        read=total("records_out", SourceOp),
+        delivered=total("records_out", SinkOp),
         made=total("made"),
         copied=total("copied"),
         filtered=total("filtered"),

@@ -73,7 +73,8 @@ class OperatorCounts:
     """What one operator saw. `made` may be counted where one record gave several; an operator that
     knows time absorbs what is not late, and makes all that it gives."""
 
-    node: int
+    number: int
+    """Of the operator, in the order in which the job was built."""
     name: str
     at: str
     records_in: int = 0

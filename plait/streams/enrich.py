@@ -17,7 +17,7 @@ from plait.connectors.columns import canonical
 from plait.connectors.files import Files
 from plait.errors import JobError
 from plait.expr.tree import col
-from plait.graph.operators import CallNode, FilterNode
+from plait.graph.operators import CallOp, FilterOp
 from plait.model.durations import microseconds
 from plait.model.schema import Field, Schema, Type
 from plait.streams.arguments import checked_policy
@@ -67,7 +67,7 @@ def with_table(
         function.current()  # a key that is there twice is told now
     inner, fresh = how == "inner", refresh is not None
     schema = enriched_schema(stream.schema, tuple(fields.values()), inner=inner, refresh=fresh)
-    node = CallNode(
+    op = CallOp(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),
@@ -76,10 +76,10 @@ def with_table(
         mode="batches",
         function=function,
     )
-    made = stream._made(node)
+    made = stream._made(op)
     if not inner:
         return made
-    found = FilterNode(
+    found = FilterOp(
         name=f"{place.name}.found",
         at=place.at,
         inputs=(made._number,),

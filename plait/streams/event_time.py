@@ -24,17 +24,17 @@ from plait.expr.text import text
 from plait.expr.tree import Expr, col, columns_read, lit
 from plait.expr.type_checker import bind, known
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    TimedNode,
-    UnionNode,
+    AggregateOp,
+    AnyOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.temporal import END
 from plait.model.durations import LONGEST_US, microseconds, signed_microseconds
@@ -60,27 +60,27 @@ Time = Expr | Lost
 NEVER = Lost('its source names none; say which column it is: source(..., event_time="ts")')
 
 
-def behind(node: AnyNode, time: Time) -> Time:
-    """The event time of what a node makes of a stream with this one."""
+def behind(op: AnyOp, time: Time) -> Time:
+    """The event time of what an operator makes of a stream with this one."""
     if isinstance(time, Lost):
         return time
-    same = {name: name for name in node.schema.names}
-    match node:
-        case FilterNode() | SinkNode() | CallNode(mode="filter"):
+    same = {name: name for name in op.schema.names}
+    match op:
+        case FilterOp() | SinkOp() | CallOp(mode="filter"):
             return time
-        case ProjectNode():
-            passed = [(e.value, name) for name, e in node.columns if e.op == "col"]
+        case ProjectOp():
+            passed = [(e.value, name) for name, e in op.columns if e.op == "col"]
             names = dict(reversed(passed))
-            return kept(time, names | {old: new for old, new in passed if old == new}, str(node))
-        case CallNode() if node.columns:
-            made = {name for name, _ in node.columns}
-            return kept(time, {name: name for name in same if name not in made}, str(node))
-        case CallNode() | StatefulNode():
-            return time if still_time(time, node.schema) else Lost(f"{node} made other columns")
-        case AggregateNode() | FoldNode() | TimedNode():
-            return kept(time, {key: key for key in node.keys}, str(node))
-        case SourceNode() | UnionNode():
-            return Lost(f"{node} says nothing of it")
+            return kept(time, names | {old: new for old, new in passed if old == new}, str(op))
+        case CallOp() if op.columns:
+            made = {name for name, _ in op.columns}
+            return kept(time, {name: name for name in same if name not in made}, str(op))
+        case CallOp() | StatefulOp():
+            return time if still_time(time, op.schema) else Lost(f"{op} made other columns")
+        case AggregateOp() | FoldOp() | TimedOp():
+            return kept(time, {key: key for key in op.keys}, str(op))
+        case SourceOp() | UnionOp():
+            return Lost(f"{op} says nothing of it")
 
 
 def kept(time: Expr, names: Mapping[str, str], who: str) -> Time:

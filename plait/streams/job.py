@@ -14,9 +14,9 @@ from plait.errors import JobError
 from plait.expr.tree import col
 from plait.graph.labels import labelled
 from plait.graph.operators import (
-    AnyNode,
+    AnyOp,
     Graph,
-    SourceNode,
+    SourceOp,
     check,
 )
 from plait.graph.prune_columns import narrowed
@@ -51,13 +51,13 @@ class Job:
             raise JobError(f"a job needs a name, not {name!r}")
         self.name = name
         self.dead_letters = None if dead_letters is None else checked_sink(dead_letters)
-        self._nodes: list[AnyNode] = []
+        self._operators: list[AnyOp] = []
         self._nameless = False
         self._merged: tuple[Job, int] | None = None
-        """The job that took this one's nodes, and what their numbers moved by."""
+        """The job that took this one's operators, and what their numbers moved by."""
 
     def __repr__(self) -> str:
-        return f'Job("{self.name}", {len(self._nodes)} operators)'
+        return f'Job("{self.name}", {len(self._operators)} operators)'
 
     def source(
         self,
@@ -85,8 +85,8 @@ class Job:
             fixed = type(opened).__name__ == "Items"
             told = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
             time = none_null(opened, told)
-            taken = [node.label for node in self._nodes if isinstance(node, SourceNode)]
-            node = SourceNode(
+            taken = [op.label for op in self._operators if isinstance(op, SourceOp)]
+            op = SourceOp(
                 name="source",
                 at=place.at,
                 inputs=(),
@@ -99,12 +99,12 @@ class Job:
                 idle_us=time.idle_us,
                 epoch_records=checked_records(epoch_records),
             )
-            return self._add(node, NEVER if time.column is None else col(time.column))
+            return self._add(op, NEVER if time.column is None else col(time.column))
 
     def graph(self) -> Graph:
         """The job as plain data, checked."""
-        nodes = narrowed(labelled(self._nodes))
-        graph = Graph(name=self.name, nodes=nodes, dead_letters=self.dead_letters)
+        operators = narrowed(labelled(self._operators))
+        graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
         return graph
 
@@ -130,18 +130,18 @@ class Job:
             self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
         )
 
-    def _add(self, node: AnyNode, time: Time) -> Stream:
+    def _add(self, op: AnyOp, time: Time) -> Stream:
         here = region.get()
-        self._nodes.append(node if here is None else replace(node, region=here))
-        return Stream(self, len(self._nodes) - 1, time)
+        self._operators.append(op if here is None else replace(op, region=here))
+        return Stream(self, len(self._operators) - 1, time)
 
     def _absorb(self, other: Job) -> None:
-        """Takes over the nodes of a job without a name; its streams find them by `_merged`."""
-        offset = len(self._nodes)
-        for node in other._nodes:
-            inputs = tuple(given + offset for given in node.inputs)
-            self._nodes.append(replace(node, inputs=inputs))
-        other._nodes.clear()
+        """Takes over the operators of a job without a name; its streams find them by `_merged`."""
+        offset = len(self._operators)
+        for op in other._operators:
+            inputs = tuple(given + offset for given in op.inputs)
+            self._operators.append(replace(op, inputs=inputs))
+        other._operators.clear()
         other._merged = (self, offset)
 
 

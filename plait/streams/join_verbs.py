@@ -8,7 +8,7 @@
 
 A pair has the columns of the left record, then those of the right one without its key, which is
 equal. A column of the right with the name of one of the left gets a suffix (`_right`). The two
-streams become one input (`plait.streams.two_inputs`), which a `TimedNode` with a `JoinSpec` reads.
+streams become one input (`plait.streams.two_inputs`), which a `TimedOp` with a `JoinSpec` reads.
 """
 
 from __future__ import annotations

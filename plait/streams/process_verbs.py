@@ -8,7 +8,7 @@ from plait.errors import JobError
 from plait.expr.tree import Expr
 from plait.functions.process import Process, checked_process, out_schema
 from plait.graph import temporal
-from plait.graph.operators import TimedNode
+from plait.graph.operators import TimedOp
 from plait.model.call_site import CallSite
 from plait.streams.arguments import checked_policy, checked_route
 from plait.streams.event_time import Lost, needed, of_union, still_time
@@ -97,14 +97,14 @@ def processed(
 
 def process_node(
     place: CallSite, site: Site[S], process: Process, schema: Schema, route: Route
-) -> TimedNode:
-    """The node of a process of one stream; its event time is a column if state is forgotten."""
+) -> TimedOp:
+    """The operator of a process of one stream; its event time is a column if state is forgotten."""
     stream, time = site.stream, site.stream._time
     column = time.value if isinstance(time, Expr) and time.op == "col" else ""
     if site.ttl_us:
         before = timed_input(place, site)
         stream, column = before.stream, before.time
-    return TimedNode(
+    return TimedOp(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),

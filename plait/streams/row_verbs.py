@@ -1,9 +1,8 @@
 """What is done to each record by itself: filter, map, with_columns, select and their like.
 
-The class knows nothing of jobs: a stream takes the nodes that are made here. An expression becomes
-a filter or a projection, which run as native code; a Python function becomes a `CallNode`. All of
-it is checked against the schema of the stream while the job is built.
-"""
+The class knows nothing of jobs: a stream takes the operators that are made here. An expression
+becomes a filter or a projection, which run as native code; a Python function becomes a `CallOp`.
+All of it is checked against the schema of the stream while the job is built."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from plait.functions import signatures
 from plait.graph.operators import (
     Awaiting,
     CallMode,
-    CallNode,
-    FilterNode,
+    CallOp,
+    FilterOp,
     OnError,
-    ProjectNode,
+    ProjectOp,
     Retrying,
     Route,
 )
@@ -261,7 +260,7 @@ def filtered(place: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
         bound = bind(predicate, stream.schema)
         if bound.type is not Type.BOOL:
             raise JobError(f"{text(predicate)} is {bound}, not a bool; compare it with something")
-        node = FilterNode(
+        op = FilterOp(
             name=place.name,
             at=place.at,
             inputs=(stream._number,),
@@ -269,7 +268,7 @@ def filtered(place: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
             on_error=manner.on_error,
             predicate=bound.expr,
         )
-        return stream._made(node)
+        return stream._made(op)
     if not callable(predicate):
         hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
         raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
@@ -286,7 +285,7 @@ def called(
     manner: Manner,
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
 ) -> S:
-    node = CallNode(
+    op = CallOp(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),
@@ -298,8 +297,8 @@ def called(
         retrying=manner.retrying,
         route=manner.route,
     )
-    checked_route(manner.route, node.functions)
-    return stream._made(node)
+    checked_route(manner.route, op.functions)
+    return stream._made(op)
 
 
 def awaited(
@@ -311,7 +310,7 @@ def awaited(
     awaiting: Awaiting,
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
 ) -> S:
-    node = CallNode(
+    op = CallOp(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),
@@ -322,11 +321,11 @@ def awaited(
         columns=columns,
         awaiting=awaiting,
     )
-    return stream._made(node)
+    return stream._made(op)
 
 
 def chosen(place: CallSite, stream: S, made: projections.Projection, on_error: OnError) -> S:
-    node = ProjectNode(
+    op = ProjectOp(
         name=place.name,
         at=place.at,
         inputs=(stream._number,),
@@ -334,7 +333,7 @@ def chosen(place: CallSite, stream: S, made: projections.Projection, on_error: O
         on_error=checked_policy(on_error),
         columns=made.columns,
     )
-    return stream._made(node)
+    return stream._made(op)
 
 
 def computed(

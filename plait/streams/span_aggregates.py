@@ -13,7 +13,7 @@ from plait.expr.text import text
 from plait.expr.tree import Expr, col
 from plait.expr.type_checker import bind
 from plait.graph import temporal
-from plait.graph.operators import FilterNode
+from plait.graph.operators import FilterOp
 from plait.model.schema import Field, Schema
 from plait.streams.aggregate_verbs import Aggregating, settled
 from plait.streams.arguments import checked_policy
@@ -121,7 +121,7 @@ def without_null_spans(place: CallSite, left: S, span: tuple[Expr, Expr], policy
     """Left records whose span has no beginning or end are filtered: no record lies in it."""
     holes = [one for one in span if bind(one, left.schema).nullable]
     for one in holes:
-        node = FilterNode(
+        op = FilterOp(
             name=f"{place.name}.spans",
             at=place.at,
             inputs=(left._number,),
@@ -129,5 +129,5 @@ def without_null_spans(place: CallSite, left: S, span: tuple[Expr, Expr], policy
             on_error=policy,
             predicate=bind(one.is_not_null(), left.schema).expr,
         )
-        left = left._made(node)
+        left = left._made(op)
     return left

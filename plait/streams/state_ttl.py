@@ -2,10 +2,9 @@
 
     bids.key_by("auction", ttl="1h").count()
 
-Without a ttl these are nodes of their own kinds, which know no time. With one they are `TimedNode`s
-(`graph.temporal` says when state is forgotten): aggregates a `RunningSpec`, a fold and a state
-machine a process whose state is one object.
-"""
+Without a ttl these are operators of their own kinds, which know no time. With one they are
+`TimedOp`s (`graph.temporal` says when state is forgotten): aggregates a `RunningSpec`, a fold and a
+state machine a process whose state is one object."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def aggregated(
 ) -> S:
     """The stream of running aggregates."""
     spec = temporal.RunningSpec(aggregates=aggregates, ttl_us=site.ttl_us)
-    return timed_input(place, site).node(place, site, spec, schema, None)
+    return timed_input(place, site).op(place, site, spec, schema, None)
 
 
 def stepped(place: CallSite, site: Site[S], process: Kept, schema: Schema, route: Route) -> S:

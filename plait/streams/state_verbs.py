@@ -1,6 +1,6 @@
 """Aggregates and states over the records of a stream, by key or all together.
 
-The class knows nothing of jobs: a stream tells it what it is over and takes the node it makes.
+The class knows nothing of jobs: a stream tells it what it is over and takes the operator it makes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.functions import signatures
-from plait.graph.operators import AggregateNode, FoldNode, OnError, Route, StatefulNode
+from plait.graph.operators import AggregateOp, FoldOp, OnError, Route, StatefulOp
 from plait.model.call_site import CallSite
 from plait.streams.aggregate_verbs import Aggregating, Made, settled
 from plait.streams.arguments import checked_policy, checked_route, keyed_schema
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The node that is read, its schema, the keys, and what happens to a record that fails."""
+    """The operator that is read, its schema, the keys, and what happens to a record that fails."""
 
     number: int
     schema: Schema
@@ -47,9 +47,9 @@ class Running(Aggregating[Made]):
         """The records, if the state of their keys is forgotten."""
         return None
 
-    def _made(self, node: AggregateNode | FoldNode | StatefulNode) -> Made:
-        """The stream of a new node."""
-        raise TypeError(f"{type(self).__name__} cannot hold {node}")
+    def _made(self, op: AggregateOp | FoldOp | StatefulOp) -> Made:
+        """The stream of a new operator."""
+        raise TypeError(f"{type(self).__name__} cannot hold {op}")
 
     def fold(
         self,
@@ -71,7 +71,7 @@ class Running(Aggregating[Made]):
             signatures.check_call(step, ("state", "record"))
             value = signatures.value_field(step, init, type)
             schema = keyed_schema(over.schema, over.keys, (value,))
-            return self._stepped(place, FoldNode, Folded(init, step), schema, on_error, route)
+            return self._stepped(place, FoldOp, Folded(init, step), schema, on_error, route)
 
     def stateful(
         self,
@@ -91,12 +91,12 @@ class Running(Aggregating[Made]):
             over = self._over()
             signatures.check_call(step, ("state", "record"))
             out = signatures.stateful_schema(step, over.schema, schema)
-            return self._stepped(place, StatefulNode, Stepped(init, step), out, on_error, route)
+            return self._stepped(place, StatefulOp, Stepped(init, step), out, on_error, route)
 
     def _stepped(
         self,
         place: CallSite,
-        kind: type[FoldNode | StatefulNode],
+        kind: type[FoldOp | StatefulOp],
         done: Folded | Stepped,
         schema: Schema,
         on_error: OnError | None,
@@ -107,7 +107,7 @@ class Running(Aggregating[Made]):
         if site := self._kept():
             made: Made = stepped(place, with_policy(site, policy), done, schema, route)
             return made
-        node = kind(
+        op = kind(
             name=place.name,
             at=place.at,
             inputs=(over.number,),
@@ -118,8 +118,8 @@ class Running(Aggregating[Made]):
             step=done.step,
             route=route,
         )
-        checked_route(route, node.functions)
-        return self._made(node)
+        checked_route(route, op.functions)
+        return self._made(op)
 
     def _aggregate(
         self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
@@ -132,7 +132,7 @@ class Running(Aggregating[Made]):
         if site is not None:
             made: Made = aggregated(place, with_policy(site, policy), done, schema)
             return made
-        node = AggregateNode(
+        op = AggregateOp(
             name=place.name,
             at=place.at,
             inputs=(over.number,),
@@ -141,7 +141,7 @@ class Running(Aggregating[Made]):
             keys=over.keys,
             aggregates=done,
         )
-        return self._made(node)
+        return self._made(op)
 
 
 def with_policy(site: Site[Any], policy: OnError) -> Site[Any]:

@@ -16,12 +16,12 @@ from plait.expr.tree import col
 from plait.expr.type_checker import known
 from plait.graph.labels import labelled
 from plait.graph.operators import (
-    AnyNode,
+    AnyOp,
     OnError,
     Route,
-    SinkNode,
-    SourceNode,
-    UnionNode,
+    SinkOp,
+    SourceOp,
+    UnionOp,
     cut_out,
     upstream,
 )
@@ -70,7 +70,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         """The event time, an expression over the columns."""
 
     def __repr__(self) -> str:
-        return f"Stream({self.schema}) made by {self._node}"
+        return f"Stream({self.schema}) made by {self._op}"
 
     @property
     def job(self) -> Job:
@@ -80,16 +80,16 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
     @property
     def schema(self) -> Schema:
         """The columns of the stream."""
-        return self._node.schema
+        return self._op.schema
 
     @property
     def _number(self) -> int:
         return self._found()[1]
 
     @property
-    def _node(self) -> AnyNode:
+    def _op(self) -> AnyOp:
         job, number = self._found()
-        return job._nodes[number]
+        return job._operators[number]
 
     def _found(self) -> tuple[Job, int]:
         job, number = self._made_in, self._made_as
@@ -113,9 +113,10 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
     def _united(self, place: CallSite, others: Sequence[Stream], name: str) -> Stream:
         return united(place, (self, *others), name)
 
-    def _made(self, node: AnyNode, time: Time | None = None) -> Stream:
-        """The stream of a node that reads this one; `time`: its event time, if it has another."""
-        return self.job._add(node, behind(node, self._time) if time is None else time)
+    def _made(self, op: AnyOp, time: Time | None = None) -> Stream:
+        """The stream of an operator that reads this one; `time`: its event time, if it has
+        another."""
+        return self.job._add(op, behind(op, self._time) if time is None else time)
 
     def with_event_time(self, column: str) -> Stream:
         """The same records with another column as their event time.
@@ -126,9 +127,9 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
             field = self.schema[known(column, self.schema)]
             if not still_time(col(column), self.schema):
                 raise JobError(f"column {field} is no event time; it must be a timestamp, not null")
-            nodes = self.job._nodes
-            above = [nodes[number] for number in upstream(nodes, self._number)]
-            if not any(isinstance(one, SourceNode) and one.event_time for one in above):
+            operators = self.job._operators
+            above = [operators[number] for number in upstream(operators, self._number)]
+            if not any(isinstance(one, SourceOp) and one.event_time for one in above):
                 raise JobError(
                     "no source of the stream has an event time, so there is no watermark;"
                     ' say it there: source(..., event_time="ts")'
@@ -168,8 +169,8 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         """
         with CallSite("sink") as place:
             checked_sink(sink)
-            taken = [node.label for node in self.job._nodes if isinstance(node, SinkNode)]
-            node = SinkNode(
+            taken = [op.label for op in self.job._operators if isinstance(op, SinkOp)]
+            op = SinkOp(
                 name="sink",
                 at=place.at,
                 inputs=(self._number,),
@@ -177,7 +178,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
                 sink=sink,
                 label=own_label(name, sink, taken),
             )
-            self._made(node)
+            self._made(op)
             return self
 
     def run(self, **settings: Any) -> Result:
@@ -221,12 +222,12 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         """A job of what makes this stream and a sink that collects it; other sinks stay out."""
         from plait.connectors.memory_sinks import Collect
 
-        nodes = labelled(self.job._nodes)
-        keep = upstream(nodes, self._number)
+        operators = labelled(self.job._operators)
+        keep = upstream(operators, self._number)
         job = type(self.job)(self.job.name)
-        job._nodes.extend(cut_out(nodes, keep))
+        job._operators.extend(cut_out(operators, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
-        job._nodes[-1] = replace(job._nodes[-1], name=place.name, at=place.at)
+        job._operators[-1] = replace(job._operators[-1], name=place.name, at=place.at)
         return job
 
 
@@ -288,8 +289,8 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
     def _kept(self) -> Site[Stream] | None:
         return self._site() if self._ttl_us else None
 
-    def _made(self, node: AnyNode) -> Stream:
-        return self._stream._made(node)
+    def _made(self, op: AnyOp) -> Stream:
+        return self._stream._made(op)
 
 
 COLLECTED = "collected"
@@ -310,18 +311,18 @@ def united(place: CallSite, streams: Sequence[Stream], name: str = "union") -> S
             raise JobError(f"{one!r} is not a stream")
     if len(streams) == 1:
         return streams[0]
-    schema = union_schema([(one._node, one.schema) for one in streams])
+    schema = union_schema([(one._op, one.schema) for one in streams])
     job = same_job([one.job for one in streams])
     inputs: list[int] = []
     for one in streams:
         again = one._number in inputs
         inputs.append(passed_on(place, one)._number if again else one._number)
-    node = UnionNode(name=name, at=place.at, inputs=tuple(inputs), schema=schema)
-    return job._add(node, of_union([one._time for one in streams]))
+    op = UnionOp(name=name, at=place.at, inputs=tuple(inputs), schema=schema)
+    return job._add(op, of_union([one._time for one in streams]))
 
 
 def passed_on(place: CallSite, one: Stream) -> Stream:
-    """The same records from a node of their own, so that a stream can meet itself."""
+    """The same records from an operator of their own, so that a stream can meet itself."""
     columns = [(name, col(name)) for name in one.schema.names]
     return chosen(place, one, projections.projection(columns, one.schema), "fail")
 

@@ -1,14 +1,14 @@
 """What the builders of windows, joins and processes need to know of a stream.
 
-They make nodes and know nothing of jobs: a stream says what it is, and takes a node that reads it.
-"""
+They make operators and know nothing of jobs: a stream says what it is, and takes an operator that
+reads it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from plait.graph.operators import AnyNode, OnError, ProjectNode
+from plait.graph.operators import AnyOp, OnError, ProjectOp
 from plait.streams.projections import projection
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Streaming(Protocol):
-    """A stream, to those who add nodes behind it."""
+    """A stream, to those who add operators behind it."""
 
     @property
     def schema(self) -> Schema:
@@ -29,14 +29,15 @@ class Streaming(Protocol):
 
     @property
     def _number(self) -> int:
-        """The node that makes it."""
+        """The operator that makes it."""
 
     @property
     def _time(self) -> Time:
         """Its event time, over its columns."""
 
-    def _made(self, node: AnyNode, time: Time | None = None) -> Self:
-        """The stream of a node that reads this one; `time`: its event time, if it has another."""
+    def _made(self, op: AnyOp, time: Time | None = None) -> Self:
+        """The stream of an operator that reads this one; `time`: its event time, if it has
+        another."""
 
     def _united(self, place: CallSite, others: Sequence[Self], name: str) -> Self:
         """This stream and others as one."""
@@ -65,7 +66,7 @@ def projected(
 ) -> S:
     """A projection that belongs to an operator of the user's: its name says which part it is."""
     made = projection(columns, stream.schema)
-    node = ProjectNode(
+    op = ProjectOp(
         name=f"{place.name}.{part}",
         at=place.at,
         inputs=(stream._number,),
@@ -73,7 +74,7 @@ def projected(
         on_error=on_error,
         columns=made.columns,
     )
-    return stream._made(node)
+    return stream._made(op)
 
 
 def free(name: str, taken: Sequence[str]) -> str:

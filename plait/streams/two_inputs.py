@@ -16,7 +16,7 @@ from plait.errors import JobError
 from plait.expr.text import text
 from plait.expr.tree import Expr, col, lit
 from plait.expr.type_checker import bind, known
-from plait.graph.operators import TimedNode
+from plait.graph.operators import TimedOp
 from plait.graph.temporal import SIDE
 from plait.model.schema import Field, Schema, Type
 from plait.streams.stream_protocol import S, free, projected
@@ -145,8 +145,8 @@ def united_columns(left: Part, right: Part) -> list[list[tuple[str, Expr]]]:
 
 
 class TwoSided:
-    """A node that reads two streams as one: what it does, the united columns that come out of it,
-    and what these are called. Columns without a name were for the operator alone."""
+    """An operator that reads two streams as one: what it does, the united columns that come out of
+    it, and what these are called. Columns without a name were for the operator alone."""
 
     def __init__(
         self,
@@ -175,8 +175,8 @@ def two_sided(
     record_class: type | None = None,
     joined_at: CallSite | None = None,
 ) -> S:
-    """The stream of a node that reads both streams. `joined_at`: where the user put them together,
-    if it is not where the node is."""
+    """The stream of an operator that reads both streams. `joined_at`: where the user put them
+    together, if it is not where the operator is."""
     at = joined_at or place
     sides = [
         projected(stream, at, columns, made.on_error, part.which)
@@ -191,7 +191,7 @@ def two_sided(
         fields.append(made.fields.get(column, hidden))
     fields += made.results
     whole = len(fields) == len(shown)
-    node = TimedNode(
+    op = TimedOp(
         name=place.name,
         at=place.at,
         inputs=(both._number,),
@@ -202,7 +202,7 @@ def two_sided(
         spec=made.spec,
         route=made.route,
     )
-    stream = both._made(node, time)
+    stream = both._made(op, time)
     if whole:
         return stream
     return projected(stream, place, [(name, col(name)) for name in shown], "fail", "columns")

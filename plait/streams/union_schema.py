@@ -13,18 +13,18 @@ from plait.model.schema import Field, Schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.graph.operators import AnyNode
+    from plait.graph.operators import AnyOp
 
 
-def union_schema(streams: Sequence[tuple[AnyNode, Schema]]) -> Schema:
+def union_schema(streams: Sequence[tuple[AnyOp, Schema]]) -> Schema:
     """The schema of the union; a difference is a JobError that shows it."""
-    first_node, first = streams[0]
-    for node, schema in streams[1:]:
+    first_op, first = streams[0]
+    for op, schema in streams[1:]:
         found = differences(first, schema)
         if found:
             lines = "\n  ".join(found)
             raise JobError(
-                f"the streams made by {first_node} and by {node} have different columns\n  {lines}"
+                f"the streams made by {first_op} and by {op} have different columns\n  {lines}"
                 "\n  make them equal with select(...) and .cast(...)"
             )
     fields = tuple(

@@ -6,7 +6,7 @@ them.
     clicks.key_by("user").session(gap="60m").aggregate(pages=plait.count())
 
 In a window there is one output for each key and window: the key, `window_start`, `window_end` and
-the results, when the watermark has passed the window's end. Every node made here is a `TimedNode`
+the results, when the watermark has passed the window's end. Every operator made here is a `TimedOp`
 (`graph.temporal` says what it does), with a projection before it where its event time is not a
 column yet, and one behind it that leaves such a column out again.
 """
@@ -22,7 +22,7 @@ from plait.expr.text import text
 from plait.expr.tree import Expr, col
 from plait.expr.type_checker import bind, known
 from plait.graph import temporal
-from plait.graph.operators import TimedNode
+from plait.graph.operators import TimedOp
 from plait.graph.temporal import END, START
 from plait.model.call_site import CallSite
 from plait.model.durations import microseconds
@@ -244,7 +244,7 @@ class Windowed(Aggregating[S]):
         schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *fields))
         use_time = bool(site.ttl_us) or not isinstance(self._window, temporal.Rows | temporal.Given)
         before = timed_input(place, site, use_time=use_time)
-        return before.node(place, site, spec, schema, None if timeless else of_window())
+        return before.op(place, site, spec, schema, None if timeless else of_window())
 
 
 class LastN(Aggregating[S]):
@@ -271,7 +271,7 @@ class LastN(Aggregating[S]):
         schema = keyed_schema(site.stream.schema, site.keys, fields)
         spec = temporal.LastSpec(n=self._n, aggregates=done, ttl_us=site.ttl_us)
         before = timed_input(place, site, use_time=bool(site.ttl_us))
-        return before.node(place, site, spec, schema, None)
+        return before.op(place, site, spec, schema, None)
 
 
 def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
@@ -320,13 +320,14 @@ def top(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input(Generic[S]):
-    """The stream that a timed node reads: with columns for it alone, its event time among them."""
+    """The stream that a timed operator reads: with columns for it alone, its event time among
+    them."""
 
     stream: S
     time: str
     hidden: tuple[str, ...] = ()
 
-    def node(
+    def op(
         self,
         place: CallSite,
         site: Site[S],
@@ -334,8 +335,8 @@ class Input(Generic[S]):
         schema: Schema,
         time: Time | None,
     ) -> S:
-        """The stream of the node."""
-        made = TimedNode(
+        """The stream of the operator."""
+        made = TimedOp(
             name=place.name,
             at=place.at,
             inputs=(self.stream._number,),
@@ -350,8 +351,8 @@ class Input(Generic[S]):
     def finish(
         self, place: CallSite, site: Site[S], spec: temporal.TimedSpec, schema: Schema, time: Time
     ) -> S:
-        """The stream of the node without the columns that were for it alone."""
-        made = self.node(place, site, spec, schema, time)
+        """The stream of the operator without the columns that were for it alone."""
+        made = self.op(place, site, spec, schema, time)
         if not self.hidden:
             return made
         names = [name for name in schema.names if name not in self.hidden]
@@ -365,7 +366,8 @@ def timed_input(
     use_time: bool = True,
     extra: Mapping[str, Expr] | None = None,
 ) -> Input[S]:
-    """The stream with its event time as a column, and with other columns that the node needs."""
+    """The stream with its event time as a column, and with other columns that the operator
+    needs."""
     stream, new = site.stream, dict(extra or {})
     name = ""
     if use_time:

@@ -22,7 +22,7 @@ MOST_WINDOWS = 100_000
 
 
 class Window:
-    """What all windows are: words to show, and the plain data that a node holds."""
+    """What all windows are: words to show, and the plain data that an operator holds."""
 
     def __init__(self, spec: temporal.Window, words: str) -> None:
         self.spec = spec

@@ -22,7 +22,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError, RecordError
-from plait.graph.operators import Graph, SinkNode, SourceNode
+from plait.graph.operators import Graph, SinkOp, SourceOp
 from plait.model.schema import Schema, Type
 from plait.testing.clock import Capture
 from plait.testing.difference import same_row, same_value, story
@@ -32,7 +32,7 @@ from plait.testing.oracle.values import held_from_arrow, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from plait.graph.operators import AnyNode
+    from plait.graph.operators import AnyOp
     from plait.results.result import DeadLetter, Result
     from plait.testing.tables import Rows
 
@@ -190,20 +190,20 @@ def without_last_zeros(cuts: Sequence[int]) -> list[int]:
 def capturing(graph: Graph) -> tuple[Graph, dict[str, Capture]]:
     """The graph with a capturing sink in place of each of its own."""
     sinks: dict[str, Capture] = {}
-    nodes: list[AnyNode] = []
-    for node in graph.nodes:
-        if isinstance(node, SinkNode):
+    nodes: list[AnyOp] = []
+    for node in graph.operators:
+        if isinstance(node, SinkOp):
             sinks[node.label] = Capture(node.label)
             nodes.append(dataclasses.replace(node, sink=sinks[node.label]))
         else:
             nodes.append(node)
     letters = None if graph.dead_letters is None else Capture("dead-letters")
-    return dataclasses.replace(graph, nodes=tuple(nodes), dead_letters=letters), sinks
+    return dataclasses.replace(graph, operators=tuple(nodes), dead_letters=letters), sinks
 
 
 def is_live(graph: Graph) -> bool:
     """Whether the epochs of a run depend on time, so that only its own cuts repeat it."""
-    sources = [node.source for node in graph.nodes if isinstance(node, SourceNode)]
+    sources = [node.source for node in graph.operators if isinstance(node, SourceOp)]
     return not all(s.bounded and getattr(s, "rate_per_s", None) is None for s in sources)
 
 
@@ -328,10 +328,10 @@ def compare_accounts(title: str, result: Result, wanted: OracleResult) -> None:
         )
     if result.account != wanted.account:
         raise AssertionError(f"{title}: {result.account}\n  should be: {wanted.account}")
-    got = {counts.node: counts for counts in result.operators}
+    got = {counts.number: counts for counts in result.operators}
     for counts in wanted.operators:
-        if got.get(counts.node) != counts:
-            raise AssertionError(f"{title}: {got.get(counts.node)}\n  should be: {counts}")
+        if got.get(counts.number) != counts:
+            raise AssertionError(f"{title}: {got.get(counts.number)}\n  should be: {counts}")
         if counts.difference:
             raise AssertionError(f"{title}: {counts.difference} records went missing: {counts}")
     if len(got) != len(wanted.operators):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from plait.connectors.memory_sources import Table
 from plait.connectors.rate import Rate
 from plait.errors import InternalError, JobError, TimedOut
-from plait.graph.operators import CallNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.graph.operators import CallOp, FoldOp, Graph, SourceOp, StatefulOp
 from plait.graph.stages import has_loop
 from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
@@ -153,7 +153,7 @@ class Nodes:
     def first_layout(self, nodes: int, drawing: bool) -> Layout:
         """Bins in turn, or anyhow; sources that one node reads are read by the home, or any."""
         bins = range(1 << self.settings.bin_bits)
-        sources = [node.source for node in self.graph.nodes if isinstance(node, SourceNode)]
+        sources = [node.source for node in self.graph.operators if isinstance(node, SourceOp)]
         reader = self.chance.randrange(nodes) if drawing else self.home
         return Layout(
             epoch=0,
@@ -233,7 +233,7 @@ class Nodes:
 
     def pinned(self) -> bool:
         """Whether there are operators with their own loop, which stay at home."""
-        return any(has_loop(node) for node in self.agents[self.home].graph.nodes)
+        return any(has_loop(node) for node in self.agents[self.home].graph.operators)
 
     @property
     def homeless(self) -> list[int]:
@@ -347,7 +347,7 @@ class Nodes:
         number, handle = failure[0], failure[5]
         if handle >= 0 or number == NO_OPERATOR:
             return True
-        return not isinstance(self.graph.nodes[number], CallNode | FoldNode | StatefulNode)
+        return not isinstance(self.graph.operators[number], CallOp | FoldOp | StatefulOp)
 
     def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""

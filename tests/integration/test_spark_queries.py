@@ -23,7 +23,7 @@ from benchmarks.tpcxbb import queries as shop_queries
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait.connectors.spark import from_spark
-from plait.graph.operators import SourceNode
+from plait.graph.operators import SourceOp
 from plait.testing.changes import Join
 from plait.testing.check import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
@@ -116,7 +116,7 @@ def test_tpcxbb_is_what_spark_says(spark: Any, shop: Data, query: str) -> None:
 
 def in_order_everywhere(graph: Graph) -> None:
     """As the plain loop has it: on one node, and on one and two that become more on the way."""
-    sources = [node.source for node in graph.nodes if isinstance(node, SourceNode)]
+    sources = [node.source for node in graph.operators if isinstance(node, SourceOp)]
     rows = max(source.arrow().num_rows for source in sources)
     settings = {"workers": 2, "epoch_records": rows // EPOCHS}
     assert_same(graph, settings)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.memory_sources import Table
-from plait.graph.operators import CallNode, Graph, SourceNode
+from plait.graph.operators import CallOp, Graph, SourceOp
 from plait.testing import Feed
 
 if TYPE_CHECKING:
@@ -32,26 +32,26 @@ def row_by_row(graph: Graph) -> Graph:
     """The graph with functions of batches that do not depend on how rows are batched."""
     nodes = [
         dataclasses.replace(node, function=Same())
-        if isinstance(node, CallNode) and node.mode == "batches"
+        if isinstance(node, CallOp) and node.mode == "batches"
         else node
-        for node in graph.nodes
+        for node in graph.operators
     ]
-    return dataclasses.replace(graph, nodes=tuple(nodes))
+    return dataclasses.replace(graph, operators=tuple(nodes))
 
 
 def with_feeds(graph: Graph) -> Live:
     """The graph with a live source in place of each."""
     rows: dict[Feed, list[Any]] = {}
     nodes: list[Any] = []
-    for node in graph.nodes:
-        if isinstance(node, SourceNode):
+    for node in graph.operators:
+        if isinstance(node, SourceOp):
             source = node.source
             feed = Feed(node.schema)
             rows[feed] = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
             nodes.append(dataclasses.replace(node, source=feed))
         else:
             nodes.append(node)
-    return dataclasses.replace(graph, nodes=tuple(nodes)), rows
+    return dataclasses.replace(graph, operators=tuple(nodes)), rows
 
 
 @contextmanager

@@ -12,35 +12,35 @@ import psutil
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from plait.graph.operators import CallNode, FoldNode, StatefulNode, TimedNode
+from plait.graph.operators import CallOp, FoldOp, StatefulOp, TimedOp
 from plait.graph.temporal import ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.graph.operators import AnyNode, Graph
+    from plait.graph.operators import AnyOp, Graph
 
 
-def holds_state(node: AnyNode) -> bool:
+def holds_state(node: AnyOp) -> bool:
     """Whether it is Python with keyed state."""
-    if isinstance(node, TimedNode):
+    if isinstance(node, TimedOp):
         return isinstance(node.spec, ProcessSpec)
-    return isinstance(node, FoldNode | StatefulNode)
+    return isinstance(node, FoldOp | StatefulOp)
 
 
 def has_state(graph: Graph) -> bool:
-    return any(holds_state(node) for node in graph.nodes)
+    return any(holds_state(node) for node in graph.operators)
 
 
 def pooled(graph: Graph) -> Graph:
     """The job with every function on its way to the pool, if it has any."""
     nodes: list[Any] = []
-    for node in graph.nodes:
+    for node in graph.operators:
         one: Any = node
-        goes = isinstance(node, CallNode) or holds_state(node)
+        goes = isinstance(node, CallOp) or holds_state(node)
         nodes.append(dataclasses.replace(one, route="pool") if goes else node)
-    assume(any(made is not node for made, node in zip(nodes, graph.nodes, strict=True)))
-    return dataclasses.replace(graph, nodes=tuple(nodes))
+    assume(any(made is not node for made, node in zip(nodes, graph.operators, strict=True)))
+    return dataclasses.replace(graph, operators=tuple(nodes))
 
 
 @st.composite

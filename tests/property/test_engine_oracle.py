@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plait
-from plait.graph.operators import UnionNode
+from plait.graph.operators import UnionOp
 from plait.model.settings import SCHEDULERS
 from plait.testing import assert_same
 from plait.testing.random_jobs import graphs
@@ -89,7 +89,7 @@ def test_many_small_epochs(graph: Graph, chosen: dict[str, Any]) -> None:
 @slow
 @given(
     graph=graphs(max_rows=60).filter(
-        lambda graph: not any(isinstance(node, UnionNode) for node in graph.nodes)
+        lambda graph: not any(isinstance(node, UnionOp) for node in graph.operators)
     ),
     chosen=run_settings(),
 )

@@ -22,7 +22,7 @@ from plait.connectors.memory_sources import Table
 from plait.errors import Interrupted, StateError
 from plait.execution.local_run import LocalRun, start
 from plait.expr import aggregates
-from plait.graph.operators import AggregateNode, FoldNode, Graph, SourceNode, StatefulNode
+from plait.graph.operators import AggregateOp, FoldOp, Graph, SourceOp, StatefulOp
 from plait.streams.job import Job
 from plait.testing import Capture, Feed, sequential
 from plait.testing.check import capturing, rows_of
@@ -72,8 +72,8 @@ def fed(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[str, list[Rows]
     """The graph without the policy "fail", with a feed for each source, and what to push there."""
     nodes: list[Any] = []
     pushes: dict[str, list[Rows]] = {}
-    for node in graph.nodes:
-        if isinstance(node, SourceNode):
+    for node in graph.operators:
+        if isinstance(node, SourceOp):
             source = node.source
             rows: Rows = source.arrow().to_pylist() if isinstance(source, Table) else list(source)
             pushes[node.label] = parts(rows, sizes)
@@ -81,7 +81,7 @@ def fed(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[str, list[Rows]
         else:
             policy = "skip" if node.on_error == "fail" else node.on_error
             nodes.append(dataclasses.replace(node, on_error=policy))
-    return dataclasses.replace(graph, nodes=tuple(nodes)), pushes
+    return dataclasses.replace(graph, operators=tuple(nodes)), pushes
 
 
 def parts(rows: Rows, sizes: Sequence[int]) -> list[Rows]:
@@ -96,8 +96,8 @@ def parts(rows: Rows, sizes: Sequence[int]) -> list[Rows]:
 def refilled(graph: Graph, pushes: Mapping[str, list[Rows]], closed: bool) -> Graph:
     """The graph with feeds of its own that hold the pushes."""
     nodes: list[Any] = []
-    for node in graph.nodes:
-        if isinstance(node, SourceNode):
+    for node in graph.operators:
+        if isinstance(node, SourceOp):
             feed = Feed(node.schema)
             for part in pushes[node.label]:
                 feed.push(part)
@@ -106,25 +106,25 @@ def refilled(graph: Graph, pushes: Mapping[str, list[Rows]], closed: bool) -> Gr
             nodes.append(dataclasses.replace(node, source=feed))
         else:
             nodes.append(node)
-    return dataclasses.replace(graph, nodes=tuple(nodes))
+    return dataclasses.replace(graph, operators=tuple(nodes))
 
 
 def feeds(graph: Graph) -> dict[str, Feed]:
     found: dict[str, Feed] = {}
-    for node in graph.nodes:
-        if isinstance(node, SourceNode):
+    for node in graph.operators:
+        if isinstance(node, SourceOp):
             assert isinstance(node.source, Feed)
             found[node.label] = node.source
     return found
 
 
 def outputs(sinks: Mapping[str, Capture], graph: Graph) -> dict[str, list[Any]]:
-    schemas = {getattr(node, "label", ""): node.schema for node in graph.nodes}
+    schemas = {getattr(node, "label", ""): node.schema for node in graph.operators}
     return {label: rows_of(sink, schemas[label]) for label, sink in sinks.items()}
 
 
 def assert_rows(title: str, graph: Graph, got: Mapping[str, list[Any]], want: Any) -> None:
-    schemas = {getattr(node, "label", ""): node.schema for node in graph.nodes}
+    schemas = {getattr(node, "label", ""): node.schema for node in graph.operators}
     for label, rows in got.items():
         told = story(f"{title}: {label}", schemas[label], rows, want[label], "sequential")
         assert not told, told
@@ -194,8 +194,8 @@ def job_of(build: Any = two_states) -> tuple[Graph, Feed, dict[str, Capture]]:
 
 
 def keepers(graph: Graph) -> list[int]:
-    kinds = (AggregateNode, FoldNode, StatefulNode)
-    return [i for i, node in enumerate(graph.nodes) if isinstance(node, kinds)]
+    kinds = (AggregateOp, FoldOp, StatefulOp)
+    return [i for i, node in enumerate(graph.operators) if isinstance(node, kinds)]
 
 
 record = st.tuples(st.integers(0, 9), st.sampled_from(["", "a", "b", "é" * 40]), st.integers(-5, 5))

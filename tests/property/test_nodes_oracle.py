@@ -60,9 +60,9 @@ def going_on(graph: Graph) -> Graph:
     """The graph without the policy "fail"."""
     nodes = [
         dataclasses.replace(node, on_error="skip") if node.on_error == "fail" else node
-        for node in graph.nodes
+        for node in graph.operators
     ]
-    return dataclasses.replace(graph, nodes=tuple(nodes))
+    return dataclasses.replace(graph, operators=tuple(nodes))
 
 
 @slow

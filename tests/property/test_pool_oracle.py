@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from plait.graph.operators import CallNode
+from plait.graph.operators import CallOp
 from plait.testing import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
 from plait.testing.random_jobs import graphs, timed_graphs
@@ -49,7 +49,7 @@ def test_worker_processes_die_meanwhile(graph: Graph, chosen: dict[str, Any], se
 def test_nodes_with_pools_of_their_own(graph: Graph, seed: int) -> None:
     chosen = {"workers": 1, "pool": 1, "epoch_records": 7, "bin_bits": 3, "timeout": 60.0}
     found = pooled(graph)
-    assume(not any(isinstance(n, CallNode) and n.mode == "batches" for n in found.nodes))
+    assume(not any(isinstance(n, CallOp) and n.mode == "batches" for n in found.operators))
     assert_same_on_nodes(found, chosen, nodes=2, seed=seed)
 
 
@@ -96,6 +96,6 @@ def test_state_moves_between_the_pools_of_nodes(
 ) -> None:
     chosen = {"workers": 1, "pool": processes, "epoch_records": 3, "bin_bits": 3, "timeout": 60.0}
     found = pooled(graph)
-    assume(not any(isinstance(n, CallNode) and n.mode == "batches" for n in found.nodes))
+    assume(not any(isinstance(n, CallOp) and n.mode == "batches" for n in found.operators))
     with killing(seed, kills):
         assert_same_on_nodes(found, chosen, nodes=count, seed=seed)

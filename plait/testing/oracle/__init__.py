@@ -1,9 +1,10 @@
 """The oracle: a slow, obviously right executor of a graph. What it gives is the right answer.
 
-The order is a plain loop: for every epoch, for every source in the order of the nodes, for every
-row. One source's rows of one epoch are a unit; within a unit each node is run over all the rows of
-its inputs, which gives what pushing row by row would, because every operator is a function of the
-sequence of its inputs and a union orders by (row, input). It shares no code with the runtime.
+The order is a plain loop: for every epoch, for every source in the order of the operators, for
+every row. One source's rows of one epoch are a unit; within a unit each operator is run over all
+the rows of its inputs, which gives what pushing row by row would, because every operator is a
+function of the sequence of its inputs and a union orders by (row, input). It shares no code with
+the runtime.
 
 Rows that are due by time come behind all rows of their unit: as if the unit had one more row. When
 all sources are at their end one more epoch without rows follows, and then all is due.
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
 from plait.graph.operators import (
-    AnyNode,
-    CallNode,
+    AnyOp,
+    CallOp,
     Graph,
-    SinkNode,
-    SourceNode,
-    TimedNode,
-    UnionNode,
+    SinkOp,
+    SourceOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.temporal import OperatorSpec
 from plait.results.result import Account, DeadLetter, OperatorCounts
@@ -78,7 +79,7 @@ class End:
 
 @dataclass(slots=True)
 class Stream:
-    """One node's output in one unit; with an end it is all that there is."""
+    """One operator's output in one unit; with an end it is all that there is."""
 
     items: list[Item]
     end: End | None = None
@@ -104,31 +105,31 @@ def sequential(
     """
     loop = Loop(graph)
     waits: list[str] = []
-    sources = [(i, node) for i, node in enumerate(graph.nodes) if isinstance(node, SourceNode)]
+    sources = [(i, op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)]
     streams = {
         i: epochs(
-            node,
-            node.epoch_records or epoch_records,
-            cuts.get(node.label) if cuts else None,
+            op,
+            op.epoch_records or epoch_records,
+            cuts.get(op.label) if cuts else None,
             limit,
             waits,
         )
-        for i, node in sources
+        for i, op in sources
     }
     over: set[int] = set()
     epoch = 0
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
-            for i, _node in sources:
+            for i, _op in sources:
                 stopped = i in over or epoch == stop_at
                 rows = None if stopped else next(streams[i], None)
                 if rows is None:
                     over.add(i)
                 taken[i] = rows or []
             # The last time round no source has rows: the closing epoch.
-            for i, node in sources:
-                at = (stamps or {}).get(node.label, ())
+            for i, op in sources:
+                at = (stamps or {}).get(op.label, ())
                 stamp = at[epoch] if epoch < len(at) else 0
                 loop.unit(i, taken[i], over=i in over, stamp=stamp)
             epoch += 1
@@ -145,17 +146,15 @@ class Loop:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.operators: dict[int, Operator] = {
-            i: operator_of(node, self.schema_in(node))
-            for i, node in enumerate(graph.nodes)
-            if node.inputs
-            and not isinstance(node, UnionNode | SinkNode | TimedNode)
-            and not is_batches(node)
+            i: operator_of(op, self.schema_in(op))
+            for i, op in enumerate(graph.operators)
+            if op.inputs and not isinstance(op, UnionOp | SinkOp | TimedOp) and not is_batches(op)
         }
         self.watermarks = Watermarks(graph)
         self.timed: dict[int, TimedOperator] = {
-            i: timed_operator(node, self.schema_in(node), self.ends(node))
-            for i, node in enumerate(graph.nodes)
-            if isinstance(node, TimedNode)
+            i: timed_operator(op, self.schema_in(op), self.ends(op))
+            for i, op in enumerate(graph.operators)
+            if isinstance(op, TimedOp)
         }
         self.ended: dict[int, RecordError] = {}
         self.failure: RecordError | None = None
@@ -164,14 +163,14 @@ class Loop:
         """How many rows an operator that knows time has been given: the last one's place."""
         self.letters: list[DeadLetter] = []
         self.cuts: dict[str, list[int]] = {}
-        labels = [node.label for node in graph.nodes if isinstance(node, SinkNode)]
+        labels = [op.label for op in graph.operators if isinstance(op, SinkOp)]
         self.outputs: dict[str, list[Item]] = {label: [] for label in labels}
         self.stopped: dict[str, list[Item]] | None = None
 
-    def ends(self, node: TimedNode) -> Callable[[], list[bool]]:
-        """Tells of each stream that the node reads whether its sources are at their end."""
-        several = isinstance(node.spec, OperatorSpec) and len(node.spec.inputs) > 1
-        streams = self.graph.nodes[node.inputs[0]].inputs if several else node.inputs
+    def ends(self, op: TimedOp) -> Callable[[], list[bool]]:
+        """Tells of each stream that the operator reads whether its sources are at their end."""
+        several = isinstance(op.spec, OperatorSpec) and len(op.spec.inputs) > 1
+        streams = self.graph.operators[op.inputs[0]].inputs if several else op.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
         return lambda: [all(source.over for source in sources) for sources in reaching]
 
@@ -180,14 +179,14 @@ class Loop:
             if isinstance(operator, Loops):
                 operator.close()
 
-    def schema_in(self, node: AnyNode) -> Schema:
-        return self.graph.nodes[node.inputs[0]].schema
+    def schema_in(self, op: AnyOp) -> Schema:
+        return self.graph.operators[op.inputs[0]].schema
 
     def unit(self, source: int, rows: list[Values], *, over: bool = False, stamp: int = 0) -> None:
-        """Runs one epoch of one source through all the nodes. `over`: the source is at its end;
+        """Runs one epoch of one source through all the operators. `over`: the source is at its end;
         `stamp`: the wall clock when it was cut."""
-        origin = self.graph.nodes[source]
-        assert isinstance(origin, SourceNode)
+        origin = self.graph.operators[source]
+        assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
         behind = first + len(rows)
@@ -198,27 +197,27 @@ class Loop:
         letters: list[tuple[int, DeadLetter]] = []
         failures: list[End] = []
         before = {label: len(items) for label, items in self.outputs.items()}
-        for i, node in enumerate(self.graph.nodes):
+        for i, op in enumerate(self.graph.operators):
             if i in self.ended:
                 streams[i] = Stream([])
-            elif isinstance(node, SourceNode):
+            elif isinstance(op, SourceOp):
                 items = list(enumerate(rows, first)) if i == source else []
                 streams[i] = Stream(items)
-            elif isinstance(node, UnionNode):
-                streams[i] = merged([streams[j] for j in node.inputs])
-            elif isinstance(node, SinkNode):
-                streams[i] = streams[node.inputs[0]]
-                self.outputs[node.label] += streams[i].items
+            elif isinstance(op, UnionOp):
+                streams[i] = merged([streams[j] for j in op.inputs])
+            elif isinstance(op, SinkOp):
+                streams[i] = streams[op.inputs[0]]
+                self.outputs[op.label] += streams[i].items
             else:
-                given = streams[node.inputs[0]]
-                if isinstance(node, TimedNode):
+                given = streams[op.inputs[0]]
+                if isinstance(op, TimedOp):
                     streams[i] = self.run_timed(i, given, behind, origin.label, letters)
                 else:
                     streams[i] = self.run_node(i, given, origin.label, letters)
                 own = streams[i].end
                 if own is not None and own is not given.end:
                     failures.append(own)
-            given_items = [streams[j].items for j in node.inputs or (i,)]  # a source reads its own
+            given_items = [streams[j].items for j in op.inputs or (i,)]  # a source reads its own
             self.counts[i, "in"] += sum(map(len, given_items))
             self.counts[i, "out"] += len(streams[i].items)
         for i, stream in streams.items():
@@ -232,20 +231,20 @@ class Loop:
         """Keeps what the loop had delivered when it came to the first failing record."""
         self.failure = end.failure
         self.stopped = {}
-        for i, node in enumerate(self.graph.nodes):
-            if isinstance(node, SinkNode):
-                items = self.outputs[node.label]
-                old, new = items[: before[node.label]], items[before[node.label] :]
+        for i, op in enumerate(self.graph.operators):
+            if isinstance(op, SinkOp):
+                items = self.outputs[op.label]
+                old, new = items[: before[op.label]], items[before[op.label] :]
                 here = self.ended.get(i) is end.failure
                 kept = [item for item in new if item[0] < end.row + here]
-                self.stopped[node.label] = old + kept
+                self.stopped[op.label] = old + kept
 
     def run_node(
         self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
     ) -> Stream:
         """Runs one operator over its input, record by record, by its policy for failing ones."""
-        node = self.graph.nodes[i]
-        if is_batches(node):
+        op = self.graph.operators[i]
+        if is_batches(op):
             return self.run_batch(i, given, source, letters)
         items: list[Item] = []
         for row, values in given.items:
@@ -304,11 +303,11 @@ class Loop:
     def run_batch(
         self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
     ) -> Stream:
-        node = self.graph.nodes[i]
-        assert isinstance(node, CallNode)
+        op = self.graph.operators[i]
+        assert isinstance(op, CallOp)
         if not given.items:
             return given
-        function = Batches(node, self.schema_in(node))
+        function = Batches(op, self.schema_in(op))
         try:
             results = function.apply_all([values for _, values in given.items])
         except Fault as fault:
@@ -332,22 +331,22 @@ class Loop:
         letters: list[tuple[int, DeadLetter]],
     ) -> End | None:
         """What becomes of a failing record; an end when the policy is to fail."""
-        node = self.graph.nodes[i]
+        op = self.graph.operators[i]
         row, values = item
         operator = self.timed.get(i)
         record = (
             operator.shown(values)
             if isinstance(operator, Loops)
-            else described(values, self.schema_in(node))
+            else described(values, self.schema_in(op))
         )
-        at = str(node.at)
-        if node.on_error == "skip":
+        at = str(op.at)
+        if op.on_error == "skip":
             self.counts[i, "skipped"] += 1
             return None
-        if node.on_error == "dead_letter":
+        if op.on_error == "dead_letter":
             self.counts[i, "dead_lettered"] += 1
             letter = DeadLetter(
-                operator=node.name,
+                operator=op.name,
                 at=at,
                 source=source,
                 row=row,
@@ -359,42 +358,42 @@ class Loop:
         return End(row, self.error(i, row, source, fault, record))
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
-        node = self.graph.nodes[i]
+        op = self.graph.operators[i]
         return RecordError(
-            f"{node.name} at {node.at}: {fault}\n  record {row} of source {source}: {record!r}",
-            operator=node.name,
-            at=str(node.at),
+            f"{op.name} at {op.at}: {fault}\n  record {row} of source {source}: {record!r}",
+            operator=op.name,
+            at=str(op.at),
             source=source,
             row=row,
             record=record,
         )
 
     def result(self) -> OracleResult:
-        nodes = self.graph.nodes
-        sinks = [(i, node) for i, node in enumerate(nodes) if isinstance(node, SinkNode)]
+        operators = self.graph.operators
+        sinks = [(i, op) for i, op in enumerate(operators) if isinstance(op, SinkOp)]
         delivered = {
-            node.label: [shown(values, node.schema) for _, values in self.outputs[node.label]]
-            for _, node in sinks
+            op.label: [shown(values, op.schema) for _, values in self.outputs[op.label]]
+            for _, op in sinks
         }
         kept = self.outputs if self.stopped is None else self.stopped
         return OracleResult(
             outputs={label: rows[: len(kept[label])] for label, rows in delivered.items()},
             beyond=delivered,
-            schemas={node.label: node.schema for _, node in sinks},
+            schemas={op.label: op.schema for _, op in sinks},
             account=self.account(),
-            operators=tuple(self.operator_counts(i, node) for i, node in enumerate(nodes)),
+            operators=tuple(self.operator_counts(i, op) for i, op in enumerate(operators)),
             dead_letters=tuple(self.letters),
             cuts={label: tuple(sizes) for label, sizes in self.cuts.items()},
             failure=self.failure,
-            ends={node.label: self.ended[i] for i, node in sinks if i in self.ended},
+            ends={op.label: self.ended[i] for i, op in sinks if i in self.ended},
         )
 
-    def operator_counts(self, i: int, node: AnyNode) -> OperatorCounts:
-        out = "in" if isinstance(node, SinkNode) else "out"
+    def operator_counts(self, i: int, op: AnyOp) -> OperatorCounts:
+        out = "in" if isinstance(op, SinkOp) else "out"
         return OperatorCounts(
-            node=i,
-            name=node.name,
-            at=str(node.at),
+            number=i,
+            name=op.name,
+            at=str(op.at),
             records_in=self.counts[i, "in"],
             records_out=self.counts[i, out],
             filtered=self.counts[i, "filtered"],
@@ -406,18 +405,20 @@ class Loop:
         )
 
     def account(self) -> Account:
-        nodes = self.graph.nodes
+        operators = self.graph.operators
 
         def total(what: str) -> int:
-            return sum(self.counts[i, what] for i in range(len(nodes)))
+            return sum(self.counts[i, what] for i in range(len(operators)))
 
-        readers = Counter(j for node in nodes for j in node.inputs)
-        sources = [i for i, node in enumerate(nodes) if isinstance(node, SourceNode)]
-        sinks = [i for i, node in enumerate(nodes) if isinstance(node, SinkNode)]
+        readers = Counter(j for op in operators for j in op.inputs)
+        sources = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
+        sinks = [i for i, op in enumerate(operators) if isinstance(op, SinkOp)]
         return Account(
             read=sum(self.counts[i, "out"] for i in sources),
             made=total("made"),
-            copied=sum(self.counts[i, "out"] * max(0, readers[i] - 1) for i in range(len(nodes))),
+            copied=sum(
+                self.counts[i, "out"] * max(0, readers[i] - 1) for i in range(len(operators))
+            ),
             delivered=sum(self.counts[i, "in"] for i in sinks),
             filtered=total("filtered"),
             skipped=total("skipped"),
@@ -427,8 +428,8 @@ class Loop:
         )
 
 
-def is_batches(node: AnyNode) -> bool:
-    return isinstance(node, CallNode) and node.mode == "batches"
+def is_batches(op: AnyOp) -> bool:
+    return isinstance(op, CallOp) and op.mode == "batches"
 
 
 def merged(inputs: Sequence[Stream]) -> Stream:

@@ -17,11 +17,11 @@ from plait.testing.oracle.values import Values, held_from_poll
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plait.graph.operators import SourceNode
+    from plait.graph.operators import SourceOp
 
 
 def epochs(
-    node: SourceNode,
+    op: SourceOp,
     epoch_records: int,
     cuts: Sequence[int] | None,
     limit: int | None,
@@ -31,18 +31,18 @@ def epochs(
 
     A source that had nothing for a while adds its label to `waits`.
     """
-    reader = node.source.open()
+    reader = op.source.open()
     try:
         if cuts is None:
-            yield from polls(node, reader, epoch_records, limit, waits)
+            yield from polls(op, reader, epoch_records, limit, waits)
         else:
-            yield from dealt(node, reader, epoch_records, cuts, waits)
+            yield from dealt(op, reader, epoch_records, cuts, waits)
     finally:
         reader.close()
 
 
 def polls(
-    node: SourceNode, reader: Reader, epoch_records: int, limit: int | None, waits: list[str]
+    op: SourceOp, reader: Reader, epoch_records: int, limit: int | None, waits: list[str]
 ) -> Iterator[list[Values]]:
     left = limit
     while left is None or left > 0:
@@ -51,29 +51,29 @@ def polls(
         if polled is None:
             return
         if isinstance(polled, Wait):
-            waits.append(node.label)
+            waits.append(op.label)
             time.sleep(polled.seconds)
             continue
-        rows = held_from_poll(polled, node.schema, node.label)
+        rows = held_from_poll(polled, op.schema, op.label)
         if len(rows) > most:
-            raise SourceError(f"source {node.label}: asked for {most} rows, got {len(rows)}")
+            raise SourceError(f"source {op.label}: asked for {most} rows, got {len(rows)}")
         if not rows:  # no rows are no epoch; the reader is asked again
-            waits.append(node.label)
+            waits.append(op.label)
             continue
         left = None if left is None else left - len(rows)
         yield rows
 
 
 def dealt(
-    node: SourceNode, reader: Reader, epoch_records: int, cuts: Sequence[int], waits: list[str]
+    op: SourceOp, reader: Reader, epoch_records: int, cuts: Sequence[int], waits: list[str]
 ) -> Iterator[list[Values]]:
     waiting: list[Values] = []
-    more = polls(node, reader, epoch_records, None, waits)
+    more = polls(op, reader, epoch_records, None, waits)
     for size in cuts:
         while len(waiting) < size:
             rows = next(more, None)
             if rows is None:
-                raise SourceError(f"source {node.label} ended before its cuts: {list(cuts)}")
+                raise SourceError(f"source {op.label} ended before its cuts: {list(cuts)}")
             waiting += rows
         yield waiting[:size]
         waiting = waiting[size:]

@@ -18,7 +18,7 @@ from plait.testing.oracle.time import ALL_TIME, Fate, Time
 from plait.testing.oracle.windows import windows_of
 
 if TYPE_CHECKING:
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.graph.temporal import Side
     from plait.model.schema import Schema
     from plait.testing.oracle.values import Values
@@ -43,8 +43,8 @@ class Record:
 class Sides:
     """The records of both sides, apart."""
 
-    def __init__(self, node: TimedNode, schema: Schema, left: Side, right: Side) -> None:
-        self.keys = Keys(node.keys, schema)
+    def __init__(self, op: TimedOp, schema: Schema, left: Side, right: Side) -> None:
+        self.keys = Keys(op.keys, schema)
         self.side = schema.index(SIDE)
         self.columns = [[schema.index(name) for name in one.columns] for one in (left, right)]
         self.times = [schema.index(one.time) if one.time else -1 for one in (left, right)]
@@ -70,10 +70,10 @@ class Sides:
 class Join(Sides):
     """Every join but that of `AsOf`."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, JoinSpec)
-        self.spec = node.spec
-        super().__init__(node, schema, self.spec.left, self.spec.right)
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, JoinSpec)
+        self.spec = op.spec
+        super().__init__(op, schema, self.spec.left, self.spec.right)
         self.unmatched: list[Record] = []
 
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
@@ -144,12 +144,12 @@ class Join(Sides):
 class AsOfJoin(Sides):
     """Left records wait for their time; right ones stay."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, JoinSpec)
-        assert isinstance(node.spec.within, AsOf)
-        self.spec = node.spec
-        self.tolerance = node.spec.within.tolerance_us
-        super().__init__(node, schema, self.spec.left, self.spec.right)
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, JoinSpec)
+        assert isinstance(op.spec.within, AsOf)
+        self.spec = op.spec
+        self.tolerance = op.spec.within.tolerance_us
+        super().__init__(op, schema, self.spec.left, self.spec.right)
         self.waiting: list[tuple[Values, Record]] = []
 
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
@@ -201,10 +201,10 @@ class AsOfJoin(Sides):
 class Spans(Sides):
     """Aggregates over the right records in the time from start to end of a left one."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, SpanSpec)
-        self.spec = node.spec
-        super().__init__(node, schema, self.spec.left, self.spec.right)
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, SpanSpec)
+        self.spec = op.spec
+        super().__init__(op, schema, self.spec.left, self.spec.right)
         self.start, self.end = schema.index(self.spec.start), schema.index(self.spec.end)
         self.results = Results(self.spec.aggregates, schema)
         self.fed: dict[int, Values] = {}
@@ -248,10 +248,10 @@ class Spans(Sides):
         ]
 
 
-def join_operator(node: TimedNode, schema: Schema) -> Join | AsOfJoin | Spans:
-    match node.spec:
+def join_operator(op: TimedOp, schema: Schema) -> Join | AsOfJoin | Spans:
+    match op.spec:
         case SpanSpec():
-            return Spans(node, schema)
+            return Spans(op, schema)
         case JoinSpec(within=AsOf()):
-            return AsOfJoin(node, schema)
-    return Join(node, schema)
+            return AsOfJoin(op, schema)
+    return Join(op, schema)

@@ -18,7 +18,7 @@ from plait.testing.oracle.values import Fault, Values, held_of, record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.graph.temporal import InputPort
     from plait.model.schema import Schema
 
@@ -98,7 +98,8 @@ class PlainContext:
         return NOTHING_TO_AWAIT
 
     def row(self, number: int, given: Any) -> Values:
-        """A row of the node: where there are several ports, the number and the columns of all."""
+        """A row of the operator: where there are several ports, the number and the columns of
+        all."""
         port = self.spec.outputs[number]
         if port.tuples:
             if not isinstance(given, tuple | list) or len(given) != len(self.inputs):
@@ -133,12 +134,12 @@ NOTHING_TO_AWAIT = NothingToAwait()
 class Loops:
     """One coroutine; `over` says of each port whether its sources are at their end."""
 
-    def __init__(self, node: TimedNode, schema: Schema, over: Callable[[], Sequence[bool]]) -> None:
-        assert isinstance(node.spec, OperatorSpec)
-        self.spec = node.spec
+    def __init__(self, op: TimedOp, schema: Schema, over: Callable[[], Sequence[bool]]) -> None:
+        assert isinstance(op.spec, OperatorSpec)
+        self.spec = op.spec
         self.schema = schema
         self.over = over
-        self.context = PlainContext(node.spec, self.pause)
+        self.context = PlainContext(op.spec, self.pause)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
 

@@ -23,7 +23,7 @@ from plait.testing.oracle.windows import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
 
 
@@ -34,18 +34,18 @@ Set = dict[tuple[Values, int], tuple[int, int]]
 class Processes:
     """One state for each key; all timers of all keys."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, ProcessSpec)
-        self.node = node
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, ProcessSpec)
+        self.op = op
         self.schema = schema
-        self.spec = node.spec
-        self.keys = Keys(node.keys, schema)
+        self.spec = op.spec
+        self.keys = Keys(op.keys, schema)
         self.states: dict[Values, dict[str, Any]] = {}
         self.timers: dict[str, Set] = {"on_timer": {}, "on_timeout": {}}
         """By the handler that they call."""
         self.now = 0
         """The wall clock of the unit."""
-        sides = [one.time for one in self.spec.sides] or [node.time]
+        sides = [one.time for one in self.spec.sides] or [op.time]
         self.times = [schema.index(name) for name in sides] if self.spec.ttl_us else []
         self.last: dict[Values, Time] = {}
         self.columns = [
@@ -123,7 +123,7 @@ class Processes:
         if made is not None:
             iterator = called(iter, made)
             while (result := called(next, iterator, END)) is not END:
-                rows.append(fitted(result, self.node.schema))
+                rows.append(fitted(result, self.op.schema))
         self.states[key] = tried.values()
         return rows, timers
 

@@ -1,8 +1,8 @@
 """Operators one record at a time, in the plainest Python: values in, a list of values out.
 
-Each operator is made from its node and the schema of its input. `apply` returns the rows that one
-record becomes (none when it is filtered) or raises `Fault`; then the operator's state is as before.
-"""
+Each is made from its operator of the graph and the schema of its input. `apply` returns the rows that
+one record becomes (none when it is filtered) or raises `Fault`; then the operator's state is as
+before."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import math
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
+    AggregateOp,
+    AnyOp,
     Awaiting,
-    CallNode,
-    FilterNode,
-    FoldNode,
-    ProjectNode,
-    StatefulNode,
+    CallOp,
+    FilterOp,
+    FoldOp,
+    ProjectOp,
+    StatefulOp,
 )
 from plait.model.records import value_of
 from plait.model.schema import Field, Schema, Type
@@ -45,28 +45,28 @@ class Operator(Protocol):
     def apply(self, values: Values) -> list[Values]: ...
 
 
-def operator_of(node: AnyNode, schema: Schema) -> Operator:
-    """The operator of a node that takes one record at a time; `schema` is its input's."""
-    match node:
-        case FilterNode():
-            return Filter(node, schema)
-        case ProjectNode():
-            return Project(node, schema)
-        case CallNode(awaiting=Awaiting() as awaiting) if node.columns:
-            return AwaitedColumns(node, schema, awaiting)
-        case CallNode(awaiting=Awaiting() as awaiting):
-            return Awaited(node, schema, awaiting)
-        case CallNode(mode="columns"):
-            return Columns(node, schema)
-        case CallNode():
-            return Function(node, schema)
-        case AggregateNode():
-            return Aggregates(node, schema)
-        case FoldNode():
-            return Fold(node, schema)
-        case StatefulNode():
-            return Stateful(node, schema)
-    raise TypeError(f"{type(node).__name__} does not take one record at a time")
+def operator_of(op: AnyOp, schema: Schema) -> Operator:
+    """What runs an operator that takes one record at a time; `schema` is its input's."""
+    match op:
+        case FilterOp():
+            return Filter(op, schema)
+        case ProjectOp():
+            return Project(op, schema)
+        case CallOp(awaiting=Awaiting() as awaiting) if op.columns:
+            return AwaitedColumns(op, schema, awaiting)
+        case CallOp(awaiting=Awaiting() as awaiting):
+            return Awaited(op, schema, awaiting)
+        case CallOp(mode="columns"):
+            return Columns(op, schema)
+        case CallOp():
+            return Function(op, schema)
+        case AggregateOp():
+            return Aggregates(op, schema)
+        case FoldOp():
+            return Fold(op, schema)
+        case StatefulOp():
+            return Stateful(op, schema)
+    raise TypeError(f"{type(op).__name__} does not take one record at a time")
 
 
 def called(function: Callable[..., Any], *args: Any) -> Any:
@@ -96,17 +96,17 @@ def fitted_value(value: Any, field: Field) -> Any:
 
 
 class Filter:
-    def __init__(self, node: FilterNode, schema: Schema) -> None:
-        self.predicate = compiled(node.predicate, schema)
+    def __init__(self, op: FilterOp, schema: Schema) -> None:
+        self.predicate = compiled(op.predicate, schema)
 
     def apply(self, values: Values) -> list[Values]:
         return [values] if self.predicate.run(values) is True else []
 
 
 class Project:
-    def __init__(self, node: ProjectNode, schema: Schema) -> None:
+    def __init__(self, op: ProjectOp, schema: Schema) -> None:
         self.columns = [
-            widened(compiled(expr, schema), node.schema[name].type) for name, expr in node.columns
+            widened(compiled(expr, schema), op.schema[name].type) for name, expr in op.columns
         ]
 
     def apply(self, values: Values) -> list[Values]:
@@ -117,13 +117,13 @@ class Raised(Fault):
     """The user's function raised: the record may be tried again."""
 
 
-def tries_of(node: CallNode) -> int:
-    return 1 if node.retrying is None else node.retrying.retries + 1
+def tries_of(op: CallOp) -> int:
+    return 1 if op.retrying is None else op.retrying.retries + 1
 
 
-def tried(node: CallNode, once: Callable[[], Any]) -> Any:
+def tried(op: CallOp, once: Callable[[], Any]) -> Any:
     """What one of the tries of a record gives; between them nothing has to be waited for."""
-    for left in reversed(range(tries_of(node))):
+    for left in reversed(range(tries_of(op))):
         try:
             return once()
         except Raised:
@@ -135,20 +135,20 @@ def tried(node: CallNode, once: Callable[[], Any]) -> Any:
 class Function:
     """map, filter and flat_map of records."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        self.node = node
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        self.op = op
         self.schema = schema
 
     def apply(self, values: Values) -> list[Values]:
-        result: list[Values] = tried(self.node, lambda: self.once(values))
+        result: list[Values] = tried(self.op, lambda: self.once(values))
         return result
 
     def once(self, values: Values) -> list[Values]:
-        out, function = self.node.schema, self.node.function
+        out, function = self.op.schema, self.op.function
         record = record_of(values, self.schema)
-        if self.node.mode == "map":
+        if self.op.mode == "map":
             return [fitted(called(function, record), out)]
-        if self.node.mode == "filter":
+        if self.op.mode == "filter":
             return [values] if called(lambda: bool(function(record))) else []
         # The results are taken one by one, each checked before the next is made.
         results: list[Values] = []
@@ -164,18 +164,18 @@ END = object()
 class Awaited:
     """An async function, run to its end for one record after the other."""
 
-    def __init__(self, node: CallNode, schema: Schema, awaiting: Awaiting) -> None:
-        self.node = node
+    def __init__(self, op: CallOp, schema: Schema, awaiting: Awaiting) -> None:
+        self.op = op
         self.schema = schema
         self.timeout_s = None if awaiting.timeout_us is None else awaiting.timeout_us / 1e6
         self.tries = awaiting.retries + 1
 
     def apply(self, values: Values) -> list[Values]:
         result = called(lambda: asyncio.run(self.tried(values)))
-        return [fitted(result, self.node.schema)]
+        return [fitted(result, self.op.schema)]
 
     async def once(self, values: Values) -> Any:
-        return await self.node.function(record_of(values, self.schema))
+        return await self.op.function(record_of(values, self.schema))
 
     async def tried(self, values: Values) -> Any:
         """The tries of a record share a context; between them nothing has to be waited for."""
@@ -197,23 +197,23 @@ class Awaited:
 class Columns:
     """Functions whose parameters are named after the columns of the input that they read."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        self.node = node
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        self.op = op
         self.schema = schema
         self.reads = {
             name: [one for one in inspect.signature(function).parameters if one in schema]
-            for name, function in node.columns
+            for name, function in op.columns
         }
 
     def apply(self, values: Values) -> list[Values]:
         old = dict(zip(self.schema.names, values, strict=True))
-        new: dict[str, Any] = tried(self.node, lambda: self.once(old))
-        return [replaced(self.node.schema, old, new)]
+        new: dict[str, Any] = tried(self.op, lambda: self.once(old))
+        return [replaced(self.op.schema, old, new)]
 
     def once(self, old: dict[str, Any]) -> dict[str, Any]:
         return {
             name: called(self.call, function, self.reads[name], old)
-            for name, function in self.node.columns
+            for name, function in self.op.columns
         }
 
     def call(self, function: Callable[..., Any], reads: list[str], row: dict[str, Any]) -> Any:
@@ -235,34 +235,34 @@ def replaced(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> Values
 class AwaitedColumns(Awaited):
     """Async functions of columns, one after the other."""
 
-    def __init__(self, node: CallNode, schema: Schema, awaiting: Awaiting) -> None:
-        super().__init__(node, schema, awaiting)
-        self.plain = Columns(node, schema)
+    def __init__(self, op: CallOp, schema: Schema, awaiting: Awaiting) -> None:
+        super().__init__(op, schema, awaiting)
+        self.plain = Columns(op, schema)
 
     def apply(self, values: Values) -> list[Values]:
         new: dict[str, Any] = called(lambda: asyncio.run(self.tried(values)))
-        return [replaced(self.node.schema, dict(zip(self.schema.names, values, strict=True)), new)]
+        return [replaced(self.op.schema, dict(zip(self.schema.names, values, strict=True)), new)]
 
     async def once(self, values: Values) -> Any:
         old = dict(zip(self.schema.names, values, strict=True))
         return {
             name: await self.plain.call(function, self.plain.reads[name], old)
-            for name, function in self.node.columns
+            for name, function in self.op.columns
         }
 
 
 class Batches:
     """A function of one epoch's table; all its records share its fate."""
 
-    def __init__(self, node: CallNode, schema: Schema) -> None:
-        self.node = node
+    def __init__(self, op: CallOp, schema: Schema) -> None:
+        self.op = op
         self.schema = schema
 
     def apply_all(self, rows: Sequence[Values]) -> list[Values]:
-        function = self.node.function
-        result = tried(self.node, lambda: called(function, held_to_arrow(rows, self.schema)))
+        function = self.op.function
+        result = tried(self.op, lambda: called(function, held_to_arrow(rows, self.schema)))
         try:
-            return held_from_arrow(result, self.node.schema)
+            return held_from_arrow(result, self.op.schema)
         except Exception as error:  # what came may be anything
             raise Fault(str(error)) from error
 
@@ -285,9 +285,9 @@ class Keys:
 
 
 class Aggregates:
-    def __init__(self, node: AggregateNode, schema: Schema) -> None:
-        self.keys = Keys(node.keys, schema)
-        self.results = Results(node.aggregates, schema)
+    def __init__(self, op: AggregateOp, schema: Schema) -> None:
+        self.keys = Keys(op.keys, schema)
+        self.results = Results(op.aggregates, schema)
         self.states: dict[Values, list[Running]] = {}
 
     def apply(self, values: Values) -> list[Values]:
@@ -305,25 +305,25 @@ def fresh(init: Any) -> Any:
 class Stepping:
     """A state for each key, and a step from it and a record."""
 
-    def __init__(self, node: FoldNode | StatefulNode, schema: Schema) -> None:
-        self.node = node
+    def __init__(self, op: FoldOp | StatefulOp, schema: Schema) -> None:
+        self.op = op
         self.schema = schema
-        self.keys = Keys(node.keys, schema)
+        self.keys = Keys(op.keys, schema)
         self.states: dict[Values, Any] = {}
 
     def stepped(self, values: Values) -> tuple[Values, Any]:
         """The key, and what the step returned."""
         key = self.keys.key(values)
         record = record_of(values, self.schema)
-        state = self.states[key] if key in self.states else fresh(self.node.init)
-        return key, called(self.node.step, state, record)
+        state = self.states[key] if key in self.states else fresh(self.op.init)
+        return key, called(self.op.step, state, record)
 
 
 class Fold(Stepping):
     def apply(self, values: Values) -> list[Values]:
         key, state = self.stepped(values)
         keys = self.keys.columns(values)
-        value = fitted_value(state, self.node.schema.fields[-1])
+        value = fitted_value(state, self.op.schema.fields[-1])
         self.states[key] = state
         return [(*keys, value)]
 
@@ -334,7 +334,7 @@ class Stateful(Stepping):
         if not isinstance(result, tuple) or len(result) != 2:
             raise Fault(f"the step must return (state, record or None), not {result!r}")
         state, out = result
-        rows = [] if out is None else [fitted(out, self.node.schema)]
+        rows = [] if out is None else [fitted(out, self.op.schema)]
         self.states[key] = state
         return rows
 

@@ -11,7 +11,7 @@ from plait.testing.oracle.aggregates import Results, Running
 from plait.testing.oracle.row_operators import Keys
 
 if TYPE_CHECKING:
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.testing.oracle.time import Fate, Time
     from plait.testing.oracle.values import Values
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Lives:
     """How long the state of each key is kept."""
 
-    def __init__(self, node: TimedNode, schema: Schema, ttl_us: int) -> None:
+    def __init__(self, op: TimedOp, schema: Schema, ttl_us: int) -> None:
         self.ttl_us = ttl_us
-        self.time = schema.index(node.time) if ttl_us else -1
+        self.time = schema.index(op.time) if ttl_us else -1
         self.last: dict[Values, int] = {}
 
     def forgotten(self, key: Values, values: Values, before: Time) -> bool:
@@ -38,11 +38,11 @@ class Lives:
 class RunningKept:
     """Running aggregates of keys that are forgotten: `RunningSpec`."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, RunningSpec)
-        self.keys = Keys(node.keys, schema)
-        self.results = Results(node.spec.aggregates, schema)
-        self.lives = Lives(node, schema, node.spec.ttl_us)
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, RunningSpec)
+        self.keys = Keys(op.keys, schema)
+        self.results = Results(op.spec.aggregates, schema)
+        self.lives = Lives(op, schema, op.spec.ttl_us)
         self.states: dict[Values, list[Running]] = {}
 
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
@@ -61,17 +61,17 @@ class RunningKept:
 class LastRows:
     """Aggregates over the last records of a key: `Rows` windows and `LastSpec`."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        self.keys = Keys(node.keys, schema)
-        match node.spec:
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        self.keys = Keys(op.keys, schema)
+        match op.spec:
             case LastSpec(n=n, aggregates=aggregates, ttl_us=ttl):
                 self.size, self.every, self.least = n, 1, 1
             case WindowSpec(window=Rows(size=size, every=every), aggregates=aggregates, ttl_us=ttl):
                 self.size, self.every, self.least = size, every, size
             case _:
-                raise TypeError(f"{node.spec} is not over the last records")
+                raise TypeError(f"{op.spec} is not over the last records")
         self.results = Results(aggregates, schema)
-        self.lives = Lives(node, schema, ttl)
+        self.lives = Lives(op, schema, ttl)
         self.last: dict[Values, deque[Values]] = {}
         self.seen: dict[Values, int] = {}
 

@@ -1,4 +1,4 @@
-"""The operator of the plain loop for each kind of `TimedNode`."""
+"""The operator of the plain loop for each kind of `TimedOp`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from plait.testing.oracle.windows import window_operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.testing.oracle.time import TimedOperator
 
 
 def timed_operator(
-    node: TimedNode, schema: Schema, ends: Callable[[], Sequence[bool]]
+    op: TimedOp, schema: Schema, ends: Callable[[], Sequence[bool]]
 ) -> TimedOperator:
-    """The operator of a node; `schema` is its input's. `ends`: see `Loops`."""
-    match node.spec:
+    """What runs an operator; `schema` is its input's. `ends`: see `Loops`."""
+    match op.spec:
         case OperatorSpec():
-            return Loops(node, schema, ends)
+            return Loops(op, schema, ends)
         case ProcessSpec():
-            return Processes(node, schema)
+            return Processes(op, schema)
         case JoinSpec() | SpanSpec():
-            return join_operator(node, schema)
-    return window_operator(node, schema)
+            return join_operator(op, schema)
+    return window_operator(op, schema)

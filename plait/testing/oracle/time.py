@@ -10,7 +10,7 @@ import enum
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from plait.graph.operators import Graph, SourceNode, upstream
+from plait.graph.operators import Graph, SourceOp, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,42 +56,40 @@ class TimedOperator(Protocol):
 class SourceTime:
     """How far one source is."""
 
-    def __init__(self, node: SourceNode) -> None:
-        self.node = node
+    def __init__(self, op: SourceOp) -> None:
+        self.op = op
         self.time: Time = NO_TIME
         self.over = False
 
     def read(self, rows: Sequence[Values]) -> None:
         """After a unit with these rows."""
-        if self.node.event_time is None or not rows:
+        if self.op.event_time is None or not rows:
             return
-        column = self.node.schema.index(self.node.event_time)
+        column = self.op.schema.index(self.op.event_time)
         greatest: Time = max(row[column] for row in rows)
         if self.time != NO_TIME:
-            greatest = min(greatest, self.time + self.node.max_jump_us)
+            greatest = min(greatest, self.time + self.op.max_jump_us)
         self.time = max(self.time, greatest)
 
     @property
     def watermark(self) -> Time:
-        return self.time if self.time == NO_TIME else self.time - self.node.out_of_order_us
+        return self.time if self.time == NO_TIME else self.time - self.op.out_of_order_us
 
 
 class Watermarks:
-    """The watermark of every node."""
+    """The watermark of every operator."""
 
     def __init__(self, graph: Graph) -> None:
         self.sources = {
-            i: SourceTime(node)
-            for i, node in enumerate(graph.nodes)
-            if isinstance(node, SourceNode)
+            i: SourceTime(op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)
         }
         self.reaching = [
-            [self.sources[j] for j in upstream(graph.nodes, i) if j in self.sources]
-            for i in range(len(graph.nodes))
+            [self.sources[j] for j in upstream(graph.operators, i) if j in self.sources]
+            for i in range(len(graph.operators))
         ]
-        self.now: list[Time] = [NO_TIME] * len(graph.nodes)
-        self.clock = [0] * len(graph.nodes)
-        """The greatest stamp of the units that have reached each node."""
+        self.now: list[Time] = [NO_TIME] * len(graph.operators)
+        self.clock = [0] * len(graph.operators)
+        """The greatest stamp of the units that have reached each operator."""
 
     def read(self, source: int, rows: Sequence[Values], over: bool, stamp: int = 0) -> None:
         """After a unit of a source, cut at this wall clock. `over`: it is at its end."""
@@ -101,15 +99,15 @@ class Watermarks:
             if self.sources[source] in reaching:
                 self.clock[i] = max(self.clock[i], stamp)
 
-    def step(self, node: int) -> tuple[Time, Time]:
-        """The watermark of a node before and after the unit; it is now the latter."""
-        before = self.now[node]
-        self.now[node] = max(before, self.least(node))
-        return before, self.now[node]
+    def step(self, op: int) -> tuple[Time, Time]:
+        """The watermark of an operator before and after the unit; it is now the latter."""
+        before = self.now[op]
+        self.now[op] = max(before, self.least(op))
+        return before, self.now[op]
 
-    def least(self, node: int) -> Time:
-        reaching = self.reaching[node]
+    def least(self, op: int) -> Time:
+        reaching = self.reaching[op]
         if all(source.over for source in reaching):
             return ALL_TIME
-        timed = [one for one in reaching if one.node.event_time is not None and not one.over]
+        timed = [one for one in reaching if one.op.event_time is not None and not one.over]
         return min((one.watermark for one in timed), default=NO_TIME)

@@ -31,7 +31,7 @@ from plait.testing.oracle.time import ALL_TIME, NO_TIME, Fate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph.operators import TimedNode
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.testing.oracle.time import Time
     from plait.testing.oracle.values import Values
@@ -140,17 +140,17 @@ class Cell:
 class Cells:
     """Windows of every kind but `Rows`."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        spec = node.spec
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        spec = op.spec
         assert isinstance(spec, WindowSpec | TopSpec)
         assert not isinstance(spec.window, Rows)
         self.window: Grid | Session | Given = spec.window
         self.spec = spec
-        self.keys = Keys(node.keys, schema)
-        self.key_names = node.keys
+        self.keys = Keys(op.keys, schema)
+        self.key_names = op.keys
         self.schema = schema
-        self.out = node.schema
-        self.time = schema.index(node.time) if node.time else -1
+        self.out = op.schema
+        self.time = schema.index(op.time) if op.time else -1
         self.lateness = spec.lateness_us
         self.early = spec.early_us if isinstance(spec, WindowSpec) else 0
         self.results = Results(spec.aggregates if isinstance(spec, WindowSpec) else (), schema)
@@ -261,11 +261,11 @@ def plain(key: Values) -> Values:
 class Late:
     """The stream of late records."""
 
-    def __init__(self, node: TimedNode, schema: Schema) -> None:
-        assert isinstance(node.spec, LateSpec)
-        self.spec = node.spec
-        self.keys = Keys(node.keys, schema)
-        self.time = schema.index(node.time)
+    def __init__(self, op: TimedOp, schema: Schema) -> None:
+        assert isinstance(op.spec, LateSpec)
+        self.spec = op.spec
+        self.keys = Keys(op.keys, schema)
+        self.time = schema.index(op.time)
 
     def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
         self.keys.key(values)
@@ -283,12 +283,12 @@ class Late:
         return []
 
 
-def window_operator(node: TimedNode, schema: Schema) -> Cells | Late | LastRows | RunningKept:
-    match node.spec:
+def window_operator(op: TimedOp, schema: Schema) -> Cells | Late | LastRows | RunningKept:
+    match op.spec:
         case RunningSpec():
-            return RunningKept(node, schema)
+            return RunningKept(op, schema)
         case LateSpec():
-            return Late(node, schema)
+            return Late(op, schema)
         case LastSpec() | WindowSpec(window=Rows()):
-            return LastRows(node, schema)
-    return Cells(node, schema)
+            return LastRows(op, schema)
+    return Cells(op, schema)

@@ -49,11 +49,11 @@ class JobDrawer:
         for stream in self.open:
             stream.sink(Capture())
         graph = self.job.graph()
-        nodes = [
-            dataclasses.replace(node, at=Location("job.py", line))
-            for line, node in enumerate(graph.nodes, 1)
+        operators = [
+            dataclasses.replace(op, at=Location("job.py", line))
+            for line, op in enumerate(graph.operators, 1)
         ]
-        return dataclasses.replace(graph, nodes=tuple(nodes))
+        return dataclasses.replace(graph, operators=tuple(operators))
 
     def read(self) -> None:
         """Opens the sources."""

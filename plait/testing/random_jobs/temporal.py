@@ -111,11 +111,11 @@ class TimedDrawer(JobDrawer):
 
     def step(self) -> None:
         """An operator that cannot be built on this stream is no step."""
-        nodes, open_streams = len(self.job._nodes), list(self.open)
+        nodes, open_streams = len(self.job._operators), list(self.open)
         try:
             super().step()
         except JobError:
-            del self.job._nodes[nodes:]
+            del self.job._operators[nodes:]
             self.open = open_streams
 
     def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:

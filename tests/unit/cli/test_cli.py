@@ -229,4 +229,4 @@ def test_classes_of_the_file_can_be_found_by_name(path: Path) -> None:
         "bids = plait.stream([Bid(1)])\n"
     )
     job = load_job(str(path))
-    assert job.graph().nodes[0].schema.names == ("price",)
+    assert job.graph().operators[0].schema.names == ("price",)

@@ -53,7 +53,7 @@ DONE = MigrationView(number=1, strategy="fluid", phase="done", bins=8, bins_move
 
 
 def part(rank: int, **given: Any) -> NodeOutcome:
-    operators = (OperatorCounts(node=0, name="source", at="a.py:1", records_in=5, records_out=5),)
+    operators = (OperatorCounts(number=0, name="source", at="a.py:1", records_in=5, records_out=5),)
     facts: dict[str, Any] = {"account": Account(read=5, delivered=5), "operators": operators}
     return NodeOutcome(rank=rank, seconds=1.0, **{**facts, **given})
 

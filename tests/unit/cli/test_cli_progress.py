@@ -17,10 +17,10 @@ RESULT = Result(
     account=Account(read=1000, delivered=600, filtered=399, dead_lettered=1),
     operators=(
         OperatorCounts(
-            node=1, name="filter", at="a.py:3", records_in=1000, records_out=601, filtered=399
+            number=1, name="filter", at="a.py:3", records_in=1000, records_out=601, filtered=399
         ),
         OperatorCounts(
-            node=2, name="map", at="a.py:4", records_in=601, records_out=600, dead_lettered=1
+            number=2, name="map", at="a.py:4", records_in=601, records_out=600, dead_lettered=1
         ),
     ),
     latency=Latency(p50_ms=0.25, p99_ms=1.5, p999_ms=2, max_ms=12.3456),

@@ -17,7 +17,7 @@ import plait
 from plait.errors import RecordError, StateError
 from plait.execution.local_run import start
 from plait.functions.process import Process
-from plait.graph.operators import SourceNode
+from plait.graph.operators import SourceOp
 from plait.testing import check, sequential
 from plait.testing.check import capturing, graph_of, rows_of
 from plait.testing.clock import Capture, Feed
@@ -269,12 +269,12 @@ def fed(process: Process) -> tuple[Graph, Feed, Capture]:
     """A job that reads a feed."""
     graph, _ = graph_of(lambda stream: stream.key_by("k").process(process), given(1, 1), CLOCK)
     graph, sinks = capturing(graph)
-    nodes = list(graph.nodes)
+    nodes = list(graph.operators)
     for i, node in enumerate(nodes):
-        if isinstance(node, SourceNode):
+        if isinstance(node, SourceOp):
             feed = Feed(node.schema)
             nodes[i] = dataclasses.replace(node, source=feed)
-    return dataclasses.replace(graph, nodes=tuple(nodes)), feed, next(iter(sinks.values()))
+    return dataclasses.replace(graph, operators=tuple(nodes)), feed, next(iter(sinks.values()))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 17, 30])
@@ -308,8 +308,8 @@ def rows_before(graph: Graph, cuts: list[int], epoch: int) -> int:
     """How many rows the plain loop has delivered before an epoch."""
     loop = Loop(graph)
     number = graph.sources[0]
-    source = graph.nodes[number]
-    assert isinstance(source, SourceNode)
+    source = graph.operators[number]
+    assert isinstance(source, SourceOp)
     units = epochs(source, 4096, cuts, None, [])
     for _ in range(epoch):
         loop.unit(number, next(units))

@@ -127,7 +127,7 @@ def test_time_goes_on_without_records() -> None:
     feed.close()
     result = running.wait()
     again = sequential(graph, cuts=result.cuts, stamps=result.stamps)
-    sink = next(node.sink for node in graph.nodes if hasattr(node, "sink"))
+    sink = next(node.sink for node in graph.operators if hasattr(node, "sink"))
     schema = again.schemas["out"]
     assert again.outputs["out"] == rows_of(sink, schema)
     assert len(result.stamps["in"]) == len(result.cuts["in"]) > 2

@@ -161,7 +161,7 @@ def routed(function: Any, route: Any = "auto", **settings: Any) -> Routed:
     read = job.source(plait.Items([{"n": 1, "s": "a"}]))
     read.map(function, schema=read.schema, route=route).sink(plait.Collect())
     graph = job.graph()
-    node: Any = graph.nodes[1]
+    node: Any = graph.operators[1]
     return route_of_call(node, graph, Settings(**{"workers": 2, **settings}))
 
 
@@ -190,7 +190,7 @@ def test_objects_in_columns_stay_unless_asked() -> None:
     read = job.source(plait.Items([{"n": 1}]))
     read.map(plain, schema={"n": object}).sink(plait.Collect())
     graph = job.graph()
-    node: Any = graph.nodes[1]
+    node: Any = graph.operators[1]
     found = route_of_call(node, graph, Settings(workers=2))
     assert found.why == 'kept inline: column "n" holds Python objects, which would be pickled'
 

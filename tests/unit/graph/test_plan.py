@@ -17,7 +17,7 @@ def plan_of(stream: plait.Stream) -> Plan:
 
 
 def kinds(plan: Plan) -> list[str]:
-    return [f"{stage.kind}:{len(stage.nodes)}" for stage in plan.stages]
+    return [f"{stage.kind}:{len(stage.operators)}" for stage in plan.stages]
 
 
 def same(record: Any) -> Any:
@@ -79,7 +79,7 @@ def test_every_node_is_in_one_stage_behind_its_inputs() -> None:
     source = plait.stream(ROWS)
     left, right = source.map(same), source.filter(col("v") > 0)
     plan = plan_of(plait.union(left, right, source).key_by("k").count())
-    nodes = [node for stage in plan.stages for node in stage.nodes]
-    assert sorted(nodes) == list(range(len(plan.graph.nodes)))
+    nodes = [node for stage in plan.stages for node in stage.operators]
+    assert sorted(nodes) == list(range(len(plan.graph.operators)))
     for number, stage in enumerate(plan.stages):
         assert all(before < number for before in stage.inputs)

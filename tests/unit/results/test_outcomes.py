@@ -25,8 +25,8 @@ def outcome(rank: int, **given: Any) -> NodeOutcome:
         "seconds": 1.0 + rank,
         "account": Account(read=10, delivered=8, filtered=2),
         "operators": (
-            OperatorCounts(node=0, name="source", at="a.py:1", records_in=10, records_out=10),
-            OperatorCounts(node=1, name="sink", at="a.py:2", records_in=8, records_out=8),
+            OperatorCounts(number=0, name="source", at="a.py:1", records_in=10, records_out=10),
+            OperatorCounts(number=1, name="sink", at="a.py:2", records_in=8, records_out=8),
         ),
     }
     return NodeOutcome(rank=rank, **{**facts, **given})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
-from plait.graph.operators import CallNode, FilterNode
+from plait.graph.operators import CallOp, FilterOp
 from plait.streams.enrich import Enrich, Lookup
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def records() -> plait.Stream:
 
 
 def last_call(stream: plait.Stream) -> Any:
-    nodes = stream.sink(plait.Discard()).job.graph().nodes
-    return next(node for node in reversed(nodes) if isinstance(node, CallNode))
+    nodes = stream.sink(plait.Discard()).job.graph().operators
+    return next(node for node in reversed(nodes) if isinstance(node, CallOp))
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_the_columns() -> None:
 def test_inner_is_a_filter_behind() -> None:
     stream = records().enrich(TABLE, on="id", how="inner", suffix="_of_table")
     assert stream.schema.names == ("id", "kind", "n", "name", "n_of_table")
-    nodes = stream.sink(plait.Discard()).job.graph().nodes
-    assert isinstance(nodes[2], FilterNode)
+    nodes = stream.sink(plait.Discard()).job.graph().operators
+    assert isinstance(nodes[2], FilterOp)
     assert repr(nodes[2].predicate) == 'col("found")'
 
 

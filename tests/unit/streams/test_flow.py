@@ -40,7 +40,7 @@ def named(stream: plait.Stream) -> plait.Stream:
 
 
 def nodes_of(job: plait.Job) -> list[tuple[Any, ...]]:
-    return [(node.name, node.inputs, str(node.schema)) for node in job.graph().nodes]
+    return [(node.name, node.inputs, str(node.schema)) for node in job.graph().operators]
 
 
 def test_a_flow_is_the_job_that_calls_make() -> None:

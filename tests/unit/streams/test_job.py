@@ -17,15 +17,15 @@ import plait.streams.stream
 from plait import col
 from plait.connectors.base import Source
 from plait.graph.operators import (
-    AggregateNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    UnionNode,
+    AggregateOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    UnionOp,
 )
 from plait.model.schema import Schema
 
@@ -52,7 +52,7 @@ def bids() -> plait.Stream:
 
 
 def last(stream: plait.Stream) -> Any:
-    return stream.sink(plait.Discard()).job.graph().nodes[-2]
+    return stream.sink(plait.Discard()).job.graph().operators[-2]
 
 
 def line() -> int:
@@ -69,7 +69,7 @@ def test_a_source() -> None:
     assert stream.schema == Schema.of(Bid)
     assert stream.schema.record_class is Bid
     node = last(stream)
-    assert isinstance(node, SourceNode)
+    assert isinstance(node, SourceOp)
     assert (node.label, node.at.line > 0, str(node.at).startswith("test_job.py:")) == (
         "source-1",
         True,
@@ -89,7 +89,7 @@ def test_every_operator_knows_its_line() -> None:
         .key_by("auction")
         .count()
     )
-    nodes = stream.sink(plait.Discard()).job.graph().nodes
+    nodes = stream.sink(plait.Discard()).job.graph().operators
     lines = [node.at.line - start for node in nodes[1:-1]]
     assert lines == [3, 4, 5, 9]
     assert [node.name for node in nodes[1:]] == [
@@ -103,11 +103,11 @@ def test_every_operator_knows_its_line() -> None:
 
 def test_filter_by_expression_and_by_function() -> None:
     node = last(bids().filter((col("price") > 1) & (col("auction") == 2), on_error="skip"))
-    assert isinstance(node, FilterNode)
+    assert isinstance(node, FilterOp)
     assert repr(node.predicate) == '(col("price") > 1.0) & (col("auction") == 2)'
     assert (node.on_error, node.schema.record_class) == ("skip", Bid)
     called = last(bids().filter(lambda bid: bid.price > 1))
-    assert isinstance(called, CallNode)
+    assert isinstance(called, CallOp)
     assert (called.mode, called.schema) == ("filter", Schema.of(Bid))
 
 
@@ -115,9 +115,9 @@ def test_branch_keeps_nulls_in_the_rest() -> None:
     matched, rest = bids().branch(col("name") == "a")
     matched.sink(plait.Discard())
     rest.sink(plait.Discard())
-    nodes = matched.job.graph().nodes
-    assert isinstance(nodes[1], FilterNode)
-    assert isinstance(nodes[2], FilterNode)
+    nodes = matched.job.graph().operators
+    assert isinstance(nodes[1], FilterOp)
+    assert isinstance(nodes[2], FilterOp)
     assert nodes[1].inputs == nodes[2].inputs == (0,)
     assert repr(nodes[2].predicate) == "~(col(\"name\") == 'a').fill_null(False)"
 
@@ -125,15 +125,15 @@ def test_branch_keeps_nulls_in_the_rest() -> None:
 def test_branch_by_function() -> None:
     matched, rest = bids().branch(lambda bid: bid.price > 1)
     matched.sink(plait.Discard())
-    nodes = rest.sink(plait.Discard()).job.graph().nodes
-    functions = [node.function for node in nodes if isinstance(node, CallNode)]
+    nodes = rest.sink(plait.Discard()).job.graph().operators
+    functions = [node.function for node in nodes if isinstance(node, CallOp)]
     bid = Bid(1, 2, 3.0, None, datetime.datetime.now(datetime.UTC))
     assert [function(bid) for function in functions] == [True, False]
 
 
 def test_select() -> None:
     node = last(bids().select("auction", col("price"), id="bidder", double=col("price") * 2))
-    assert isinstance(node, ProjectNode)
+    assert isinstance(node, ProjectOp)
     assert str(node.schema) == "auction: int64, price: float64, id: int64, double: float64"
     assert node.schema.record_class is None
     assert [repr(expr) for _, expr in node.columns][2] == 'col("bidder")'
@@ -164,7 +164,7 @@ def fee(price: float, bidder: int) -> int:
 
 def test_functions_of_columns() -> None:
     node = last(bids().with_columns(fee=fee, name=lambda name: name))
-    assert isinstance(node, CallNode)
+    assert isinstance(node, CallOp)
     assert (node.mode, [name for name, _ in node.columns]) == ("columns", ["fee", "name"])
     assert node.function is fee
     assert str(node.schema["fee"]) == "fee: int64"
@@ -179,9 +179,9 @@ def test_a_function_that_says_no_type_makes_an_object_or_what_schema_says() -> N
 
 def test_functions_and_expressions_both_see_the_record_that_came_in() -> None:
     stream = bids().with_columns(price=fee, euro=col("price") * 2, more=fee)
-    nodes = stream.sink(plait.Discard()).job.graph().nodes
-    assert isinstance(nodes[1], CallNode)
-    assert isinstance(nodes[2], ProjectNode)
+    nodes = stream.sink(plait.Discard()).job.graph().operators
+    assert isinstance(nodes[1], CallOp)
+    assert isinstance(nodes[2], ProjectOp)
     made = dict(nodes[2].columns)
     assert stream.schema.names == ("auction", "bidder", "price", "name", "ts", "euro", "more")
     assert repr(made["euro"]) == 'col("price") * 2.0'
@@ -197,7 +197,7 @@ def bucket(price: float, auction: int) -> int:
 def test_a_compiled_function_of_columns_is_an_expression() -> None:
     by_name = last(bids().with_columns(b=bucket))
     by_call = last(bids().with_columns(b=bucket(col("auction"), 3)))
-    assert isinstance(by_name, ProjectNode)
+    assert isinstance(by_name, ProjectOp)
     assert repr(by_name.columns[-1][1]) == 'bucket(col("price"), col("auction"))'
     assert repr(by_call.columns[-1][1]) == 'bucket(col("auction").cast(float64), 3)'
     assert str(by_name.schema["b"]) == "b: int64"
@@ -218,7 +218,7 @@ AGGREGATES = [
 def test_aggregates(kind: str, column: str, expected: str) -> None:
     keyed = bids().key_by("bidder")
     node = last(getattr(keyed, kind)(column))
-    assert isinstance(node, AggregateNode)
+    assert isinstance(node, AggregateOp)
     assert (node.name, node.keys) == (kind, ("bidder",))
     assert str(node.schema) == f"bidder: int64, {kind}: {expected}"
     alone = last(getattr(bids(), kind)(col(column)))
@@ -244,8 +244,8 @@ def test_count_and_aggregate() -> None:
 
 def test_computed_keys() -> None:
     counted = bids().key_by("auction", bucket=col("price") // 100).count()
-    nodes = counted.sink(plait.Discard()).job.graph().nodes
-    assert isinstance(nodes[1], ProjectNode)
+    nodes = counted.sink(plait.Discard()).job.graph().operators
+    assert isinstance(nodes[1], ProjectOp)
     assert nodes[1].name == "key_by"
     assert str(counted.schema) == "auction: int64, bucket: float64, count: int64"
 
@@ -258,7 +258,7 @@ def test_the_policy_of_key_by_is_that_of_what_follows() -> None:
 
 def test_fold() -> None:
     node = last(bids().key_by("auction").fold(0.0, lambda total, bid: total + bid.price))
-    assert isinstance(node, FoldNode)
+    assert isinstance(node, FoldOp)
     assert (str(node.schema), node.init) == ("auction: int64, value: float64", 0.0)
     assert str(bids().fold(0, lambda n, bid: n + 1).schema) == "value: int64"
     assert str(bids().fold(list, lambda seen, bid: [*seen, bid]).schema) == "value: object?"
@@ -278,7 +278,7 @@ def watch(state: float, bid: Bid) -> tuple[float, Alert | None]:
 
 def test_stateful() -> None:
     node = last(bids().key_by("auction").stateful(0.0, watch))
-    assert isinstance(node, StatefulNode)
+    assert isinstance(node, StatefulOp)
     assert node.schema.record_class is Alert
     assert bids().stateful(0, lambda s, r: (s, r)).schema == Schema.of(Bid)
     assert bids().stateful(0, lambda s, r: (s, r), schema={"a": int}).schema.names == ("a",)
@@ -288,7 +288,7 @@ def test_union() -> None:
     job = plait.Job("test")
     one, two = job.source(Bids()), job.source(Bids())
     node = last(one.union(two))
-    assert isinstance(node, UnionNode)
+    assert isinstance(node, UnionOp)
     assert (node.inputs, node.schema.record_class) == ((0, 1), Bid)
     assert plait.union(one) is one
 
@@ -315,10 +315,10 @@ def test_jobs_without_a_name_become_one_in_a_union() -> None:
     second.sink(plait.Discard())  # a stream of a merged job is still a place in it
     every.sink(plait.Discard())
     graph = every.job.graph()
-    labels = [node.label for node in graph.nodes if isinstance(node, SourceNode)]
+    labels = [node.label for node in graph.operators if isinstance(node, SourceOp)]
     assert labels == ["source-1", "source-2", "source-3"]
     assert len(graph.sinks) == 2
-    for number, node in enumerate(graph.nodes):
+    for number, node in enumerate(graph.operators):
         assert all(given < number for given in node.inputs)
     named = plait.Job("named")
     joined = plait.union(plait.stream(Bids()), named.source(Bids()))
@@ -334,14 +334,14 @@ def test_labels_are_unique() -> None:
         job.source(Bids()),
     ]
     united = plait.union(*streams).sink(plait.Discard(), name="out").sink(plait.Discard())
-    nodes = united.job.graph().nodes
-    assert [n.label for n in nodes if isinstance(n, SourceNode)] == [
+    nodes = united.job.graph().operators
+    assert [n.label for n in nodes if isinstance(n, SourceOp)] == [
         "bids",
         "bids-2",
         "mine",
         "source-4",
     ]
-    assert [n.label for n in nodes if isinstance(n, SinkNode)] == ["out", "sink-2"]
+    assert [n.label for n in nodes if isinstance(n, SinkOp)] == ["out", "sink-2"]
 
 
 def test_sink_gives_the_stream_back() -> None:
@@ -363,9 +363,9 @@ def test_what_collect_runs_is_what_makes_the_stream_and_nothing_else() -> None:
     wanted = stream.filter(col("price") > 2).select("auction")
     alone = wanted._alone(plait.model.call_site.CallSite("collect"), 5)
     graph = alone.graph()
-    assert [node.name for node in graph.nodes] == ["source", "filter", "select", "collect"]
-    assert [node.inputs for node in graph.nodes] == [(), (0,), (1,), (2,)]
-    assert len(stream.job._nodes) == 5  # the job itself is as it was
+    assert [node.name for node in graph.operators] == ["source", "filter", "select", "collect"]
+    assert [node.inputs for node in graph.operators] == [(), (0,), (1,), (2,)]
+    assert len(stream.job._operators) == 5  # the job itself is as it was
 
 
 def test_reprs() -> None:

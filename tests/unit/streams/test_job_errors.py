@@ -164,7 +164,7 @@ def test_a_failed_method_adds_nothing() -> None:
     ):
         with pytest.raises(plait.JobError):
             mistake()
-    assert len(stream.job._nodes) == 1
+    assert len(stream.job._operators) == 1
 
 
 def test_a_failed_union_merges_no_jobs() -> None:

@@ -12,7 +12,7 @@ import plait
 from plait import col
 from plait.connectors.base import Source
 from plait.graph import temporal
-from plait.graph.operators import FilterNode, Graph, ProjectNode, TimedNode, UnionNode
+from plait.graph.operators import FilterOp, Graph, ProjectOp, TimedOp, UnionOp
 from plait.graph.stages import make_plan
 from plait.model.call_site import CallSite
 from plait.model.schema import Schema
@@ -64,11 +64,11 @@ def streams(event_time: str | None = "ts") -> tuple[plait.Stream, plait.Stream, 
 
 def nodes(stream: plait.Stream) -> tuple[Any, ...]:
     """The nodes that make a stream, and a sink."""
-    return stream._alone(CallSite("test"), None).graph().nodes
+    return stream._alone(CallSite("test"), None).graph().operators
 
 
-def timed_node(stream: plait.Stream) -> TimedNode:
-    return next(node for node in reversed(nodes(stream)) if isinstance(node, TimedNode))
+def timed_node(stream: plait.Stream) -> TimedOp:
+    return next(node for node in reversed(nodes(stream)) if isinstance(node, TimedOp))
 
 
 def kinds(stream: plait.Stream) -> list[str]:
@@ -80,9 +80,9 @@ def test_the_sides_are_one_input() -> None:
     persons, auctions, _ = streams()
     stream = auctions.join(persons.drop("city", "state"), on=("seller", "id"))
     left, right, both, node = nodes(stream)[-5:-1]
-    assert isinstance(left, ProjectNode)
-    assert isinstance(right, ProjectNode)
-    assert isinstance(both, UnionNode)
+    assert isinstance(left, ProjectOp)
+    assert isinstance(right, ProjectOp)
+    assert isinstance(both, UnionOp)
     assert [node.name for node in (left, right, both)] == ["join.left", "join.right", "join.sides"]
     assert left.schema.names == right.schema.names == both.schema.names
     assert str(both.schema) == (
@@ -90,7 +90,7 @@ def test_the_sides_are_one_input() -> None:
         " l_ts: timestamp?, r_name: string?, r_ts: timestamp?"
     )
     assert repr(dict(right.columns)["k_0"]) == 'col("id")'
-    assert isinstance(node, TimedNode)
+    assert isinstance(node, TimedOp)
     assert (node.keys, node.time) == (("k_0",), "")
     assert node.spec == temporal.JoinSpec(
         left=temporal.Side(columns=("l_id", "k_0", "l_category", "l_expires", "l_ts")),
@@ -241,7 +241,7 @@ def test_left_records_without_a_span_are_filtered() -> None:
     left = job.source(Described(fields), event_time="ts")
     right = job.source(Described(Bid), event_time="ts")
     made = left.join(right, on=("id", "auction"), between=(col("ts"), col("end"))).count()
-    found = [node for node in nodes(made) if isinstance(node, FilterNode)]
+    found = [node for node in nodes(made) if isinstance(node, FilterOp)]
     assert [repr(node.predicate) for node in found] == ['~col("end").is_null()']
 
 
@@ -385,7 +385,7 @@ def test_explain_says_joins(capsys: pytest.CaptureFixture[str]) -> None:
 
 def sides(stream: plait.Stream) -> list[tuple[str, ...]]:
     """The columns of each union that makes a stream."""
-    return [node.schema.names for node in nodes(stream) if isinstance(node, UnionNode)]
+    return [node.schema.names for node in nodes(stream) if isinstance(node, UnionOp)]
 
 
 def test_columns_that_nobody_reads_do_not_travel() -> None:
@@ -423,7 +423,7 @@ def test_what_can_fail_stays() -> None:
     spanned = joined.aggregate(y=plait.max(1 // col("id")))
     assert "r_0" in sides(spanned.select("id"))[0]
     graph = spanned.select("id")._alone(CallSite("test"), None).graph()
-    kept = [node for node in graph.nodes if node.name == "with_columns"]
+    kept = [node for node in graph.operators if node.name == "with_columns"]
     assert "x" in kept[0].schema
 
 
@@ -454,10 +454,10 @@ def test_narrow_jobs_give_the_same_records() -> None:
     ]
     for query in queries:
         alone = query._alone(CallSite("test"), None)
-        wide = Graph(name="wide", nodes=tuple(alone._nodes))
+        wide = Graph(name="wide", operators=tuple(alone._operators))
         narrow = alone.graph()
-        assert sum(len(node.schema) for node in narrow.nodes) < sum(
-            len(node.schema) for node in wide.nodes
+        assert sum(len(node.schema) for node in narrow.operators) < sum(
+            len(node.schema) for node in wide.operators
         )
         wanted, got = sequential(wide).outputs, sequential(narrow).outputs
         assert wanted == got

@@ -9,7 +9,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.graph.operators import UnionNode
+from plait.graph.operators import UnionOp
 from plait.graph.stages import make_plan
 from plait.streams.event_time import Lost
 
@@ -94,7 +94,7 @@ def test_an_output_is_made_once() -> None:
 def test_only_outputs_that_are_read_are_there() -> None:
     outputs = matched(clicks(), bids(), most=5)
     outputs.both.sink(plait.Collect())
-    names = [node.name for node in outputs.both.job.graph().nodes]
+    names = [node.name for node in outputs.both.job.graph().operators]
     assert "matched.both" in names
     assert "matched.lonely" not in names
 
@@ -113,7 +113,7 @@ def test_streams_of_the_same_columns_share_them() -> None:
 
     out = merged(one, other).out
     assert [record.o for record in out.collect()] == [(1, 2), [3]]
-    united = next(node for node in out.job._nodes if isinstance(node, UnionNode))
+    united = next(node for node in out.job._operators if isinstance(node, UnionOp))
     assert united.schema.names == ("side", "i_x", "i_o")
 
 

@@ -16,7 +16,7 @@ import plait.functions.process
 from plait.connectors.base import Source
 from plait.functions.process import State, Timers
 from plait.graph import temporal
-from plait.graph.operators import TimedNode
+from plait.graph.operators import TimedOp
 from plait.graph.stages import make_plan
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
@@ -86,14 +86,14 @@ def bids(event_time: str | None = "ts") -> plait.Stream:
 
 
 def nodes(stream: plait.Stream) -> tuple[Any, ...]:
-    return stream.sink(plait.Discard()).job.graph().nodes
+    return stream.sink(plait.Discard()).job.graph().operators
 
 
 def test_a_process() -> None:
     spike = Spike()
     stream = bids().key_by("auction", on_error="skip").process(spike)
     node = nodes(stream)[-2]
-    assert isinstance(node, TimedNode)
+    assert isinstance(node, TimedOp)
     assert isinstance(node.spec, temporal.ProcessSpec)
     assert (node.name, node.keys, node.time, node.on_error) == (
         "process",

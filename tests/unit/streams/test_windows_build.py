@@ -15,7 +15,7 @@ import plait.streams.windows
 from plait import col
 from plait.connectors.base import Source
 from plait.graph import temporal
-from plait.graph.operators import FilterNode, ProjectNode, SourceNode, TimedNode
+from plait.graph.operators import FilterOp, ProjectOp, SourceOp, TimedOp
 from plait.graph.stages import make_plan
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
@@ -45,7 +45,7 @@ def bids(**time: Any) -> plait.Stream:
 
 
 def nodes(stream: plait.Stream) -> tuple[Any, ...]:
-    return stream.sink(plait.Discard()).job.graph().nodes
+    return stream.sink(plait.Discard()).job.graph().operators
 
 
 def last(stream: plait.Stream) -> Any:
@@ -54,7 +54,7 @@ def last(stream: plait.Stream) -> Any:
 
 def test_a_source_with_event_time() -> None:
     node = last(bids(max_jump="1h", idle="5s"))
-    assert isinstance(node, SourceNode)
+    assert isinstance(node, SourceOp)
     assert node.event_time == "ts"
     assert (node.out_of_order_us, node.max_jump_us, node.idle_us) == (
         2 * SECOND,
@@ -171,7 +171,7 @@ def test_tumbling() -> None:
         "auction: int64, window_start: timestamp, window_end: timestamp, count: int64"
     )
     node = last(stream)
-    assert isinstance(node, TimedNode)
+    assert isinstance(node, TimedOp)
     assert (node.name, node.keys, node.time) == ("count", ("auction",), "ts")
     assert isinstance(node.spec, temporal.WindowSpec)
     assert node.spec.window == temporal.Grid(
@@ -277,8 +277,8 @@ def test_top_of_a_window() -> None:
 def test_top_by_an_expression() -> None:
     stream = bids().key_by("auction").session(gap="1m").top(3, by=col("price") % 7, least=True)
     before, node, after = nodes(stream)[-4:-1]
-    assert isinstance(before, ProjectNode)
-    assert isinstance(after, ProjectNode)
+    assert isinstance(before, ProjectOp)
+    assert isinstance(after, ProjectOp)
     assert (node.spec.by, node.spec.greatest) == ("by", False)
     assert "by" not in stream.schema
     assert "window_end" in stream.schema
@@ -302,7 +302,7 @@ def test_a_result_counts_in_the_last_moment_of_its_window() -> None:
     counted = bids().key_by("auction").tumbling("10s").count()
     stream = counted.key_by("auction").tumbling("1m").sum("count")
     before, node = nodes(stream)[-3:-1]
-    assert isinstance(before, ProjectNode)
+    assert isinstance(before, ProjectOp)
     assert node.time == "event_time"
     assert repr(dict(before.columns)["event_time"]) == (
         'col("window_end") - datetime.timedelta(microseconds=1)'
@@ -393,8 +393,8 @@ def test_windows_are_stages_that_take_native_operators_in() -> None:
     )
     plan = make_plan(stream.sink(plait.Discard()).job.graph())
     assert [stage.kind for stage in plan.stages] == ["source", "timed", "timed", "sink"]
-    assert len(plan.stages[1].nodes) == 3
-    assert isinstance(plan.graph.nodes[plan.stages[1].nodes[0]], FilterNode)
+    assert len(plan.stages[1].operators) == 3
+    assert isinstance(plan.graph.operators[plan.stages[1].operators[0]], FilterOp)
 
 
 def test_explain_says_windows_and_native(capsys: pytest.CaptureFixture[str]) -> None:

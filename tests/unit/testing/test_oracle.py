@@ -14,17 +14,17 @@ from plait.connectors.base import Reader, Source
 from plait.expr.aggregates import Aggregate
 from plait.expr.tree import Expr
 from plait.graph.operators import (
-    AggregateNode,
-    AnyNode,
-    CallNode,
-    FilterNode,
-    FoldNode,
+    AggregateOp,
+    AnyOp,
+    CallOp,
+    FilterOp,
+    FoldOp,
     Graph,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    StatefulNode,
-    UnionNode,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    StatefulOp,
+    UnionOp,
 )
 from plait.model.schema import Location, Schema
 from plait.results.result import Account
@@ -54,7 +54,7 @@ class Builder:
     """A graph node by node; each method returns the number of the new node."""
 
     def __init__(self) -> None:
-        self.nodes: list[AnyNode] = []
+        self.nodes: list[AnyOp] = []
 
     def add(self, kind: Any, name: str, *inputs: int, **more: Any) -> int:
         schema = more.pop("schema", None)
@@ -71,19 +71,19 @@ class Builder:
 
     def source(self, schema: Any, rows: Any, label: str = "in") -> int:
         source = rows if hasattr(rows, "open") else Rows(schema, rows)
-        return self.add(SourceNode, "source", schema=source.schema, source=source, label=label)
+        return self.add(SourceOp, "source", schema=source.schema, source=source, label=label)
 
     def filter(self, node: int, predicate: Expr, **more: Any) -> int:
-        return self.add(FilterNode, "filter", node, predicate=predicate, **more)
+        return self.add(FilterOp, "filter", node, predicate=predicate, **more)
 
     def call(self, node: int, mode: str, function: Any, **more: Any) -> int:
-        return self.add(CallNode, mode, node, mode=mode, function=function, **more)
+        return self.add(CallOp, mode, node, mode=mode, function=function, **more)
 
     def sink(self, node: int, label: str = "out") -> int:
-        return self.add(SinkNode, "sink", node, sink=Capture(), label=label)
+        return self.add(SinkOp, "sink", node, sink=Capture(), label=label)
 
     def run(self, **more: Any) -> OracleResult:
-        return sequential(Graph(name="test", nodes=tuple(self.nodes)), **more)
+        return sequential(Graph(name="test", operators=tuple(self.nodes)), **more)
 
 
 def through(
@@ -109,7 +109,7 @@ def test_source_to_sink() -> None:
 
 
 def test_filter_drops_false_and_null() -> None:
-    result = through(KV, [(1, 5), (2, None), (3, 1)], FilterNode, predicate=above("v", 3))
+    result = through(KV, [(1, 5), (2, None), (3, 1)], FilterOp, predicate=above("v", 3))
     assert result.outputs["out"] == [(1, 5)]
     assert result.account == Account(read=3, delivered=1, filtered=2)
 
@@ -117,7 +117,7 @@ def test_filter_drops_false_and_null() -> None:
 def test_project_computes_and_widens() -> None:
     columns = (("x", Expr("add", (col("k"), lit(1)))), ("y", col("v")))
     out = Schema.of({"x": float, "y": "int64?"})
-    result = through(KV, [(1, 5), (2, None)], ProjectNode, columns=columns, schema=out)
+    result = through(KV, [(1, 5), (2, None)], ProjectOp, columns=columns, schema=out)
     assert result.outputs["out"] == [(2.0, 5), (3.0, None)]
 
 
@@ -132,23 +132,23 @@ def test_map_takes_the_users_class_and_checks_what_comes_back() -> None:
         return dataclasses.replace(bid, ts=bid.ts + datetime.timedelta(seconds=1))
 
     at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-    result = through(Bid, [(1, at)], CallNode, mode="map", function=later)
+    result = through(Bid, [(1, at)], CallOp, mode="map", function=later)
     assert result.outputs["out"] == [(1.0, at + datetime.timedelta(seconds=1))]
-    result = through(Bid, [(1, at)], CallNode, mode="map", function=lambda bid: ("one", at))
+    result = through(Bid, [(1, at)], CallOp, mode="map", function=lambda bid: ("one", at))
     assert result.failure is not None
     assert "column \"price\": expected float64, got 'one'" in str(result.failure)
     assert result.outputs["out"] == []
 
 
 def test_filter_function_by_truth() -> None:
-    result = through(KV, [(0, 1), (2, 1)], CallNode, mode="filter", function=lambda r: r.k)
+    result = through(KV, [(0, 1), (2, 1)], CallOp, mode="filter", function=lambda r: r.k)
     assert result.outputs["out"] == [(2, 1)]
 
 
 def test_flat_map_counts_what_it_makes() -> None:
     rows = [(0, None), (1, None), (3, None)]
     function = lambda r: ((n, r.k) for n in range(r.k))  # noqa: E731
-    result = through(KV, rows, CallNode, mode="flat_map", function=function)
+    result = through(KV, rows, CallOp, mode="flat_map", function=function)
     assert result.outputs["out"] == [(0, 1), (0, 3), (1, 3), (2, 3)]
     assert result.account == Account(read=3, made=2, delivered=4, filtered=1)
 
@@ -161,7 +161,7 @@ def test_flat_map_that_fails_midway_keeps_nothing_of_the_record() -> None:
         yield (record.k, 2)
 
     rows = [(1, None), (2, None), (3, None)]
-    result = through(KV, rows, CallNode, mode="flat_map", function=function, on_error="dead_letter")
+    result = through(KV, rows, CallOp, mode="flat_map", function=function, on_error="dead_letter")
     assert result.outputs["out"] == [(1, 1), (1, 2), (3, 1), (3, 2)]
     assert [(d.row, d.error) for d in result.dead_letters] == [(1, "ValueError: two")]
 
@@ -170,7 +170,7 @@ def test_columns_reads_the_input_by_parameter_names() -> None:
     columns = (("v", lambda k, /: k + 1), ("w", lambda v, more=0, k=0: v * k + more))
     out = Schema.of({"k": int, "v": "int64?", "w": int})
     result = through(
-        KV, [(2, 5)], CallNode, mode="columns", function=len, columns=columns, schema=out
+        KV, [(2, 5)], CallOp, mode="columns", function=len, columns=columns, schema=out
     )
     assert result.outputs["out"] == [(2, 3, 10)]
 
@@ -182,7 +182,7 @@ def test_batches_get_one_epoch_and_share_its_fate() -> None:
         return pa.concat_tables([table, table.slice(0, 1)])
 
     rows = [(1, None), (2, None), (3, None), (4, None), (5, None)]
-    result = through(KV, rows, CallNode, mode="batches", function=function, on_error="skip")
+    result = through(KV, rows, CallOp, mode="batches", function=function, on_error="skip")
     assert [k for k, _ in result.outputs["out"]] == [1, 2, 1, 5, 5]
     assert result.account == Account(read=5, made=2, delivered=5, skipped=2)
 
@@ -197,7 +197,7 @@ def test_aggregates_of_every_kind_by_key() -> None:
         | {"mean": "float64?"}
     )
     rows = [(1, None), (1, 4), (2, 7), (1, 2)]
-    result = through(KV, rows, AggregateNode, keys=("k",), aggregates=tuple(aggregates), schema=out)
+    result = through(KV, rows, AggregateOp, keys=("k",), aggregates=tuple(aggregates), schema=out)
     assert result.outputs["out"] == [
         (1, 1, 0, None, None, None, None, None, None),
         (1, 2, 1, 4, 4, 4, 4.0, 4, 4),
@@ -211,7 +211,7 @@ def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
     out = Schema.of({"r": {"mean": "float64?"}.get(kind, given)})
     one = (("r", Aggregate(kind=kind, over=col("v"))),)
     rows = [(value,) for value in values]
-    result = through(schema, rows, AggregateNode, keys=(), aggregates=one, schema=out)
+    result = through(schema, rows, AggregateOp, keys=(), aggregates=one, schema=out)
     return [row[0] for row in result.outputs["out"]]
 
 
@@ -235,7 +235,7 @@ def test_keys_null_is_a_key_zeros_are_one_and_nan_is_none() -> None:
     out = Schema.of({"k": "float64?", "n": int})
     one = (("n", Aggregate(kind="count", over=None)),)
     result = through(
-        schema, rows, AggregateNode, keys=("k",), aggregates=one, schema=out, on_error="dead_letter"
+        schema, rows, AggregateOp, keys=("k",), aggregates=one, schema=out, on_error="dead_letter"
     )
     assert str(result.outputs["out"]) == "[(0.0, 1), (-0.0, 2), (None, 1), (None, 2)]"
     assert [(d.row, d.error) for d in result.dead_letters] == [(3, "NaN cannot be a key")]
@@ -249,9 +249,7 @@ def test_fold_keeps_its_state_when_a_step_fails() -> None:
 
     rows = [(1, 5), (2, 1), (1, None), (1, 2)]
     out = Schema.of({"k": int, "value": int})
-    result = through(
-        KV, rows, FoldNode, keys=("k",), init=10, step=step, schema=out, on_error="skip"
-    )
+    result = through(KV, rows, FoldOp, keys=("k",), init=10, step=step, schema=out, on_error="skip")
     assert result.outputs["out"] == [(1, 15), (2, 11), (1, 17)]
     assert result.account == Account(read=4, delivered=3, skipped=1)
 
@@ -265,7 +263,7 @@ def test_fold_makes_a_state_for_each_key_and_its_values_do_not_change_later() ->
     inits: list[Any] = [[], list]
     for init in inits:
         rows = [(1, None), (2, None), (1, None)]
-        result = through(KV, rows, FoldNode, keys=("k",), init=init, step=step, schema=out)
+        result = through(KV, rows, FoldOp, keys=("k",), init=init, step=step, schema=out)
         assert result.outputs["out"] == [(1, [1]), (2, [2]), (1, [1, 1])]
 
 
@@ -276,7 +274,7 @@ def test_stateful_filters_and_refuses_nonsense() -> None:
         return record.v, ((record.k, last) if record.v > last else None)
 
     rows = [(1, 5), (1, 3), (1, None), (1, 4), (2, 1)]
-    result = through(KV, rows, StatefulNode, keys=("k",), init=0, step=step, on_error="skip")
+    result = through(KV, rows, StatefulOp, keys=("k",), init=0, step=step, on_error="skip")
     assert result.outputs["out"] == [(1, 0), (1, 3), (2, 0)]
     assert result.account == Account(read=5, delivered=3, filtered=1, skipped=1)
 
@@ -285,7 +283,7 @@ def test_sources_take_turns_by_epoch() -> None:
     build = Builder()
     a = build.source({"n": int}, [(n,) for n in range(5)], "a")
     b = build.source({"n": int}, [(n,) for n in range(10, 12)], "b")
-    build.sink(build.add(UnionNode, "union", b, a))
+    build.sink(build.add(UnionOp, "union", b, a))
     assert [n for (n,) in build.run(epoch_records=2).outputs["out"]] == [0, 1, 10, 11, 2, 3, 4]
     cuts = {"a": (1, 4), "b": (2, 0)}
     result = build.run(epoch_records=3, cuts=cuts)
@@ -299,7 +297,7 @@ def test_union_orders_branches_by_row_then_input() -> None:
     source = build.source({"n": int}, [(n,) for n in range(3)])
     twice = build.call(source, "flat_map", lambda r: [(r.n + 10,), (r.n + 20,)])
     odd = build.filter(source, above("n", 0))
-    build.sink(build.add(UnionNode, "union", odd, twice, source))
+    build.sink(build.add(UnionOp, "union", odd, twice, source))
     result = build.run()
     assert [n for (n,) in result.outputs["out"]] == [10, 20, 0, 1, 11, 21, 1, 2, 12, 22, 2]
     assert result.account == Account(read=3, made=3, copied=6, delivered=11, filtered=1)
@@ -309,7 +307,7 @@ def test_union_orders_branches_by_row_then_input() -> None:
 def test_union_of_a_stream_with_itself() -> None:
     build = Builder()
     source = build.source({"n": int}, [(1,), (2,)])
-    build.sink(build.add(UnionNode, "union", source, source))
+    build.sink(build.add(UnionOp, "union", source, source))
     result = build.run()
     assert result.outputs["out"] == [(1,), (1,), (2,), (2,)]
     assert result.account.difference == 0
@@ -319,7 +317,7 @@ def test_a_failure_ends_what_depends_on_it() -> None:
     build = Builder()
     source = build.source({"n": int}, [(n,) for n in range(6)])
     half = build.add(
-        ProjectNode,
+        ProjectOp,
         "select",
         source,
         columns=(("n", Expr("floordiv", (lit(12), Expr("sub", (col("n"), lit(3)))))),),
@@ -342,9 +340,9 @@ def test_a_failing_record_keeps_the_earlier_results_of_its_row() -> None:
     many = build.call(source, "flat_map", lambda r: [(r.n,), (2 - r.n,), (9,)])
     check = build.filter(many, above("n", 0))
     inverse = build.add(
-        ProjectNode, "select", many, columns=(("n", Expr("floordiv", (lit(1), col("n")))),)
+        ProjectOp, "select", many, columns=(("n", Expr("floordiv", (lit(1), col("n")))),)
     )
-    build.sink(build.add(UnionNode, "union", inverse, check))
+    build.sink(build.add(UnionOp, "union", inverse, check))
     result = build.run()
     assert result.outputs["out"] == [(1,), (1,), (0,), (1,), (1,), (9,), (0,)]
     assert result.failure is not None
@@ -379,9 +377,9 @@ def test_dead_letters_come_in_order() -> None:
     build = Builder()
     source = build.source({"n": int}, [(n,) for n in range(4)])
     inverse = (("n", Expr("floordiv", (lit(1), Expr("mod", (col("n"), lit(2)))))),)
-    first = build.add(ProjectNode, "first", source, columns=inverse, on_error="dead_letter")
+    first = build.add(ProjectOp, "first", source, columns=inverse, on_error="dead_letter")
     second = build.call(source, "map", lambda r: "no" if r.n == 1 else r, on_error="dead_letter")
-    build.sink(build.add(UnionNode, "union", first, second))
+    build.sink(build.add(UnionOp, "union", first, second))
     result = build.run()
     assert [(d.row, d.operator) for d in result.dead_letters] == [
         (0, "first"),
@@ -412,7 +410,7 @@ def test_times_outside_a_datetime_are_kept_but_fail_in_python() -> None:
     far = (("t", Expr("add", (col("t"), lit(datetime.timedelta(days=400))))),)
     build = Builder()
     later = build.add(
-        ProjectNode, "select", build.source({"t": datetime.datetime}, [(year,)]), columns=far
+        ProjectOp, "select", build.source({"t": datetime.datetime}, [(year,)]), columns=far
     )
     build.sink(later, "far")
     build.sink(build.call(later, "map", lambda r: r), "mapped")

@@ -56,14 +56,14 @@ def result_of(wanted: OracleResult, **more: Any) -> Result:
 def test_graph_of_a_stream_and_of_a_job() -> None:
     graph, label = graph_of(lambda s: s.filter(col("v") > 0), GIVEN)
     assert label == "returned"
-    assert [node.name for node in graph.nodes] == ["source", "filter", "sink"]
+    assert [node.name for node in graph.operators] == ["source", "filter", "sink"]
 
     def job_of(stream: Any) -> Job:
         found: Job = stream.sink(Capture(), name="own").job
         return found
 
     graph, label = graph_of(job_of, GIVEN)
-    assert (label, len(graph.nodes)) == (None, 2)
+    assert (label, len(graph.operators)) == (None, 2)
     graph, _ = graph_of(lambda a, b: a.union(b), (GIVEN, GIVEN))
     assert len(graph.sources) == 2
     with pytest.raises(JobError, match="must return a stream or a job, not 5"):
@@ -158,7 +158,7 @@ def test_expected_tables() -> None:
 def test_what_a_sink_was_given_is_checked() -> None:
     graph, captured = capturing(graph_of(lambda s: s, GIVEN)[0])
     (sink,) = captured.values()
-    assert graph.nodes[-1].sink is sink  # type: ignore[union-attr]
+    assert graph.operators[-1].sink is sink  # type: ignore[union-attr]
     rows = held_to_arrow(GIVEN.rows, GIVEN.schema)
     writer = sink.open(GIVEN.schema)
     writer.write(rows.to_batches()[0])

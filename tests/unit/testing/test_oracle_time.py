@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from plait.expr.tree import Expr
-from plait.graph.operators import FilterNode, UnionNode
+from plait.graph.operators import FilterOp, UnionOp
 from plait.graph.temporal import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
 from plait.results.result import Account
 from plait.testing.oracle.windows import pane_of, windows_of
@@ -446,7 +446,7 @@ def test_the_least_of_the_sources_counts_and_one_at_its_end_does_not() -> None:
     nodes = Nodes()
     one = nodes.source("k | ts\na | 11s\na | 12s\na | 13s\na | 14s", "one")
     two = nodes.source("k | ts\nb | 5s\nb | 6s", "two", out_of_order=1)
-    both = nodes.add(UnionNode, one, two)
+    both = nodes.add(UnionOp, one, two)
     nodes.sink(nodes.timed(both, COUNTS, OUT))
     nodes.sink(both, "seen")
     result = nodes.run()
@@ -456,7 +456,7 @@ def test_the_least_of_the_sources_counts_and_one_at_its_end_does_not() -> None:
     nodes = Nodes()
     one = nodes.source("k | ts\na | 11s\na | 12s\na | 9s\na | 8s\na | 14s", "one")
     two = nodes.source("k | ts\nb | 5s\nb | 6s", "two", out_of_order=1)
-    nodes.sink(nodes.timed(nodes.add(UnionNode, one, two), COUNTS, OUT))
+    nodes.sink(nodes.timed(nodes.add(UnionOp, one, two), COUNTS, OUT))
     result = nodes.run()
     assert_rows(result, "k | window_end | n\nb | 10s | 2\na | 10s | 1\na | 20s | 3")
     assert result.account.late == 1
@@ -507,7 +507,7 @@ def test_due_rows_come_behind_all_rows_of_their_unit() -> None:
     """A union has first what came at once, then what was due, by the position of its input."""
     nodes = Nodes()
     given = nodes.source("k | ts\na | 1s\nb | 12s\nb | 13s")
-    kept = nodes.add(FilterNode, given, predicate=Expr("eq", (col("k"), Expr("lit", (), "b"))))
+    kept = nodes.add(FilterOp, given, predicate=Expr("eq", (col("k"), Expr("lit", (), "b"))))
     out = "k: string | ts: timestamp | window_start: timestamp | window_end: timestamp"
     spec = TopSpec(window=TUMBLING, k=1, by="ts")
     tops = [
@@ -515,7 +515,7 @@ def test_due_rows_come_behind_all_rows_of_their_unit() -> None:
         nodes.timed(given, TopSpec(window=TUMBLING, k=1, by="ts", greatest=False), out),
     ]
     late = nodes.timed(given, LastSpec(n=1, aggregates=(("n", COUNT),)), "k: string | n: int")
-    nodes.sink(nodes.add(UnionNode, *tops), "tops")
+    nodes.sink(nodes.add(UnionOp, *tops), "tops")
     nodes.sink(late, "last")
     nodes.sink(kept, "kept")
     result = nodes.run(epoch=3)
@@ -544,6 +544,6 @@ def test_without_a_watermark_there_are_no_early_results() -> None:
     nodes = Nodes()
     one = nodes.source("k | ts\na | 5s\na | 6s", "one")
     two = nodes.source("k | ts\na | 5s\na | 6s", "two")
-    both = nodes.add(UnionNode, one, two)
+    both = nodes.add(UnionOp, one, two)
     nodes.sink(nodes.timed(both, counts(TUMBLING, early_us=S), OUT))
     assert_rows(nodes.run(), "k | n\na | 2\na | 4\na | 4")

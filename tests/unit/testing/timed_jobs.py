@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from plait.expr.aggregates import Aggregate
 from plait.expr.tree import Expr
 from plait.graph.operators import (
-    AnyNode,
+    AnyOp,
     Graph,
-    ProjectNode,
-    SinkNode,
-    SourceNode,
-    TimedNode,
-    UnionNode,
+    ProjectOp,
+    SinkOp,
+    SourceOp,
+    TimedOp,
+    UnionOp,
 )
 from plait.graph.temporal import SIDE, JoinSpec, Side, SpanSpec
 from plait.model.schema import Field, Location, Schema, Type
@@ -49,7 +49,7 @@ class Nodes:
     """A graph node by node; each method returns the number of the new node."""
 
     def __init__(self) -> None:
-        self.nodes: list[AnyNode] = []
+        self.nodes: list[AnyOp] = []
 
     def add(self, kind: Any, *inputs: int, name: str = "", **more: Any) -> int:
         schema = more.pop("schema", None) or self.nodes[inputs[0]].schema
@@ -63,7 +63,7 @@ class Nodes:
         rows = table(given)
         facts: dict[str, Any] = {f"{name}_us": int(value * S) for name, value in more.items()}
         return self.add(
-            SourceNode, schema=rows.schema, source=rows, label=label, event_time=time, **facts
+            SourceOp, schema=rows.schema, source=rows, label=label, event_time=time, **facts
         )
 
     def timed(
@@ -76,13 +76,13 @@ class Nodes:
         **more: Any,
     ) -> int:
         schema = schema_of(out) if isinstance(out, str) else out
-        return self.add(TimedNode, node, spec=spec, schema=schema, keys=keys, time=time, **more)
+        return self.add(TimedOp, node, spec=spec, schema=schema, keys=keys, time=time, **more)
 
     def sink(self, node: int, label: str = "out") -> int:
-        return self.add(SinkNode, node, sink=Capture(), label=label)
+        return self.add(SinkOp, node, sink=Capture(), label=label)
 
     def graph(self) -> Graph:
-        return Graph(name="test", nodes=tuple(self.nodes))
+        return Graph(name="test", operators=tuple(self.nodes))
 
     def run(self, epoch: int = 1) -> OracleResult:
         result = sequential(self.graph(), epoch_records=epoch)
@@ -111,8 +111,8 @@ class Nodes:
             for name, field, of in columns:
                 null = Expr("cast", (Expr("lit", (), None),), field.type)
                 exprs.append((field.name, col(name) if of == side else null))
-            parts.append(self.add(ProjectNode, node, columns=tuple(exprs), schema=Schema(fields)))
-        return self.add(UnionNode, *parts)
+            parts.append(self.add(ProjectOp, node, columns=tuple(exprs), schema=Schema(fields)))
+        return self.add(UnionOp, *parts)
 
 
 def windowed(

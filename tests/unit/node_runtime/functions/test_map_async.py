@@ -206,7 +206,8 @@ def test_policies_are_those_of_the_plain_loop(policy: Any) -> None:
     job = orders(100).map_async(refusing, on_error=policy).sink(plait.Collect(), name="out").job
     result, wanted = plait.run(job, epoch_records=8), sequential(job.graph(), epoch_records=8)
     assert (
-        rows_of_arrow(result.outputs["out"], job.graph().nodes[-1].schema) == wanted.outputs["out"]
+        rows_of_arrow(result.outputs["out"], job.graph().operators[-1].schema)
+        == wanted.outputs["out"]
     )
     assert result.dead_letters == wanted.dead_letters
     account = result.account

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import JobError
-from plait.graph.operators import CallNode
+from plait.graph.operators import CallOp
 from plait.model.records import Misfit, error_text
 from plait.model.schema import Location, Schema
 from plait.node_runtime.functions.calls import CallResult, compile_call
@@ -49,7 +49,7 @@ def run(
     given: Any = BIDS,
     count: int = 6,
 ) -> CallResult:
-    node = CallNode(
+    node = CallOp(
         name=mode,
         at=AT,
         inputs=(0,),

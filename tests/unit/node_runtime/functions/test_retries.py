@@ -18,7 +18,7 @@ import plait
 from plait import col
 from plait.errors import Interrupted, JobError, RecordError
 from plait.execution.local_run import start
-from plait.graph.operators import CallNode, Retrying
+from plait.graph.operators import CallOp, Retrying
 from plait.node_runtime.functions.retries import LONGEST_PAUSE_S, again_of, pauses_s
 from plait.node_runtime.native._calls import beat_at
 
@@ -33,9 +33,9 @@ def orders(count: int) -> plait.Stream:
     return plait.stream([Order(n) for n in range(count)])
 
 
-def call_of(stream: plait.Stream) -> CallNode:
-    node = stream._node
-    assert isinstance(node, CallNode)
+def call_of(stream: plait.Stream) -> CallOp:
+    node = stream._op
+    assert isinstance(node, CallOp)
     return node
 
 

@@ -146,7 +146,7 @@ def refused_put(make: Any, route: str, damage: Any) -> tuple[Any, ...]:
     made = make(job.source(feed, name="given", event_time="ts"), route)
     made.sink(plait.Collect(), name="out")
     run = start(job, epoch_records=32, workers=2, pool=2, bin_bits=3)
-    node = next(i for i, one in enumerate(job.graph().nodes) if one.name in BINS)
+    node = next(i for i, one in enumerate(job.graph().operators) if one.name in BINS)
     rows = given(400).to_pylist()
     feed.push(rows[:200])
     wait_for(lambda: run.engine.read() >= 200)

@@ -493,7 +493,7 @@ def test_bins_are_taken_and_put_while_it_runs() -> None:
         plait.Collect(), name="out"
     )
     run = start(job, workers=2, pool=2, epoch_records=16, bin_bits=3)
-    node = next(i for i, one in enumerate(job.graph().nodes) if one.name == "fold")
+    node = next(i for i, one in enumerate(job.graph().operators) if one.name == "fold")
     feed.push([(n % 5, n) for n in range(50)])
     wait_for(lambda: run.engine.read() >= 50)
     taken = run.take_bins(node, range(8))

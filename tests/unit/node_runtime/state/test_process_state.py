@@ -10,7 +10,7 @@ import pytest
 
 from plait.errors import JobError, StateError
 from plait.functions.process import Process
-from plait.graph.operators import TimedNode
+from plait.graph.operators import TimedOp
 from plait.model.schema import Schema
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.state.key_hash import bin_of
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 def state_of(process: Process, keys: tuple[str, ...] = ("k",)) -> ProcessPython:
     graph, _ = graph_of(lambda stream: stream.key_by(*keys).process(process), given(1, 1), CLOCK)
-    node = next(node for node in graph.nodes if isinstance(node, TimedNode))
-    return ProcessPython(node, graph.nodes[node.inputs[0]].schema, bin_bits=4)
+    node = next(node for node in graph.operators if isinstance(node, TimedOp))
+    return ProcessPython(node, graph.operators[node.inputs[0]].schema, bin_bits=4)
 
 
 def unit(records: list[dict[str, Any]]) -> NativeBatch:
@@ -137,7 +137,7 @@ def test_state_of_another_process_is_refused() -> None:
 
 def test_objects_are_no_keys() -> None:
     graph, _ = graph_of(lambda stream: stream.key_by("k").process(Seen()), given(1, 1), CLOCK)
-    node = next(node for node in graph.nodes if isinstance(node, TimedNode))
+    node = next(node for node in graph.operators if isinstance(node, TimedOp))
     schema = Schema.of({"k": Any, "v": int, "ts": datetime.datetime})
     with pytest.raises(JobError, match="cannot be keys"):
         ProcessPython(node, schema, bin_bits=4)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.errors import JobError, StateError
-from plait.graph.operators import FoldNode, StatefulNode
+from plait.graph.operators import FoldOp, StatefulOp
 from plait.model.records import error_text
 from plait.model.schema import Location, Schema
 from plait.node_runtime.native._batch import NativeBatch
@@ -49,7 +49,7 @@ def fold(
     bin_bits: int = 4,
 ) -> KeyedPython:
     schema = Schema.of({**{name: SALES[name] for name in keys}, "value": value})
-    node = FoldNode(
+    node = FoldOp(
         name="fold",
         at=AT,
         inputs=(0,),
@@ -147,13 +147,13 @@ def test_some_rows_of_a_batch() -> None:
 
 def test_an_object_cannot_be_a_key() -> None:
     schema = Schema.of({"k": object, "value": int})
-    node = FoldNode(name="fold", at=AT, inputs=(0,), schema=schema, keys=("k",), init=0, step=add)
+    node = FoldOp(name="fold", at=AT, inputs=(0,), schema=schema, keys=("k",), init=0, step=add)
     with pytest.raises(JobError, match='column "k" holds objects'):
         KeyedPython(node, schema, 4)
 
 
 def machine(step: Any, on_error: Any = "skip") -> KeyedPython:
-    node = StatefulNode(
+    node = StatefulOp(
         name="stateful",
         at=AT,
         inputs=(0,),
