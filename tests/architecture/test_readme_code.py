@@ -1,4 +1,4 @@
-"""The pages for people hold: their Python code runs, its output is right, their links work.
+"""The pages for people hold: code runs, output is right, links and names of files are real.
 
 Each ```python block is a program by itself, run in an empty working directory. A ```text block that
 follows it directly (only blank lines between) is its output, compared as doctest does: `...` stands
@@ -25,7 +25,12 @@ README_LINES, README_COLUMNS = 150, 140
 FOLDER_LINES = 60
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"#+ (.*)")
+NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/[\w.-]+\.(?:py|pyx|pxd|hpp|h|cpp|md|yaml))`")
 LINKED = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def is_skipped(folder: str) -> bool:
+    return folder.startswith(".") or folder in ("build", "dist", "__pycache__")
 
 
 def find_pages(root: Path) -> list[str]:
@@ -33,8 +38,7 @@ def find_pages(root: Path) -> list[str]:
     pages: list[str] = []
     for folder, folders, names in os.walk(root):
         here = Path(folder).relative_to(root)
-        skip = {name for name in folders if name.startswith(".") or name in ("build", "dist")}
-        folders[:] = sorted(set(folders) - skip)
+        folders[:] = sorted(name for name in folders if not is_skipped(name))
         wanted = {"README.md", "CONTRIBUTING.md"}
         if here.parts[:1] == ("docs",):
             wanted = {name for name in names if name.endswith(".md")}
@@ -140,6 +144,26 @@ def test_code_in_the_page_runs(
         if output is not None:
             same = doctest.OutputChecker().check_output(stripped(output), printed, doctest.ELLIPSIS)
             assert same, f"{page}:{line} prints\n{printed}\nand the page says\n{output}"
+
+
+@pytest.fixture(scope="module")
+def files() -> frozenset[str]:
+    """Every file of the repository, with a slash before its path."""
+    found: set[str] = set()
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder).relative_to(ROOT)
+        folders[:] = [name for name in folders if not is_skipped(name)]
+        found |= {f"/{here / name}" for name in names}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_exist(page: str, files: frozenset[str]) -> None:
+    """`stages/stage.hpp` may stand for a longer path that ends with it."""
+    named = sorted(set(NAMED.findall(prose((ROOT / page).read_text(encoding="utf-8")))))
+    real = [name for name in named if "NAME" not in name]
+    missing = [name for name in real if not any(file.endswith(f"/{name}") for file in files)]
+    assert not missing, f"{page}: {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("page", PAGES)
