@@ -4,7 +4,7 @@ and its coroutine run after each as far as it can. `plait.timed.OperatorSpec` ha
 The coroutine is a task of an event loop of its own, so that it may await anything. The loop runs
 only while a unit is taken, in the thread of the worker that takes it: one at a time, in order. It
 wakes now and then while the coroutine awaits something else than records, so that an interrupt from
-outside is heard. A worker can be interrupted anywhere, so it neither makes nor closes a loop: whoever
+outside is heard. A worker can be interrupted anywhere, so it neither makes nor closes a loop; what
 starts and ends the run does. Its state is frames of Python: it can neither be copied nor moved.
 """
 

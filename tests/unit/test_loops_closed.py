@@ -145,9 +145,9 @@ ENDS: dict[str, Callable[[], Any]] = {
     "returned early": lambda: first_only(numbers()).out,
     "tasks of its own": lambda: leaving_tasks(numbers()).out,
     "failed record": lambda: passing(raising(numbers()).out).out,
-    "failed record elsewhere": lambda: passing(
-        numbers().map(lambda r: {"n": 7 // (r.n - 7)}, schema=numbers().schema)
-    ).out,
+    "failed record elsewhere": lambda: (
+        passing(numbers().map(lambda r: {"n": 7 // (r.n - 7)}, schema=numbers().schema)).out
+    ),
     "failed source": lambda: passing(plait.stream(Breaking())).out,
     "awaited": lambda: awaited(numbers()),
     "awaited and failed": lambda: passing(awaited(numbers(), bad_seven)).out,
