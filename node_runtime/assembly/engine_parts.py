@@ -6,6 +6,7 @@ that are called. Plain data; nothing here opens or closes anything but what it w
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,14 +110,17 @@ class Built:
     helpers: list[Helper] = field(default_factory=list)
 
     def start(self) -> None:
+        for operator in self.operators:
+            operator.prepare()
         for helper in self.helpers:
             helper.start()
         self.engine.start()
 
     def close(self) -> None:
-        """Ends the loops of operators that have not ended; when no worker runs any more."""
-        for operator in self.operators:
-            operator.close()
+        """Ends the loops of operators, whatever becomes of the others; when no worker runs."""
+        with ExitStack() as closing:
+            for operator in reversed(self.operators):
+                closing.callback(operator.close)
 
     def stop_helpers(self) -> bool:
         """After the workers have left. False: a function of the job does not return."""

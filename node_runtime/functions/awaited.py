@@ -80,6 +80,7 @@ class AsyncCall:
         """By serial, in order."""
         self.starting: Flight | None = None
         self.last_needed = ALL
+        self.over = False
 
     def rung(self) -> None:
         """The tray has something new."""
@@ -87,9 +88,13 @@ class AsyncCall:
         self.forget_after(self.tray.last_needed())
         self.start_rows()
 
+    def end(self) -> None:
+        """No row is begun any more: the loop ends, and a task made now would never run."""
+        self.over = True
+
     def start_rows(self) -> None:
         """As many as there is room for, in order."""
-        while self.free:
+        while self.free and not self.over:
             flight = self.starting
             if flight is None or flight.begun >= flight.needed:
                 self.starting = self.next_flight()

@@ -40,8 +40,13 @@ class AsyncLoop:
         self.loop = asyncio.new_event_loop()
         self.over = asyncio.Event()
         # A daemon: a run that nobody waits for must not keep the process alive.
-        self.thread = threading.Thread(target=self.run, name="plait-async", daemon=True)
-        self.thread.start()
+        thread = threading.Thread(target=self.run, name="plait-async", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self.loop.close()
+            raise
+        self.thread = thread
 
     def stop(self) -> bool:
         """Ends the loop; False if a function does not let it."""
@@ -57,6 +62,7 @@ class AsyncLoop:
                 return False
             if waited_s > PATIENCE_S and self.thread.ident is not None:
                 interrupt(self.thread.ident)
+        self.loop.close()  # the thread does, unless it was interrupted in just that
         return True
 
     def run(self) -> None:
@@ -81,6 +87,7 @@ class AsyncLoop:
         finally:
             for call in self.calls:
                 loop.remove_reader(call.tray.fileno())
+                call.end()
 
     def rung(self, call: AsyncCall) -> None:
         call.rung()

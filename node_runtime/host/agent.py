@@ -319,8 +319,7 @@ class NodeAgent:
                 engine.abandon()
                 break
             engine.interrupt_python()
-        else:
-            self.built.close()
+        self.built.close()
         self.built.stop_helpers()
         self.done = self.outcome_of(engine, good and natural, seconds)
 

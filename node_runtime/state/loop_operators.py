@@ -4,7 +4,8 @@ and its coroutine run after each as far as it can. `OperatorSpec` has the meanin
 The coroutine is a task of an event loop of its own, so that it may await anything. The loop runs
 only while a unit is taken, in the thread of the worker that takes it: one at a time, in order. It
 wakes now and then while the coroutine awaits something else than records, so that an interrupt from
-outside is heard. Its state is frames of Python: it can neither be copied nor moved.
+outside is heard. A worker can be interrupted anywhere, so it neither makes nor closes a loop; what
+starts and ends the run does. Its state is frames of Python: it can neither be copied nor moved.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ class OperatorPython:
         self.ports = PortContext(self.spec, self.arrived, self.pause, self.add)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.begun = False
         self.idle: asyncio.Future[None] | None = None
         self.arrivals: Iterator[tuple[int, Arrival]] = iter(())
         self.ending: tuple[str, ...] = ()
         """Ports that are over behind the unit, as long as the coroutine has not heard of it."""
         self.rows: MadeRows | None = None
-        self.closing = False
+        self.closing = self.left_behind = False
         self.base, self.row, self.mark = 0, NO_ROW, 0
         self.order: Sequence[int] | None = None
         self.time, self.place = AT_ONCE, 0
@@ -101,8 +103,10 @@ class OperatorPython:
             return UnitResult(rows, [], None, ALL_TIME)
         self.rows, self.base, self.order, self.row = rows, base, order, NO_ROW
         self.arrivals = enumerate(self.given(batch))
-        if self.task is None:
-            self.begin(len(batch))
+        if not self.begun:
+            # What it emits before it waits comes at the place of the first record.
+            self.begun = True
+            self.came(0 if len(batch) else -1)
         elif self.idle is not None:
             self.idle.set_result(None)
         self.advance()
@@ -110,9 +114,11 @@ class OperatorPython:
         self.rows = None
         return result
 
-    def begin(self, count: int) -> None:
-        """What it emits before it waits comes at the place of the first record."""
-        self.came(0 if count else -1)
+    def prepare(self) -> None:
+        """Makes the loop and the task, which runs when the first record comes; before any worker
+        runs. `close` ends both."""
+        if self.finished:
+            return
         self.loop = self.ports.loop = asyncio.new_event_loop()
         coroutine = self.spec.function(self.ports, **dict(self.spec.parameters))
         self.task = self.ports.task = self.loop.create_task(coroutine)
@@ -126,6 +132,8 @@ class OperatorPython:
             self.loop.run_forever()
         finally:
             self.next_beat.cancel()
+            if self.left_behind:
+                self.close()
 
     def beat(self) -> None:
         assert self.loop is not None
@@ -147,10 +155,10 @@ class OperatorPython:
                 error = error or self.task.exception()
         if error is None:
             if self.finished:
-                self.close()
+                self.wind_up()
             return UnitResult(rows, [], None, ALL_TIME)
         self.finished = True
-        self.close()
+        self.wind_up()
         rows.back(self.mark)
         if self.row >= 0:
             return UnitResult(rows, [(self.row, error)], None, ALL_TIME)
@@ -241,11 +249,10 @@ class OperatorPython:
             made.append(iter(shape.rows(part, of_port)))
         return [(one, next(made[one])) for one in sides]
 
-    def close(self) -> None:
-        """Ends the coroutine, if it has not ended, and the loop; when no worker runs it."""
+    def wind_up(self) -> None:
+        """Cancels what has not ended and lets it clean up; no record arrives any more."""
         loop, self.rows, self.closing = self.loop, None, True
-        if loop is None or loop.is_closed():
-            return
+        assert loop is not None
         loop.set_exception_handler(lambda *_: None)  # what does not end in time is left behind
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -253,7 +260,20 @@ class OperatorPython:
         if left:
             loop.run_until_complete(asyncio.wait(left, timeout=CLOSING_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+
+    def close(self) -> None:
+        """Ends the coroutine, if it has not ended, and the loop. A loop that still runs, in a
+        worker that was left behind, is closed when its function returns."""
+        loop = self.loop
+        if loop is None or loop.is_closed():
+            return
+        if loop.is_running():
+            self.left_behind = True
+            return
+        try:
+            self.wind_up()
+        finally:
+            loop.close()
 
     def bins(self) -> list[int]:
         raise self.unmovable()

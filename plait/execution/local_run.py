@@ -96,6 +96,9 @@ def graph_of(job: Any) -> Graph:
 class LocalRun:
     """A job that runs in this process."""
 
+    ended = True
+    """Whether there is nothing that must be ended."""
+
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
@@ -114,14 +117,22 @@ class LocalRun:
             if state:
                 self.refused("the snapshot", self.engine.put_now(state.bins))
             self.built.start()
+            self.ended = False
             self.elastic = watched(self.engine, settings)
         except BaseException:
             self.ends.abort()
             if hasattr(self, "built"):
+                self.built.close()
                 self.built.stop_helpers()
             if hasattr(self, "letters"):
                 self.letters.close(False)
             raise
+
+    def __del__(self) -> None:
+        """A run that nobody waits for ends here, with its loops and processes."""
+        if not self.ended:
+            self.abort()
+            self.end_workers()
 
     def wait(self, *, progress: bool | None = None) -> Result:
         """Waits for the end and gives the result, or raises what ended the run."""
@@ -191,6 +202,7 @@ class LocalRun:
 
     def end_workers(self) -> str:
         """Waits until the workers have left; says so if a function holds one up for ever."""
+        self.ended = True
         if self.elastic is not None:
             self.elastic.stop()
         patience = time.monotonic() + (0 if self.aborted else GRACE_S)
@@ -198,6 +210,7 @@ class LocalRun:
             late_s = time.monotonic() - patience
             if late_s >= GRACE_S:
                 self.engine.abandon()
+                self.built.close()
                 self.built.stop_helpers()
                 return LEFT_BEHIND
             if late_s >= 0:
