@@ -57,7 +57,7 @@ cdef ControlItem control_item(kind, uint32_t node, bins, put):
 cdef void control_outside(void* context, Control& control) noexcept with gil:
     """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin."""
     cdef Callback callback = <Callback>context
-    cdef uint32_t node = callback.other.node
+    cdef uint32_t node = callback.other.number
     cdef size_t i
     cdef Bin bin
     try:

@@ -1,8 +1,8 @@
 """Operators one record at a time, in the plainest Python: values in, a list of values out.
 
-Each is made from its operator of the graph and the schema of its input. `apply` returns the rows that
-one record becomes (none when it is filtered) or raises `Fault`; then the operator's state is as
-before."""
+Each is made from its operator of the graph and the schema of its input. `apply` returns the rows
+that one record becomes (none when it is filtered) or raises `Fault`; then the operator's state is
+as before."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plait
-from plait.node_runtime._outside import interrupt
-from plait.run import start
+from plait.execution.local_run import start
+from plait.node_runtime.native._outside import interrupt
 from plait.testing import Feed
 from plait.testing.changes import Join, Leave
 from plait.testing.nodes import run_on_nodes
@@ -27,7 +27,7 @@ from tests.open_loops import open_loops
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plait.run import Running
+    from plait.execution.local_run import LocalRun
 
 HANG_S = 60.0
 
@@ -175,7 +175,7 @@ def test_a_run_that_is_ended(function: Any, end: str) -> None:
     feed = Feed({"n": int})
     for rows in ([], [{"n": 1}]):
         stream = function(plait.Job("ended").source(feed))
-        running: Running | None = start(job_of(getattr(stream, "out", stream)), workers=2)
+        running: LocalRun | None = start(job_of(getattr(stream, "out", stream)), workers=2)
         assert running is not None
         feed.push(rows)
         if end == "drop":
