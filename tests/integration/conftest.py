@@ -53,6 +53,15 @@ finally:
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where a module names tests that are quick, its other ones are slow."""
+    for item in items:
+        quick = getattr(getattr(item, "module", None), "QUICK", None)
+        if quick is not None and item.name not in quick:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     """Fails a test that leaves a thread of plait behind."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import SEED, check
+from tests.native.native_build import SEED, check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,6 @@ RUNS = {
 """For so many ms."""
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize("program", programs(RUNS, "thread"))
 def test_pooled_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], f"seed {SEED}", " rounds")
