@@ -70,6 +70,22 @@ def no_thread_left() -> Iterator[None]:
     assert not left
 
 
+CLUSTERS: list[subprocess.Popen[str]] = []
+
+
+def stop(cluster: subprocess.Popen[str]) -> None:
+    if cluster.poll() is None:
+        cluster.communicate()  # the end of its input is its end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """The cluster is not idle when nobody uses it: it ends with its last test."""
+    if nextitem is None or not nextitem.path.name.startswith("test_ray"):
+        while CLUSTERS:
+            stop(CLUSTERS.pop())
+
+
 @pytest.fixture(scope="session")
 def cluster_environment() -> Iterator[dict[str, str]]:
     """What a process needs to attach; the cluster itself ends with the tests."""
@@ -96,6 +112,7 @@ def cluster_environment() -> Iterator[dict[str, str]]:
             stderr=log,
             text=True,
         )
+        CLUSTERS.append(process)
         try:
             assert process.stdout is not None
             said = next((line for line in process.stdout if line.startswith("address ")), "")
@@ -109,7 +126,7 @@ def cluster_environment() -> Iterator[dict[str, str]]:
                 "CLIENT_ADDRESS": f"ray://127.0.0.2:{client}",
             }
         finally:
-            process.communicate()
+            stop(process)
             log.close()
 
 

@@ -25,23 +25,14 @@ globals().update({name: value for name, value in vars(module).items() if name.st
 
 QUICK = {
     "test_a_job[compiled-a table]",
-    "test_a_job[async dead letters-a table]",
-    "test_a_job[map, tried again-records]",
     "test_a_job[map_batches-a table]",
-    "test_a_job[aggregate by two keys-a table]",
-    "test_a_job[fold in the pool-records]",
-    "test_a_job[stateful by key-a table]",
+    "test_a_job[stateful by key-records]",
     "test_a_job[two outputs-records]",
-    "test_a_job[loops behind each other-a table]",
-    "test_a_job[dead letters behind keys-records]",
-    "test_a_job_that_knows_time[sliding]",
     "test_a_job_that_knows_time[join in between]",
     "test_a_job_that_knows_time[timeouts]",
-    "test_a_job_that_knows_time[process in the pool]",
-    "test_two_sources_and_two_sinks",
     "test_files_in_and_out[parquet]",
     "test_dead_letters_go_to_their_sink",
     "test_a_record_that_fails[True-records]",
     "test_a_sink_that_has_enough",
-    "test_who_runs_a_stage[python]",
 }
+"""What is awaited, loops, pools and schedulers are in `test_ray_who_runs.py`, all in one job."""

@@ -102,10 +102,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "elastic degrees": {"stage_parallelism": "elastic", "elastic_period_ms": 10, "workers": 2},
 }
 
-TEST = "test_the_answer_is_that_of_the_plain_loop"
 QUICK = {
-    *(f"{TEST}[{one}]" for one in ("native-of the user's", "regions-et", "mixed-elastic")),
-    "test_elastic_nodes_tell_their_levels",
+    "test_the_answer_is_that_of_the_plain_loop[native-of the user's]",
+    "test_the_answer_is_that_of_the_plain_loop[mixed-elastic]",
 }
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RUNS = {
     "pooled_stage_test:plain": (4_000, SEED),
-    "pooled_stage_test:thread": (12_000, SEED),
+    "pooled_stage_test:thread": (5_000, SEED),
     "pooled_stage_test:address": (6_000, SEED),
 }
 """For so many ms."""
