@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, checked_for, keeps_state
-from plait.graph.stages import has_loop, make_plan
+from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import microseconds
 from plait.model.settings import Settings
 from plait.node_runtime.assembly.build import build
@@ -102,7 +102,7 @@ class LocalRun:
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
-        self.plan = make_plan(graph, settings.fuse)
+        self.plan = make_pipeline(graph, settings.fuse)
         positions = checked_for(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False
