@@ -184,7 +184,7 @@ def submit_command(given: argparse.Namespace) -> int:
     handle = submit(
         job,
         address=given.address,
-        nodes=given.operators,
+        nodes=given.nodes,
         name=given.name,
         namespace=given.namespace,
         **settings,
@@ -264,7 +264,7 @@ def logs_command(given: argparse.Namespace) -> int:
 def rescale_command(given: argparse.Namespace) -> int:
     handle = attached(given)
     change = handle.rescale(
-        given.operators,
+        given.nodes,
         strategy=given.strategy,
         gap=gap_of(given.gap),
         throttle=given.throttle,
@@ -344,7 +344,7 @@ def preflight_command(given: argparse.Namespace) -> int:
     from plait.deploy.preflight import Needs, failed, report
     from plait.deploy.ray_preflight import preflight
 
-    findings = preflight(given.address or "auto", needs=Needs(nodes=given.operators))
+    findings = preflight(given.address or "auto", needs=Needs(nodes=given.nodes))
     if given.json:
         show_json([dataclasses.asdict(one) for one in findings])
     else:
