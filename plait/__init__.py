@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from plait.cluster.job_handle import ClusterError, JobHandle
+    from plait.cluster.job_handle import JobHandle
     from plait.cluster.migration_handle import MigrationHandle
     from plait.cluster.submit import attach, jobs, submit
     from plait.connectors.base import Reader, Sink, Source, Wait, Writer
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from plait.connectors.rate import Rate
     from plait.connectors.spark import from_spark, to_spark
     from plait.errors import (
+        ClusterError,
+        EnvironmentFailure,
         InternalError,
         Interrupted,
         JobError,
+        LoadError,
+        PipelineError,
         PlaitError,
         RecordError,
         SchedulerError,
@@ -67,13 +71,13 @@ _MODULES = {
     "plait.expr.aggregates": "all any count distinct first last max mean min sum",
     "plait.model.settings": "Settings",
     "plait.model.durations": "hours minutes seconds",
-    "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchedulerError "
-    "SchemaError SinkError SourceError StateError TimedOut",
+    "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
+    "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError StateError TimedOut",
     "plait.expr.tree": "Expr col lit",
     "plait.expr.conditionals": "coalesce concat when",
     "plait.connectors.files": "Files",
     "plait.loops.flow": "Flow",
-    "plait.cluster.job_handle": "ClusterError JobHandle",
+    "plait.cluster.job_handle": "JobHandle",
     "plait.streams.job": "Job stream",
     "plait.streams.stream": "KeyedStream Stream union",
     "plait.streams.process_verbs": "connect",
@@ -106,6 +110,7 @@ __all__ = [
     "Collect",
     "Context",
     "Discard",
+    "EnvironmentFailure",
     "Expr",
     "Field",
     "Files",
@@ -117,9 +122,11 @@ __all__ = [
     "JobError",
     "JobHandle",
     "KeyedStream",
+    "LoadError",
     "LocalRun",
     "MigrationHandle",
     "NativeScheduler",
+    "PipelineError",
     "PlaitError",
     "Print",
     "Process",

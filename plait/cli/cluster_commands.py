@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import Interrupted, PlaitError
+from plait.errors import Interrupted, LoadError, PlaitError
 from plait.model.durations import microseconds
 
 if TYPE_CHECKING:
@@ -160,6 +160,8 @@ def run(given: argparse.Namespace) -> int:
     """Carries out a command of this module and returns its exit status."""
     try:
         status: int = given.run(given)
+    except LoadError:  # shown with the user's own lines
+        raise
     except PlaitError as error:
         tell(f"plait: {type(error).__name__}: {error}")
         return REFUSED

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait import __version__
 from plait.cli import cluster_commands
-from plait.cli.load import LoadError, load_job
-from plait.errors import Interrupted, JobError, PlaitError, TimedOut
+from plait.cli.load import load_job
+from plait.errors import Interrupted, JobError, LoadError, PlaitError, TimedOut
 from plait.execution.progress import format_result, result_facts
 from plait.model.durations import microseconds
 from plait.model.settings import Settings

@@ -20,7 +20,7 @@ from plait.coordinator.messages.requests import (
     Rescale,
     Stop,
 )
-from plait.errors import Interrupted, JobError, PlaitError, TimedOut
+from plait.errors import ClusterError, Interrupted, JobError, TimedOut
 from plait.model.durations import microseconds
 from plait.results.outcomes import check_conserved, first_error, merged
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 """How often a job that is waited for is looked at."""
 STALE = "there is no job of this name any more; it was forgotten"
-
-
-class ClusterError(PlaitError):
-    """The cluster, or a node of a job on it, is not there or failed. The job itself may be fine."""
 
 
 class Link(Protocol):
