@@ -72,7 +72,8 @@ _MODULES = {
     "plait.model.settings": "Settings",
     "plait.model.durations": "hours minutes seconds",
     "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
-    "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError StateError TimedOut",
+    "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
+    "StateError TimedOut",
     "plait.expr.tree": "Expr col lit",
     "plait.expr.conditionals": "coalesce concat when",
     "plait.connectors.files": "Files",
