@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from plait.graph.snapshot import Snapshot
     from plait.loops.flow import Flow
     from plait.loops.loop_operators import Context, operator
-    from plait.model.durations import hours, minutes, seconds
+    from plait.model.durations import Duration, hours, minutes, seconds
     from plait.model.schedulers import NativeScheduler, Scheduler, StageView
     from plait.model.schema import Field, Schema, Timestamp, Type
     from plait.model.settings import Settings
@@ -70,7 +70,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "plait.expr.aggregates": "all any count distinct first last max mean min sum",
     "plait.model.settings": "Settings",
-    "plait.model.durations": "hours minutes seconds",
+    "plait.model.durations": "Duration hours minutes seconds",
     "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
     "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
     "StateError TimedOut",
@@ -111,6 +111,7 @@ __all__ = [
     "Collect",
     "Context",
     "Discard",
+    "Duration",
     "EnvironmentFailure",
     "Expr",
     "Field",

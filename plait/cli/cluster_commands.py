@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import Interrupted, LoadError, PlaitError
-from plait.model.durations import microseconds
+from plait.model.durations import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,7 +325,7 @@ def top_command(given: argparse.Namespace) -> int:
     from plait.cli.top_view import render
     from plait.cluster.submit import jobs
 
-    every_s = microseconds(given.every) / 1e6
+    every_s = to_seconds(given.every)
     once = given.once or not sys.stdout.isatty()
     history: dict[str, list[float]] = {}
     while True:
