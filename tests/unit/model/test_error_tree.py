@@ -27,7 +27,7 @@ def classes() -> dict[str, str]:
     """Each class of the module with its base."""
     members = inspect.getmembers(errors, inspect.isclass)
     return {
-        name: value.__base__.__name__
+        name: value.__bases__[0].__name__
         for name, value in members
         if issubclass(value, BaseException) and value.__module__ == errors.__name__
     }
