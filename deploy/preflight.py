@@ -12,12 +12,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from plait.text.units import bytes_text, plural
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Severity = Literal["error", "warning"]
 
-GIB = 1 << 30
+GB = 10**9
 CLUSTER = "cluster"
 """The host of a finding that is about no single machine."""
 LOOPBACK = ("127.", "::1", "localhost")
@@ -65,7 +67,7 @@ class Needs:
     nodes: int = 1
     oldest_ray: tuple[int, int, int] = (2, 54, 0)
     cores: int = 2
-    memory_bytes: int = 2 * GIB
+    memory_bytes: int = 2 * GB
     clock_ms: float = 250.0
     """Rates and delays that are compared between nodes are wrong by as much as clocks differ."""
 
@@ -215,12 +217,12 @@ def security(one: HostFacts, needs: Needs) -> list[Finding]:
 def size(one: HostFacts, needs: Needs) -> list[Finding]:
     found: list[Finding] = []
     if one.cores < needs.cores:
-        what = f"{count(one.cores, 'core')} for plait and Ray's own processes"
+        what = f"{plural(one.cores, 'core')} for plait and Ray's own processes"
         advice = f"give it {needs.cores} or more; look at CPU limits of a container as well"
         found.append(warning(one.host, what, advice))
     if one.memory_bytes < needs.memory_bytes:
-        what = f"{one.memory_bytes / GIB:.1f} GiB of memory"
-        advice = f"give it {needs.memory_bytes / GIB:.0f} GiB or more: Ray alone takes about one"
+        what = f"{bytes_text(one.memory_bytes)} of memory"
+        advice = f"give it {bytes_text(needs.memory_bytes)} or more: Ray alone takes about one"
         found.append(warning(one.host, what, advice))
     return found
 
@@ -267,8 +269,8 @@ def report(findings: Iterable[Finding], hosts: Sequence[HostFacts] = ()) -> str:
         return "preflight: ok"
     first = nodes[0]
     return (
-        f"preflight: ok, {count(len(nodes), 'node')}, "
-        f"{count(sum(one.cores for one in nodes), 'core')}, plait {first.plait_version}, "
+        f"preflight: ok, {plural(len(nodes), 'node')}, "
+        f"{plural(sum(one.cores for one in nodes), 'core')}, plait {first.plait_version}, "
         f"Ray {first.ray_version}, Python {first.python}"
     )
 
@@ -295,7 +297,3 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """Names in a row, not all of a thousand."""
     shown = ", ".join(sorted(names)[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

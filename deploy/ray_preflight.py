@@ -258,9 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="ports for data (default: any that the system gives)",
     )
     given = parser.parse_args(arguments)
-    needs = Needs(nodes=given.operators)
+    needs = Needs(nodes=given.nodes)
     try:
-        gathered = gather(given.address, given.operators, given.ports, given.wait)
+        gathered = gather(given.address, given.nodes, given.ports, given.wait)
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         print(
             f"error: cluster: no connection to Ray at {given.address}: {why(error)}",

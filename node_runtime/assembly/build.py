@@ -24,7 +24,7 @@ from plait.graph.operators import (
     TimedOp,
     UnionOp,
 )
-from plait.graph.stages import Plan, StagePlan, source_numbers
+from plait.graph.stages import Pipeline, PipelineStage, source_numbers
 from plait.graph.temporal import OperatorSpec, ProcessSpec
 from plait.model.schema import Type
 from plait.model.settings import THREADINGS
@@ -66,7 +66,7 @@ def lane_bits_of(settings: Settings) -> int:
 
 
 def build(
-    plan: Plan,
+    plan: Pipeline,
     settings: Settings,
     sources: Mapping[int, SourceEnd],
     sinks: Mapping[int, SinkEnd],
@@ -120,7 +120,7 @@ def build(
 
 
 def add_stage(
-    plan: Plan,
+    plan: Pipeline,
     number: int,
     settings: Settings,
     built: Built,
@@ -187,7 +187,7 @@ class Exchanged:
 
 
 def add_exchange(
-    built: Built, plan: Plan, number: int, settings: Settings, keys: list[tuple[int, Type]]
+    built: Built, plan: Pipeline, number: int, settings: Settings, keys: list[tuple[int, Type]]
 ) -> Exchanged | None:
     """The exchange in front of a stage, if it has one; operators added so far run before it."""
     exchange = built.exchanges.before.get(number)
@@ -198,7 +198,7 @@ def add_exchange(
 
 def exchange_stages(
     built: Built,
-    plan: Plan,
+    plan: Pipeline,
     number: int,
     settings: Settings,
     keys: list[tuple[int, Type]],
@@ -239,14 +239,14 @@ def is_state(op: Op) -> bool:
     return isinstance(op, AggregateOp | FoldOp | StatefulOp | TimedOp)
 
 
-def stage_name(plan: Plan, stage: StagePlan) -> str:
+def stage_name(plan: Pipeline, stage: PipelineStage) -> str:
     return " + ".join(plan.graph.operators[n].name for n in stage.operators)
 
 
 def add_source(
     engine: NativeEngine,
-    plan: Plan,
-    stage: StagePlan,
+    plan: Pipeline,
+    stage: PipelineStage,
     op: SourceOp,
     end: SourceEnd,
     settings: Settings,
@@ -292,7 +292,7 @@ def goes_by_the_clock(op: Op) -> bool:
 
 
 def add_timed_stage(
-    built: Built, plan: Plan, number: int, settings: Settings
+    built: Built, plan: Pipeline, number: int, settings: Settings
 ) -> tuple[Exchanged | None, int]:
     """An operator that knows time. On several nodes its rows meet at one of them, and the operators
     behind it run there."""
@@ -341,7 +341,7 @@ def add_timed_stage(
 
 
 def add_timed(
-    built: Built, plan: Plan, stage: int, number: int, settings: Settings
+    built: Built, plan: Pipeline, stage: int, number: int, settings: Settings
 ) -> list[tuple[int, Type]]:
     """The operator's plan; its input is projected first. Gives its key columns."""
     graph, engine = plan.graph, built.engine
@@ -375,7 +375,7 @@ def add_timed(
 
 
 def process_keys(
-    built: Built, plan: Plan, stage: int, number: int, settings: Settings
+    built: Built, plan: Pipeline, stage: int, number: int, settings: Settings
 ) -> list[tuple[int, Type]]:
     """The key columns of a process, which takes its rows as they come."""
     op = plan.graph.operators[number]
@@ -384,7 +384,7 @@ def process_keys(
     return [(given.index(key), given[key].type) for key in op.keys]
 
 
-def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int:
+def add_process(built: Built, plan: Pipeline, stage: int, settings: Settings) -> int:
     from plait.node_runtime.state.processes import ProcessPython
 
     number = plan.stages[stage].operators[0]
@@ -426,7 +426,7 @@ def add_process(built: Built, plan: Plan, stage: int, settings: Settings) -> int
     return made
 
 
-def add_loop(built: Built, plan: Plan, stage: int, number: int, op: TimedOp) -> OperatorPython:
+def add_loop(built: Built, plan: Pipeline, stage: int, number: int, op: TimedOp) -> OperatorPython:
     """An operator with its own loop; its ports are over when the sources that reach them are."""
     from plait.node_runtime.state.loop_operators import OperatorPython
 
@@ -442,7 +442,7 @@ def add_loop(built: Built, plan: Plan, stage: int, number: int, op: TimedOp) -> 
     return state
 
 
-def timed_sources(plan: Plan, stage: int) -> list[tuple[bool, bool, int, int]]:
+def timed_sources(plan: Pipeline, stage: int) -> list[tuple[bool, bool, int, int]]:
     """Of each source of the job: whether it reaches the stage, and what is known of its time."""
     reach = plan.sources_of(stage)
     return [
@@ -455,11 +455,11 @@ def sources_of(graph: Graph) -> list[SourceOp]:
     return [op for op in graph.operators if isinstance(op, SourceOp)]
 
 
-def schema_in(plan: Plan, op: Op) -> Schema:
+def schema_in(plan: Pipeline, op: Op) -> Schema:
     return plan.graph.operators[op.inputs[0]].schema
 
 
-def add_operator(engine: NativeEngine, plan: Plan, number: int, settings: Settings) -> None:
+def add_operator(engine: NativeEngine, plan: Pipeline, number: int, settings: Settings) -> None:
     op = plan.graph.operators[number]
     on_error = ON_ERROR[op.on_error]
     given = schema_in(plan, op)
@@ -479,7 +479,7 @@ MOST_IN_FLIGHT = 4096
 """Batches of one operator that are awaited at a time."""
 
 
-def add_async_stage(built: Built, plan: Plan, stage: StagePlan) -> int:
+def add_async_stage(built: Built, plan: Pipeline, stage: PipelineStage) -> int:
     """A function that is awaited, in the one loop of the engine."""
     from plait.node_runtime.functions.awaited import AsyncCall
     from plait.node_runtime.functions.event_loop import AsyncLoop
@@ -505,12 +505,12 @@ def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:
     return lowered.passthrough if lowered.passthrough is not None else NativeProgram(lowered)
 
 
-def keyed_op(plan: Plan, stage: StagePlan) -> AggregateOp:
+def keyed_op(plan: Pipeline, stage: PipelineStage) -> AggregateOp:
     return next(n for i in stage.operators if isinstance(n := plan.graph.operators[i], AggregateOp))
 
 
 def add_aggregate(
-    engine: NativeEngine, plan: Plan, number: int, op: AggregateOp, settings: Settings
+    engine: NativeEngine, plan: Pipeline, number: int, op: AggregateOp, settings: Settings
 ) -> None:
     """Keys and the aggregates' inputs are projected first; the state reads them by position."""
     given = schema_in(plan, op)
@@ -535,8 +535,8 @@ def add_aggregate(
 
 def add_state(
     built: Built,
-    plan: Plan,
-    stage: StagePlan,
+    plan: Pipeline,
+    stage: PipelineStage,
     op: FoldOp | StatefulOp,
     settings: Settings,
 ) -> int:

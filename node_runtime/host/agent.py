@@ -18,7 +18,7 @@ import psutil
 
 from plait.errors import PlaitError, StateError
 from plait.graph.operators import Graph, SourceOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.assembly.engine_parts import Built, Seat
 from plait.node_runtime.elastic.watch import ElasticWatch, watched
@@ -158,7 +158,7 @@ class NodeAgent:
                 if here.intersection(self.graph.sinks):
                     self.letters = Letters(self.graph)
                 seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
-                plan = make_plan(self.graph, self.settings.fuse)
+                plan = make_pipeline(self.graph, self.settings.fuse)
                 self.built = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
                 self.cluster.hold(self.built.engine)
                 self.built.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plait.deploy.preflight import (
-    GIB,
+    GB,
     Finding,
     HostFacts,
     Needs,
@@ -28,7 +28,7 @@ GOOD = HostFacts(
     ray_version="2.60.0",
     plait_version="0.1.0",
     cores=4,
-    memory_bytes=8 * GIB,
+    memory_bytes=8 * GB,
     token_mode="token",
     token_file_mode=0o600,
     dashboard_hosts=("127.0.0.1",),
@@ -124,11 +124,11 @@ def test_the_dashboard_is_open(address: str) -> None:
 
 
 def test_a_small_machine_is_a_warning() -> None:
-    findings = check([replace(GOOD, cores=1, memory_bytes=GIB)])
+    findings = check([replace(GOOD, cores=1, memory_bytes=GB)])
     assert [one.severity for one in findings] == ["warning", "warning"]
     assert [one.what for one in findings] == [
         "1 core for plait and Ray's own processes",
-        "1.0 GiB of memory",
+        "1.00 GB of memory",
     ]
     assert not failed(findings)
 
