@@ -19,9 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/exchange/exchange.hpp"
 #include "plait/columns/merge_parts.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/exchange/exchange.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
@@ -29,11 +30,11 @@ class GatherStage final : public Stage, public Inlet {
  public:
   // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
   // `tags`: somebody behind looks at them. `index`: rows are numbered here, as their subs.
-  GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
+  GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t op,
               std::vector<uint32_t> sources, bool unique, bool tags, bool index, Wire& wire)
       : Stage(std::move(name), limits),
         channel_(channel),
-        node_(node),
+        op_(op),
         sources_(std::move(sources)),
         unique_(unique),
         tags_(tags),
@@ -90,7 +91,7 @@ class GatherStage final : public Stage, public Inlet {
       }
       if (failed()) done += let_go();
     } catch (const std::exception& error) {
-      worker.shared.fail(runtime_failure(node_, error));
+      worker.shared.fail(runtime_failure(op_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
     if (done) room_made(worker);
@@ -308,7 +309,7 @@ class GatherStage final : public Stage, public Inlet {
     truncate(batch, n);
   }
 
-  const uint32_t channel_, node_;
+  const uint32_t channel_, op_;
   const std::vector<uint32_t> sources_;
   const bool unique_, tags_, index_;
   Wire& wire_;

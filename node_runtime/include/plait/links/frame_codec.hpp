@@ -162,7 +162,7 @@ inline std::string state_header(const Frame& head, int64_t size) {
   std::string header;
   PackWriter out(header);
   pack_common(out, FrameKind::State, head, 8);
-  out.uint(head.node);
+  out.uint(head.op);
   out.uint(head.bin);
   out.uint(uint64_t(size));
   return header;

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "plait/columns/events.hpp"
-#include "plait/links/frame.hpp"
-#include "plait/core/msgpack.hpp"
 #include "plait/columns/packed_ints.hpp"
+#include "plait/core/msgpack.hpp"
+#include "plait/links/frame.hpp"
 
 namespace plait {
 
@@ -267,7 +267,7 @@ inline std::string decode(const uint8_t* data, int64_t size, const BufferRef& ow
       if (std::string why = decode_data(in, fields, body, limits, out); !why.empty()) return why;
       break;
     case FrameKind::State:
-      out.node = uint32_t(in.uint(UINT32_MAX));
+      out.op = uint32_t(in.uint(UINT32_MAX));
       out.bin = uint32_t(in.uint(UINT32_MAX));
       out.size = int64_t(in.uint(uint64_t(limits.max_body)));
       out.state = body.next(out.size);

@@ -12,7 +12,7 @@
 
 #include "plait/scheduler_abi.h"
 #include "plait/scheduling/schedulers.hpp"
-#include "plait/workers/worker.hpp"
+#include "plait/workers/shared.hpp"
 
 namespace plait {
 
@@ -83,11 +83,11 @@ class PythonScheduler {
 };
 
 // No operator is to blame.
-inline constexpr uint32_t kSchedulerNode = UINT32_MAX;
+inline constexpr uint32_t kSchedulerOp = UINT32_MAX;
 
 inline Failure scheduler_failure(std::string message, int64_t handle) {
   Failure failure;
-  failure.letter.node = kSchedulerNode;
+  failure.letter.node = kSchedulerOp;
   failure.letter.row = -1;
   failure.letter.message = std::move(message);
   failure.letter.handle = handle;

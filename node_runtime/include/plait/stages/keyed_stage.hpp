@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/nan_key_filter.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/moves/lane_moves.hpp"
 #include "plait/stages/lane_stage.hpp"
+#include "plait/stages/nan_key_filter.hpp"
 
 namespace plait {
 
 class KeyedStage final : public LaneStage, public MovingState {
  public:
-  KeyedStage(std::string name, const StageLimits& limits, uint32_t node,
+  KeyedStage(std::string name, const StageLimits& limits, uint32_t op,
              std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
              unsigned workers, Operators before, Operators after)
-      : LaneStage(std::move(name), limits, node, lanes, kind, workers, std::move(before),
+      : LaneStage(std::move(name), limits, op, lanes, kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
         lane_(new Lane[lanes]) {
@@ -34,7 +34,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   // QueueKind::Lanes.
   void moves(StateMoves& moves) {
     for (uint32_t l = 0; l < lanes_; ++l) {
-      lane_[l].moves = std::make_unique<LaneMoves>(*plan_, node_, l, *lane_[l].state, moves);
+      lane_[l].moves = std::make_unique<LaneMoves>(*plan_, op_, l, *lane_[l].state, moves);
     }
     moves.add_state(*this);
   }
@@ -44,7 +44,7 @@ class KeyedStage final : public LaneStage, public MovingState {
     for (uint32_t l = 0; l < lanes_; ++l) n += lane_[l].moves ? lane_[l].moves->bytes() : 0;
     return n;
   }
-  uint32_t state_node() const override { return node_; }
+  uint32_t state_op() const override { return op_; }
   uint64_t keys_of_a_bin() const override {
     uint64_t most = 0;
     for (uint32_t l = 0; l < lanes_; ++l) most = std::max(most, lane_[l].moves->keys());
@@ -72,7 +72,7 @@ class KeyedStage final : public LaneStage, public MovingState {
     Batch out;
     merge(*plan_, s.batch, s.split, out);
     s.batch.columns = std::move(out.columns);
-    Counts::add(worker.shared.counts[node_].out, s.batch.length);
+    Counts::add(worker.shared.counts[op_].out, s.batch.length);
   }
 
   void control(Control& c, uint32_t lane) override {
@@ -80,12 +80,12 @@ class KeyedStage final : public LaneStage, public MovingState {
     if (c.kind == Control::Kind::Layout) return;  // see LaneMoves
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node != node_ || !owns(lane, bin.bin)) continue;
+        if (bin.node != op_ || !owns(lane, bin.bin)) continue;
         std::string why = state.put_bin(bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
     } else if (c.kind == Control::Kind::Take) {
-      if (c.node != node_) return;
+      if (c.node != op_) return;
       for (uint32_t bin : c.bins) {
         if (owns(lane, bin)) collect(c, bin, state.take_bin(bin));
       }

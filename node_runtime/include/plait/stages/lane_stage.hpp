@@ -19,7 +19,8 @@
 #include "plait/queues/hybrid_queue.hpp"
 #include "plait/queues/partitioned_queue.hpp"
 #include "plait/queues/shared_queue.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
@@ -27,10 +28,10 @@ enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
 
 class LaneStage : public Stage {
  public:
-  LaneStage(std::string name, const StageLimits& limits, uint32_t node, uint32_t lanes,
+  LaneStage(std::string name, const StageLimits& limits, uint32_t op, uint32_t lanes,
             QueueKind kind, unsigned workers, Operators before, Operators after)
       : Stage(std::move(name), limits),
-        node_(node),
+        op_(op),
         lanes_(lanes),
         in_flight_(std::min<uint64_t>(limits.batches, 4 * uint64_t(workers) + 4)),
         before_ops_(std::move(before)),
@@ -69,7 +70,7 @@ class LaneStage : public Stage {
     for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
   }
   uint32_t lanes() const { return lanes_; }
-  uint32_t node() const { return node_; }
+  uint32_t op() const { return op_; }
 
  protected:
   // Cuts the rows of a batch into the lanes' parts. Any worker, each on its own batch.
@@ -87,10 +88,10 @@ class LaneStage : public Stage {
   }
   void collect(Control& c, uint32_t bin, const Bytes& bytes) const {
     c.collect(
-        {node_, bin, std::string(reinterpret_cast<const char*>(bytes.data()), size_t(bytes.size))});
+        {op_, bin, std::string(reinterpret_cast<const char*>(bytes.data()), size_t(bytes.size))});
   }
 
-  const uint32_t node_, lanes_;
+  const uint32_t op_, lanes_;
 
  private:
   struct alignas(kCacheLine) Turn {
@@ -113,7 +114,7 @@ class LaneStage : public Stage {
     stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
     if (!batch.control && !batch.end) {
       run_all(before_ops_, batch, worker);
-      if (holds_rows(batch)) guarded(batch, node_, [&] { cut(*s); });
+      if (holds_rows(batch)) guarded(batch, op_, [&] { cut(*s); });
     }
     const int64_t records = s->records;  // once it is published the slot may be used again
     s->queued = 0;
@@ -218,7 +219,7 @@ class LaneStage : public Stage {
     if (s.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     Batch& batch = s.batch;
     if (holds_rows(batch)) {
-      guarded(batch, node_, [&] {
+      guarded(batch, op_, [&] {
         if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
         put_together(s, worker);
       });

@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "plait/core/atomics.hpp"
 #include "plait/columns/batch.hpp"
-#include "plait/core/cache_line.hpp"
 #include "plait/columns/events.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/cache_line.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/queues/locked_reorder_buffer.hpp"
 #include "plait/queues/reorder_buffer.hpp"
@@ -186,7 +186,7 @@ class Stage {
 
   const std::string name;
   uint32_t index = 0;
-  uint32_t last_node = 0;            // the operator whose fan-out counts as copied
+  uint32_t last_op = 0;              // the operator whose fan-out counts as copied
   std::atomic<uint32_t> limit{~0u};  // on the workers in it; may change while it runs
   bool python = false;  // needs the interpreter: at most one worker of the engine at a time
   virtual bool needs_python() const { return python; }  // now; once it does not, it stays so

@@ -1,4 +1,4 @@
-// Levels: how many workers take part; the others are suspended.
+// WorkerLevels: how many workers take part; the others are suspended.
 //
 // Each worker has a flag of its own, on a line of its own, and looks at it between two runs of a
 // stage: what it holds there (a lane, a batch) it has given back. A suspended worker sleeps until
@@ -21,9 +21,9 @@
 
 namespace plait {
 
-class Levels {
+class WorkerLevels {
  public:
-  explicit Levels(unsigned workers)
+  explicit WorkerLevels(unsigned workers)
       : workers_(workers), flags_(std::make_unique<Flag[]>(workers)), active_(workers) {}
 
   void set(unsigned level) {
