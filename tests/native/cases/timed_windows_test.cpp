@@ -176,7 +176,7 @@ class Run {
   }
   // Bytes with a right checksum and something wrong in them: taken or refused, never more.
   void craft(LaneOperator& to, uint32_t bin, std::vector<uint8_t> bytes) {
-    GroupHeader h;
+    BinHeader h;
     std::memcpy(&h, bytes.data(), sizeof h);
     bytes[sizeof h + random_() % h.length] ^= uint8_t(1 + random_() % 255);
     h.checksum = h.right_checksum(bytes.data() + sizeof h);

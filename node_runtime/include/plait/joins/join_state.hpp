@@ -70,7 +70,7 @@ class JoinState : public LaneOperator {
     if (size == 0) return "";
     BinHeader h, expected = expected_;
     expected.bin = bin;
-    std::string reason = open_bytes(expected, data, size, h);
+    std::string reason = unsealed_bin(BinKind::Join, expected, data, size, h);
     if (!reason.empty()) return reason;
     if (bin >> (spec_.bin_bits - spec_.lane_bits) != lane_) {
       return "bin " + std::to_string(bin) + " is not of lane " + std::to_string(lane_);
