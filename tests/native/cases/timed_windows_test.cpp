@@ -1,7 +1,5 @@
 // The lane operators of windows against plain loops over all rows: random windows, keys, results,
 // rows and watermarks, and two sets of lanes between which bins move while the rows flow.
-#include "plait/windows/make_window_lane.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -11,6 +9,7 @@
 
 #include "check.hpp"
 #include "plait/keyed/split_by_lane.hpp"
+#include "plait/windows/make_window_lane.hpp"
 #include "window_model.hpp"
 
 namespace {

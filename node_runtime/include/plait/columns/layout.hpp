@@ -1,8 +1,8 @@
 // Layout: who does what from an epoch on; Layouts: all that are known, found by epoch.
 //
-// A layout is added before any node of the job can reach its epoch (plait/protocol/messages.py has the
-// agreement on epochs), so what `at` gives for an epoch never changes once a batch of that epoch is
-// here. Any thread may call anything; a short mutex, a few times per batch.
+// A layout is added before any node of the job can reach its epoch (plait/protocol/messages.py has
+// the agreement on epochs), so what `at` gives for an epoch never changes once a batch of that
+// epoch is here. Any thread may call anything; a short mutex, a few times per batch.
 #pragma once
 
 #include <algorithm>

@@ -171,7 +171,7 @@ class JoinState : public LaneOperator {
   KeyReader keys_;
   RecordArena arena_;
   JoinIndex index_;
-  RowLayout layouts_[2];  // of the records of each side
+  PackedRow layouts_[2];  // of the records of each side
 
  private:
   template <class Visit>

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/kernels/table.hpp"
-#include "plait/kernels/program.hpp"
 #include "plait/columns/strings.hpp"
+#include "plait/kernels/program.hpp"
+#include "plait/kernels/table.hpp"
 
 namespace plait {
 

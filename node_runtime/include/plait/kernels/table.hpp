@@ -12,8 +12,8 @@
 #include "plait/kernels/logic.hpp"
 #include "plait/kernels/member.hpp"
 #include "plait/kernels/number.hpp"
-#include "plait/kernels/text.hpp"
 #include "plait/kernels/program.hpp"
+#include "plait/kernels/text.hpp"
 
 namespace plait {
 

@@ -35,7 +35,7 @@ class BinWriter : private SealedBytes {
     if (raw_) return put(slot, plan_.used_words * 8);
     put(slot, 16);
     if (plan_.wide) {
-      const WideTable::Key* key = WideTable::key_of(slot);
+      const WideTable::StoredKey* key = WideTable::key_of(slot);
       put(&key->size, 4);
       put(key->bytes(), key->length());
     }

@@ -66,10 +66,10 @@ class LinkContext {
   bool replan = false;  // the next time to act may have changed
   std::map<std::pair<uint32_t, bool>, Inbox> inboxes;
 
-  struct Clock {
+  struct PeerClock {
     int64_t offset_ns = 0, error_ns = INT64_MAX;
   };
-  std::map<uint32_t, Clock> clocks;  // of the peers, against ours
+  std::map<uint32_t, PeerClock> clocks;  // of the peers, against ours
 
   [[nodiscard]] bool watch(int fd, uint32_t events, Watched& who, uint64_t& id) {
     epoll_event e{};

@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/links/link_bell.hpp"
 #include "plait/links/in_link.hpp"
+#include "plait/links/link_bell.hpp"
 #include "plait/links/link_peer.hpp"
 
 namespace plait {

@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/deferred_stage.hpp"
 #include "plait/pool/lane_message.hpp"
 #include "plait/pool/pool_outcome.hpp"
 #include "plait/pool/pool_ring.hpp"
+#include "plait/stages/deferred_stage.hpp"
 
 namespace plait {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/call_operator.hpp"
 #include "plait/columns/flat_block.hpp"
+#include "plait/stages/call_operator.hpp"
 
 namespace plait {
 

@@ -146,7 +146,7 @@ class SourceStage final : public Stage {
       return 0;
     }
     auto [from, count] = layout->slice(rank, rows);
-    const Unit unit{start, all < 0 ? rows : std::min(rows, all - start)};
+    const SourceUnit unit{start, all < 0 ? rows : std::min(rows, all - start)};
     from += start;
     if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
     if (count == 0) return data(empty_, epoch, 0, unit, worker);
@@ -209,7 +209,7 @@ class SourceStage final : public Stage {
   bool stopped() const { return stopping && stopping->load(std::memory_order_acquire); }
 
   // What is the same for all parts of an epoch of the source.
-  struct Unit {
+  struct SourceUnit {
     int64_t base = 0, rows = 0;
     Flow flow = Flow::Running;
   };
@@ -237,7 +237,7 @@ class SourceStage final : public Stage {
     return *std::max_element(times, times + rows.length);
   }
 
-  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const Unit& unit,
+  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const SourceUnit& unit,
                Worker& worker) {
     Batch batch;
     batch.base = unit.base;

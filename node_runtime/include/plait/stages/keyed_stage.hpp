@@ -24,7 +24,7 @@ class KeyedStage final : public LaneStage, public MovingState {
       : LaneStage(std::move(name), limits, op, lanes, kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
-        lane_(new Lane[lanes]) {
+        lane_(new KeyedLane[lanes]) {
     for (uint32_t l = 0; l < lanes; ++l) lane_[l].state = std::make_unique<KeyedState>(*plan_, l);
   }
 
@@ -56,11 +56,11 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
   bool ready() const override {
     return std::all_of(lane_.get(), lane_.get() + lanes_,
-                       [](const Lane& lane) { return lane.moves->ready(); });
+                       [](const KeyedLane& lane) { return lane.moves->ready(); });
   }
 
  protected:
-  void cut(Slot& s) override { split(*plan_, s.batch, s.split); }
+  void cut(Slot& s) override { split_by_lane(*plan_, s.batch, s.split); }
   bool passes(Batch& batch, uint32_t lane) override {
     return !lane_[lane].moves || lane_[lane].moves->pass(batch);
   }
@@ -70,7 +70,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
   void put_together(Slot& s, Worker& worker) override {
     Batch out;
-    merge(*plan_, s.batch, s.split, out);
+    merge_lanes(*plan_, s.batch, s.split, out);
     s.batch.columns = std::move(out.columns);
     Counts::add(worker.shared.counts[op_].out, s.batch.length);
   }
@@ -98,7 +98,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
 
  private:
-  struct Lane {
+  struct KeyedLane {
     std::unique_ptr<KeyedState> state;
     std::unique_ptr<LaneMoves> moves;  // null: this is the only node
   };
@@ -108,7 +108,7 @@ class KeyedStage final : public LaneStage, public MovingState {
 
   static constexpr uint64_t kSayEvery = 16;
   const std::shared_ptr<const KeyedPlan> plan_;
-  std::unique_ptr<Lane[]> lane_;
+  std::unique_ptr<KeyedLane[]> lane_;
 };
 
 }  // namespace plait

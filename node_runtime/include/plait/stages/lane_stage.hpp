@@ -36,7 +36,7 @@ class LaneStage : public Stage {
         in_flight_(std::min<uint64_t>(limits.batches, 4 * uint64_t(workers) + 4)),
         before_ops_(std::move(before)),
         after_ops_(std::move(after)),
-        turns_(new Turn[lanes]) {
+        turns_(new LaneTurn[lanes]) {
     if (kind == QueueKind::Hybrid) {
       hybrid_ = std::make_unique<HybridQueue<Slot>>(lanes, limits.batches);
     } else if (kind == QueueKind::Partitioned) {
@@ -94,7 +94,7 @@ class LaneStage : public Stage {
   const uint32_t op_, lanes_;
 
  private:
-  struct alignas(kCacheLine) Turn {
+  struct alignas(kCacheLine) LaneTurn {
     std::atomic<bool> busy{false};
     std::atomic<uint64_t> next{0};  // the serial whose part runs next
   };
@@ -184,7 +184,7 @@ class LaneStage : public Stage {
   }
 
   int64_t drain(uint32_t lane, Worker& worker) {
-    Turn& turn = turns_[lane];
+    LaneTurn& turn = turns_[lane];
     if (!part_ready(turn.next.load(std::memory_order_relaxed))) return 0;
     // Acquire pairs with the release below: the lane's state as its last holder left it.
     if (turn.busy.exchange(true, std::memory_order_acquire)) return 0;
@@ -233,7 +233,7 @@ class LaneStage : public Stage {
   const uint64_t in_flight_;
   const Operators before_ops_, after_ops_;
   std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
-  std::unique_ptr<Turn[]> turns_;
+  std::unique_ptr<LaneTurn[]> turns_;
   std::unique_ptr<ReorderBuffer<Slot>> splits_;
   std::unique_ptr<HybridQueue<Slot>> hybrid_;
   std::unique_ptr<PartitionedQueue<Slot>> partitioned_;

@@ -47,7 +47,7 @@ class TimedStage final : public LaneStage {
       : LaneStage(std::move(name), limits, op, plan->keys.lanes(), kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
-        units_(new Unit[limits.batches]) {
+        units_(new PendingUnit[limits.batches]) {
     const bool keyless = plan_->spec.key_columns.empty();
     const uint32_t bins = 1u << (plan_->spec.bin_bits - plan_->spec.lane_bits);
     for (uint32_t l = 0; l < lanes_; ++l) {
@@ -74,7 +74,7 @@ class TimedStage final : public LaneStage {
 
  protected:
   void cut(Slot& s) override {
-    split(plan_->keys, s.batch, s.split);
+    split_by_lane(plan_->keys, s.batch, s.split);
     if (plan_->nodes) unit(s).order = order_of(s.batch, plan_->sub_bits);
   }
   bool passes(Batch& batch, uint32_t lane) override {
@@ -85,7 +85,7 @@ class TimedStage final : public LaneStage {
   void run_part(Slot& s, uint32_t number) override {
     TimedLane& lane = *lane_[number];
     const Batch& batch = s.batch;
-    Unit& u = unit(s);
+    PendingUnit& u = unit(s);
     Emitter& out = u.made[number];
     if (number == 0) u.base = lane.time.place(batch);
     const int64_t before = lane.time.watermarks.now();
@@ -109,7 +109,7 @@ class TimedStage final : public LaneStage {
 
   void put_together(Slot& s, Worker& worker) override {
     Batch& batch = s.batch;
-    Unit& u = unit(s);
+    PendingUnit& u = unit(s);
     Counts& counts = worker.shared.counts[op_];
     const int64_t in = batch.length;
     int64_t late = 0, left_out = 0;
@@ -168,12 +168,12 @@ class TimedStage final : public LaneStage {
 
  private:
   // What the lanes make of one unit, beside its slot.
-  struct Unit {
+  struct PendingUnit {
     BufferRef order;    // of its rows; several nodes only
     uint64_t base = 0;  // the place of its first row
     std::vector<Emitter> made;
   };
-  Unit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
+  PendingUnit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
 
   // The rows from the last start on are those of one lane.
   static void sort_run(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
@@ -194,7 +194,7 @@ class TimedStage final : public LaneStage {
     }
   }
 
-  static std::vector<Column> columns_of(const Unit& u, const std::vector<TimedRow>& rows) {
+  static std::vector<Column> columns_of(const PendingUnit& u, const std::vector<TimedRow>& rows) {
     const auto n = int64_t(rows.size());
     bool as_made = true;
     BufferRef order = BufferRef::make(4 * n);
@@ -221,7 +221,7 @@ class TimedStage final : public LaneStage {
   const std::shared_ptr<const TimedPlan> plan_;
   std::atomic<int64_t> bytes_{0};
   std::vector<std::unique_ptr<TimedLane>> lane_;
-  std::unique_ptr<Unit[]> units_;
+  std::unique_ptr<PendingUnit[]> units_;
   StateMoves* moves_ = nullptr;
 };
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
-#include "plait/time/emitter.hpp"
 #include "plait/columns/events.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/time/emitter.hpp"
 #include "plait/columns/key_hash.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 
