@@ -117,7 +117,7 @@ class Layouts {
   }
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // A node that owned and read nothing is gone: nobody waits for its parts.
+  // A node that owned and read nothing is gone: no node waits for its parts.
   void drop(uint32_t rank) {
     std::lock_guard<std::mutex> hold(lock_);
     dropped_.push_back(rank);

@@ -31,7 +31,7 @@ struct Routing {
   uint32_t op = 0;                        // the operator behind; Bin: its state is one bin
   uint32_t home = 0;                      // Home, Pinned
   bool repeats = false;  // several rows may have the same tag: they are numbered here
-  bool tags = true;      // somebody behind looks at tags; else they stay here
+  bool tags = true;      // an operator after it looks at tags; else they stay here
 };
 
 class RouteStage final : public Stage, public Outlet {

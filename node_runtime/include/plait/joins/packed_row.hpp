@@ -1,4 +1,4 @@
-// PackedRow: some columns of a row as bytes that stay when their batch is gone.
+// PackedRow: how some columns of a row are packed into bytes that outlive their batch.
 //
 // A packed row is: null bits (a word for 64 columns), a word for each fixed-width column, the ends
 // of the texts (4 bytes each), the texts. It has no addresses, so it travels between nodes as it

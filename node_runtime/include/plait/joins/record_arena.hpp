@@ -2,7 +2,7 @@
 // back.
 //
 // Pieces up to 64 KiB are cut from chunks, in size classes with a free list each; larger ones come
-// from the allocator. All memory goes when the pool goes. One thread at a time: the holder of the
+// from the allocator. All memory goes when the arena goes. One thread at a time: the holder of the
 // lane; never waits.
 #pragma once
 

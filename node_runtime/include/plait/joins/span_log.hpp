@@ -1,4 +1,4 @@
-// SpanLog: the right records that a span keeps for left ones that may still come, one behind the
+// SpanLog: the right records that a span keeps for left ones that may still come, one after the
 // other.
 //
 // Most of them are never looked at again, so a record costs one append: it names the one before it

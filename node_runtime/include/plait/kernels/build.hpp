@@ -1,4 +1,4 @@
-// Building a Program from the plain data that lower.py makes.
+// Building a Program from the plain data that lowering/expressions.py makes.
 //
 // `ProgramBuilder` checks everything it is given (kernel names, register numbers, argument counts)
 // and throws std::invalid_argument, so that a running program needs no checks. One thread builds;

@@ -2,11 +2,11 @@
 //
 // split_by_lane() hashes every row and writes each lane's hashes (and, for hot plans, its input
 // values) compactly in row order; any thread may run it, without a lane's lock. The holder of lane
-// l then reads and writes only parts[l], in place, and whoever finishes the last part merges. The
-// caller orders these three by release/acquire (split flag, parts-left counter). Rows with a NaN
-// key must be gone before: nan_key_rows() finds them. The protocol is that of the reorder buffer
-// and hybrid queue of the ordered data-parallel runtime (Fig. 4 and 7), a batch being the unit and
-// a lane the partition.
+// l then reads and writes only parts[l], in place, and the worker that finishes the last part
+// merges. The caller orders these three by release/acquire (split flag, parts-left counter). Rows
+// with a NaN key must be gone before: nan_key_rows() finds them. The protocol is that of the
+// reorder buffer and hybrid queue of the ordered data-parallel runtime (Fig. 4 and 7), a batch
+// being the unit and a lane the partition.
 #pragma once
 
 #include <cstdint>

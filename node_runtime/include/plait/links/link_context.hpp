@@ -1,8 +1,9 @@
 // LinkContext: what the connections of one node share, among them the epoll set that watches them.
 //
 // A connection is watched under a number that is never used again, so an event that was already
-// fetched for a connection closed since finds nobody. Threads: all of it belongs to the thread that
-// polls, but for `counts_of`, `refused`, `dropped` and the constants, which any thread may use.
+// fetched for a connection closed since finds nothing. Threads: all of it belongs to the thread
+// that polls, but for `counts_of`, `refused`, `dropped` and the constants, which any thread may
+// use.
 #pragma once
 
 #include <sys/epoll.h>

@@ -1,10 +1,10 @@
 // SendQueue: the frames for one connection to one peer, kept until the peer says it has them.
 //
-// A frame gets the next sequence number when it is pushed and goes when it is acknowledged. Whoever
-// pushes also writes, unless somebody does already: the writer leaves the lock while it is in the
-// system call and looks again before it ends, so nobody waits for the network and no frame is left
-// behind. When a connection comes up, the peer names the last frame it has, and writing goes on
-// behind that one: nothing is lost, and nothing is there twice.
+// A frame gets the next sequence number when it is pushed and goes when it is acknowledged. The
+// thread that pushes also writes, unless another does already: the writer leaves the lock while it
+// is in the system call and looks again before it ends, so no thread waits for the network and no
+// frame is left behind. When a connection comes up, the peer names the last frame it has, and
+// writing goes on after that one: nothing is lost, and nothing is there twice.
 //
 // Threads: push, flush, forget, held, unsent_bytes, ready: any. open, close, acknowledge, writable:
 // the thread that polls. Progress: push takes a short lock and one non-blocking write; close waits

@@ -1,10 +1,10 @@
 // ExpectedMoves: what is known of bins before they move: which come here, and how large they are.
 //
-// The plan of a migration is told to all nodes that have a part in it before its first layout. A
-// node that gives bins away sends its word to those who get them: how many keys nearly every bin of
-// its stays below. A node that gets bins makes memory ready for all of them at once, when it has
-// the words of all who send; a word may come before the plan. Any thread may call anything, under a
-// short mutex; nothing waits.
+// All nodes that take part in a migration get its plan before its first layout. A node that gives
+// bins away sends its word to those who get them: how many keys nearly every bin of its stays
+// below. A node that gets bins makes memory ready for all of them at once, when it has the words of
+// all who send; a word may come before the plan. Any thread may call anything, under a short mutex;
+// nothing waits.
 #pragma once
 
 #include <algorithm>

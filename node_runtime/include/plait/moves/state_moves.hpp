@@ -48,7 +48,7 @@ class StateMoves {
  public:
   virtual ~StateMoves() = default;
   virtual void add_state(MovingState& state) = 0;
-  // Has pages made present before they are used; by a thread of its own.
+  // Has pages made present before they are used; by a separate thread.
   virtual void populate(std::vector<std::pair<void*, size_t>> pieces) = 0;
   virtual void ship(uint32_t to, uint32_t op, uint32_t bin, MovedBin bytes) = 0;
   // Shipped to a node, and still in this one's memory.

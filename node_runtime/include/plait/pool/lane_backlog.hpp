@@ -2,8 +2,8 @@
 // yet.
 //
 // Messages go in the order in which they were added, those of one item lane by lane; what the ring
-// has no room for is kept and tried again. What nobody waits for any more is not given. One thread
-// at a time: the holder of the stage's flag.
+// has no room for is kept and tried again. What is not awaited any more is not given. One thread at
+// a time: the holder of the stage's flag.
 #pragma once
 
 #include <cstdint>

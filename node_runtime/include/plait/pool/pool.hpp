@@ -6,10 +6,10 @@
 // watched elsewhere (pool.py), which says here which of them died: what it had claimed is done
 // again. After `kTries` of them died on a batch without state, the row that the last one was at
 // fails by the policy of its operator, and the others are done; if none can be named, or there is
-// state, the user is told that the batch is poison.
+// state, the user hears that the batch is poison.
 //
-// Threads: any may call anything. Full: the ring has no free slot; the stage keeps the batch and is
-// told when there is room. `close` ends the thread; what comes later is let go.
+// Threads: any may call anything. Full: the ring has no free slot; the stage keeps the batch and
+// hears when there is room. `close` ends the thread; what comes later is let go.
 #pragma once
 
 #include <atomic>

@@ -7,7 +7,7 @@
 // run.
 //
 // Threads: one at a time gives (the holder of the stage's flag); answers and deaths come from any.
-// Full: the ring has no room; the stage keeps the message and is told when there is.
+// Full: the ring has no room; the stage keeps the message and hears when there is.
 #pragma once
 
 #include <algorithm>

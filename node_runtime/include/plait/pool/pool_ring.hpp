@@ -3,18 +3,17 @@
 // The owner (the engine's process) writes a batch into the slot of the next serial and marks it
 // filled; a worker process claims a filled slot by compare-and-swap, reads the batch in place, and
 // writes the outcome behind it; the owner takes the outcome out and frees the slot. The state of a
-// slot is one word (serial, worker, kind), so whoever dies leaves it in a known state: what a dead
-// worker had claimed goes back to filled. The memory is a memfd: nothing is left when the last
-// process is gone.
+// slot is one word (serial, worker, kind), so a process that dies leaves it in a known state: what
+// a dead worker had claimed goes back to filled. The memory is a memfd: nothing is left when the
+// last process is gone.
 //
 // Threads: any thread of the owner may reserve, publish and collect; each worker process has one
-// thread. Nobody spins: who finds nothing sleeps on a futex, and is woken only if it said that it
-// sleeps. Full: try_reserve gives -1, because the slot of the next serial is not free. A batch or
-// an outcome that is larger than its slot goes to an extent of its own behind the ring: a range of
-// the same file that is used once, and given back to the system when the slot is freed. A slot may
-// be pinned: only one of the workers may claim it, which does so in the order of the serials. A
-// worker shows at which row of which function it is, so that the one it died on can be named
-// (Poison).
+// thread. No thread spins: one that finds nothing sleeps on a futex, and is woken only if it said
+// that it sleeps. Full: try_reserve gives -1, because the slot of the next serial is not free. A
+// batch or an outcome that is larger than its slot goes to an extent after the ring: a range of the
+// same file that is used once, and given back to the system when the slot is freed. A slot may be
+// pinned: only one of the workers may claim it, which does so in the order of the serials. A worker
+// shows at which row of which function it is, so that the one it died on can be named (Poison).
 #pragma once
 
 #include <fcntl.h>

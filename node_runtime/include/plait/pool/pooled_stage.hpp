@@ -1,16 +1,16 @@
 // PooledStage: a stage whose state is with the worker processes of the pool, a lane in each.
 //
-// It begins as the stage it is made from, with the state in the engine's process. When it is told
-// to go it hands its bins over and from then on gives every batch to the lanes that have its keys,
-// one worker at a time and in order; the last lane's answer brings the batch back, and whoever
-// takes it puts the answers together and publishes the slot. Control items go the same way, between
-// the same two batches on every lane. At a layout nothing more is given until the bins that go are
-// shipped and those that come are with their lanes; nor where bins are put, since they are in all
-// together or not at all, and a lane does not know of the others.
+// It begins as the stage it is made from, with the state in the engine's process. When PoolLanes
+// says so it hands its bins over and from then on gives every batch to the lanes that have its
+// keys, one worker at a time and in order; the last lane's answer brings the batch back, and the
+// worker that takes it puts the answers together and publishes the slot. Control items go the same
+// way, between the same two batches on every lane. At a layout nothing more is given until the bins
+// that go are shipped and those that come are with their lanes; nor where bins are put, since they
+// are in all together or not at all, and a lane does not know of the others.
 //
 // Threads: batches are given under the stage's flag; answers are taken by any worker. No worker
-// waits for a lane. Full: what was refused is kept and tried again when there is room. Behind a
-// failure nothing is needed: what is outside there comes back at once.
+// waits for a lane. Full: what was refused is kept and tried again when there is room. After a
+// failure nothing is needed: what is outside comes back at once.
 #pragma once
 
 #include <atomic>

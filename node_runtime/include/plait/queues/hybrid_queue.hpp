@@ -9,11 +9,10 @@
 // Threads: one producer at a time calls `try_add` (the worker that releases the stage upstream);
 // the role may pass on if the hand-over synchronises. Any worker calls `consume` at any time, also
 // from inside `operate`. At most one worker is inside `operate` for a partition, and each call for
-// a partition happens after the one before it.
-// Progress: nobody waits for anybody; a worker preempted inside `operate` holds up its partition
-// only. Full: `try_add` returns false and takes nothing. Empty: `consume` returns 0; items may
-// still be with active workers.
-// Paper: Fig. 7 and theorem 4.1.
+// a partition happens after the one before it. Progress: no worker waits for another; a worker
+// preempted inside `operate` holds up its partition only. Full: `try_add` returns false and takes
+// nothing. Empty: `consume` returns 0; items may still be with active workers. Paper: Fig. 7 and
+// theorem 4.1.
 #pragma once
 
 #include <bit>

@@ -7,11 +7,10 @@
 //
 // Threads: one producer at a time calls `try_add` (the role may pass on if the hand-over
 // synchronises); any worker calls `consume` at any time. At most one worker is inside `operate` for
-// a partition, and each call for a partition happens after the one before it.
-// Progress: nobody waits; a partition whose lock is taken is passed over. An item added while the
-// lock is being given back stays until the next `consume`: call again while size_approx() > 0.
-// Full: `try_add` returns false and takes nothing. Empty: `consume` returns 0.
-// Paper: section 4.2.
+// a partition, and each call for a partition happens after the one before it. Progress: no worker
+// waits; a partition whose lock is taken is passed over. An item added while the lock is being
+// given back stays until the next `consume`: call again while size_approx() > 0. Full: `try_add`
+// returns false and takes nothing. Empty: `consume` returns 0. Paper: section 4.2.
 #pragma once
 
 #include <cstddef>

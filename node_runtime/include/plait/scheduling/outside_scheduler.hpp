@@ -2,7 +2,8 @@
 //
 // A native one is asked like the engine's own. A Python one is asked only by a worker that holds
 // Python's turn, hence by one at a time and never while a Python operator runs: the others sweep
-// meanwhile, so that native work never waits for it. An answer that is no stage ends the run.
+// meanwhile, so that native work never waits for it. An answer that does not name a stage ends the
+// run.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,7 @@ class NativeScheduler final : public Scheduler {
     describe(stages, now_ns(), given);
     const int64_t answer =
         scheduler_.pick(scheduler_.context, given.data(), given.size(), options.slice_ns);
-    // What is no int is no stage either.
+    // Anything but an int does not name a stage either.
     return int(std::clamp<int64_t>(answer, INT32_MIN, INT32_MAX));
   }
 

@@ -204,8 +204,7 @@ class Epochs {
     note_owed();
   }
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Whether an empty epoch follows the last one: operators that know time need it. Before the
-  // start.
+  // Whether an empty epoch follows the last one: event-time operators need it. Before the start.
   bool closes = false;
 
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.

@@ -89,8 +89,8 @@ class SourceStage final : public Stage {
   // Of a source with a rate, on several nodes: rows in an epoch, on average. Sources of different
   // rates have epochs of the same duration, so that none holds another up.
   double paced_rows = 0;
-  // The column that is its event time, or -1; without rows for so long it holds nobody up (0: it
-  // does).
+  // The column that is its event time, or -1; without rows for `idle_ns` it does not hold time up
+  // (0: it does).
   int time_column = -1;
   int64_t idle_ns = 0;
   // Above 0: units are stamped with the wall clock, and a source without rows emits an empty one so

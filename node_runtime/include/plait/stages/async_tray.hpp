@@ -1,4 +1,4 @@
-// AsyncTray: an Outside that somebody else empties: a loop that waits for a descriptor.
+// AsyncTray: an Outside that an event loop empties: the loop waits for a descriptor.
 //
 // Workers leave batches and ring; the loop is woken by the descriptor, hushes it, and then takes
 // batches as it has room for them, so what comes after the hush rings again. Outcomes go straight

@@ -1,4 +1,4 @@
-// CallChain: the operators that a batch meets outside the engine's workers, one behind the other.
+// CallChain: the operators that a batch meets outside the engine's workers, one after the other.
 //
 // The batch is counted in before it goes (begin); when its outcome is there, each operator puts its
 // part of it in place (finish): the outcome of the first one carries those of the others. The rows

@@ -2,14 +2,11 @@
 //
 // A worker claims the next batch, runs the operators before the state, and splits its rows by lane;
 // each lane's parts are run in serial order by one worker at a time; the worker that finishes a
-// batch's last lane puts the results together, runs the operators behind the state, and publishes
-// the batch to the reorder buffer. How parts reach workers is a choice:
-//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest
-//   measured) hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then
-//   master queue and lane queues partitioned  section 4.2: lane queues only, each worker serves its
-//   own lanes first shared       section 4.1: one queue, taking a part locks its lane
+// batch's last lane puts the results together, runs the operators after the state, and publishes
+// the batch to the reorder buffer. How parts reach workers is a choice (QueueKind).
+//
 // Control items are split like batches without rows: every lane meets them between the same two
-// batches. Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
+// batches. No worker waits; a preempted one that holds a lane delays that lane until it runs again.
 #pragma once
 
 #include <memory>
@@ -24,7 +21,17 @@
 
 namespace plait {
 
-enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
+enum class QueueKind : uint8_t {
+  // A flag for each batch and a try-lock for each lane, without a queue: the default, the fastest.
+  Lanes,
+  // Fig. 7 of the paper: split batches pass a reorder buffer (Fig. 4), then the master queue and
+  // the lanes' queues.
+  Hybrid,
+  // Section 4.2: the lanes' queues only; each worker serves its own lanes first.
+  Partitioned,
+  // Section 4.1: one queue; taking a part locks its lane.
+  Shared,
+};
 
 class LaneStage : public Stage {
  public:

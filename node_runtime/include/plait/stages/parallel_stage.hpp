@@ -1,7 +1,7 @@
 // ParallelStage: stateless operators, fused.
 //
-// Any number of workers run it, each on a batch of its own; the ring and the reorder buffer of
-// Stage keep the order. Full and empty: as Stage.
+// Any number of workers run it, each on its own batch; the ring and the reorder buffer of Stage
+// keep the order. Full and empty: as Stage.
 #pragma once
 
 #include <atomic>

@@ -1,12 +1,12 @@
-// ProcessStage: state machines with timers, and operators with a loop of their own, outside the
-// engine (Python), one worker at a time, in order.
+// ProcessStage: state machines with timers, and operators with their own loop, outside the engine
+// (Python), one worker at a time, in order.
 //
 // The function gets every unit's rows in turn and then, as far as the watermark and the wall clock
 // behind the unit have come, fires what is due; units without rows reach it only if a timer is, or
 // if it asked to be told of the end of each source. It says of each row that it makes when it was
 // made, in order: at once and the place of its row, or by a timer, its time and its place; times by
-// the wall clock are above all event times. What is known of time goes with the bins. Waits for
-// nobody.
+// the wall clock are above all event times. What is known of time goes with the bins. It never
+// waits.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ class PythonStateStage : public SerialStage {
     }
     return mine;
   }
-  // Takes the head over that head_of(false, ..) gave here: bins were refused behind theirs.
+  // Takes the head over that head_of(false, ..) gave here: bins were refused after theirs.
   void adopt_again(const std::string& head) {
     Control none;
     std::string rest;

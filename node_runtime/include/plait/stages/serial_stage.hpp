@@ -2,7 +2,7 @@
 //
 // The base of the stages with state that is not cut by keys: state in Python, and sinks. Any worker
 // may call run; the one that gets the flag claims batches in order, the others leave at once: no
-// worker waits. A batch that is not `ready` yet stays where it is, and those after it behind it.
+// worker waits. A batch that is not `ready` yet stays where it is, and those after it wait.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// TimedStage: an operator that knows time, by key: windows, joins.
+// TimedStage: an event-time operator by key: windows, joins.
 //
 // LaneStage has the protocol; the worker that finishes a unit's last lane puts what all lanes made
 // of it in order. A row that is made at once keeps the tag of the row it came from; what is due by
-// time comes behind all rows of the unit: its tag is the number of rows the source had. On several
+// time comes after all rows of the unit: its tag is the number of rows the source had. On several
 // nodes the rows go on with their order (times, subs), and where they meet they are put in order.
 #pragma once
 

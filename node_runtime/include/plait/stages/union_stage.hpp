@@ -2,10 +2,10 @@
 // number, then by input.
 //
 // Each input's batches come in the order (epoch, source); a unit (epoch, source) is complete when
-// every input that carries that source has it at its head. The inputs are buffered without a bound
-// of their own: sources are kept in step (Epochs) and every other queue is bounded, so what waits
-// here is bounded too, and no branch can block another for ever. Any stage may push its input at
-// any time (a mutex); one worker at a time merges.
+// every input that carries that source has it at its head. The inputs are buffered without a bound:
+// sources are kept in step (Epochs) and every other queue is bounded, so what waits here is bounded
+// too, and no branch can block another for ever. Any stage may push its input at any time (a
+// mutex); one worker at a time merges.
 #pragma once
 
 #include <algorithm>

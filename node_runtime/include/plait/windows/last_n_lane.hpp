@@ -1,5 +1,5 @@
-// LastNLane: aggregates over the last n records of each key: with every record, or with every so
-// many of them (windows of rows).
+// LastNLane: aggregates over the last n records of each key: with every record, or with every n-th
+// (windows of rows).
 //
 // Results come at the place of the record that completes them. Time plays no part, unless the keys
 // have a ttl (time_to_live.hpp). All calls belong to the holder of the lane; never waits.

@@ -13,8 +13,8 @@
 
 namespace plait {
 
-// Holds the right to run Python code, if a stage needs it and nobody has it. Meanwhile the thread
-// has another name: threads that a library starts from there keep it, and are not taken for
+// Holds the right to run Python code, if a stage needs it and no worker has it. Meanwhile the
+// thread has another name: threads that a library starts from there keep it, and are not taken for
 // workers.
 class PythonTurn {
  public:
