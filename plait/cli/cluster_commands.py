@@ -191,16 +191,15 @@ def submit_command(given: argparse.Namespace) -> int:
         namespace=given.namespace,
         **settings,
     )
-    lasts = getattr(handle.link, "lasts", True)
-    if not given.wait and lasts:
+    if not given.wait and handle.outlives_process:
         show_json({"job": handle.name}) if given.json else print(f"submitted {handle.name}")
         return OK
-    if not lasts:
-        tell("plait: no cluster was named or found; running on a Ray of its own until the end")
-    return waited(handle, given.json)
+    if not handle.outlives_process:
+        tell("plait: no cluster was named or found; running on a private Ray until the job ends")
+    return wait_and_show(handle, given.json)
 
 
-def waited(handle: JobHandle, as_json: bool) -> int:
+def wait_and_show(handle: JobHandle, as_json: bool) -> int:
     """Shows the result of a job as `plait run` does. Ctrl-C stops the sources, then waits on."""
     from plait.cli.commands import show
 
@@ -251,20 +250,20 @@ def ls_command(given: argparse.Namespace) -> int:
 
 
 def status_command(given: argparse.Namespace) -> int:
-    view = attached(given).status()
+    view = attach_job(given).status()
     show_json(dataclasses.asdict(view)) if given.json else print(view)
     return OK
 
 
 def logs_command(given: argparse.Namespace) -> int:
-    text = attached(given).logs(given.node, lines=given.lines)
+    text = attach_job(given).logs(given.node, lines=given.lines)
     if text:
         print(text)
     return OK
 
 
 def rescale_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     change = handle.rescale(
         given.nodes,
         strategy=given.strategy,
@@ -272,11 +271,11 @@ def rescale_command(given: argparse.Namespace) -> int:
         throttle=given.throttle,
         dry_run=given.dry_run,
     )
-    return moved(handle, change, given)
+    return show_change(handle, change, given)
 
 
 def drain_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     change = handle.drain(
         given.node,
         strategy=given.strategy,
@@ -284,10 +283,10 @@ def drain_command(given: argparse.Namespace) -> int:
         throttle=given.throttle,
         dry_run=given.dry_run,
     )
-    return moved(handle, change, given)
+    return show_change(handle, change, given)
 
 
-def moved(handle: JobHandle, change: MigrationHandle, given: argparse.Namespace) -> int:
+def show_change(handle: JobHandle, change: MigrationHandle, given: argparse.Namespace) -> int:
     """Shows the plan, and waits for the change unless told not to. Ctrl-C leaves it to itself."""
     if not given.json and str(change):
         print(change)
@@ -305,7 +304,7 @@ def gap_of(text: str) -> int | str:
 
 
 def cancel_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     if given.drain:
         handle.stop()
     else:
@@ -316,7 +315,7 @@ def cancel_command(given: argparse.Namespace) -> int:
 
 
 def forget_command(given: argparse.Namespace) -> int:
-    attached(given).forget()
+    attach_job(given).forget()
     return OK
 
 
@@ -356,11 +355,11 @@ def preflight_command(given: argparse.Namespace) -> int:
 
 def explain_command(given: argparse.Namespace) -> int:
     """`plait explain` of a name that is no file: a job on the cluster."""
-    print(attached(given).explain())
+    print(attach_job(given).explain())
     return OK
 
 
-def attached(given: argparse.Namespace) -> JobHandle:
+def attach_job(given: argparse.Namespace) -> JobHandle:
     from plait.cluster.submit import attach
 
     return attach(given.job, given.address, namespace=given.namespace)

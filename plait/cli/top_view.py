@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from plait.text.tables import shortened, width
+from plait.text.tables import shorten, width
 from plait.text.units import bytes_text, count_text, countdown_text, millis_text
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def cut(lines: Sequence[Line], width: int, height: int, color: bool) -> str:
     if len(lines) > max(height, 1):
         shown = list(lines[: max(height - 1, 0)])
         shown.append(Line(text=f"... {len(lines) - len(shown):,} more lines"))
-    texts = [(shortened(line.text, width), line.style) for line in shown]
+    texts = [(shorten(line.text, width), line.style) for line in shown]
     return "\n".join(styled(text, style) if color else text for text, style in texts)
 
 
@@ -251,7 +251,7 @@ def sparkline(values: Sequence[float], most: int) -> str:
 
 
 def name_text(text: str) -> str:
-    return shortened(clean(text), NAME)
+    return shorten(clean(text), NAME)
 
 
 def clean(text: str) -> str:

@@ -21,7 +21,7 @@ from plait.coordinator.messages.requests import (
 )
 from plait.errors import ClusterError, Interrupted, JobError, TimedOut
 from plait.model.durations import Duration, to_seconds
-from plait.results.outcomes import check_conserved, first_error, merged
+from plait.results.outcomes import check_conserved, first_error, merge_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,15 +61,21 @@ class JobHandle:
     """
 
     def __init__(self, link: Link, name: str) -> None:
-        self.link = link
+        self._link = link
         self.name = name
 
     def __repr__(self) -> str:
         return f'<plait job "{self.name}">'
 
+    @property
+    def outlives_process(self) -> bool:
+        """Whether the job goes on when this process ends. It does not on a Ray that `submit` had
+        to start here."""
+        return bool(getattr(self._link, "lasts", True))
+
     def status(self) -> JobView:
         """The job as it is now; prints as a small table."""
-        view = self.link.view(self.name)
+        view = self._link.view(self.name)
         if view is None:
             raise JobError(f'"{self.name}": {STALE}')
         return view
@@ -99,10 +105,10 @@ class JobHandle:
             raise ClusterError(f'the job "{self.name}" failed: {view.error}')
         if view.phase == "cancelled" and not parts:
             raise Interrupted("cancelled before it began")
-        result = merged(self.name, parts)
+        result = merge_outcomes(self.name, parts)
         if view.phase == "cancelled":
             raise Interrupted(f"cancelled: {result.account}", result)
-        if missing := {node.rank for node in there(view)} - {part.rank for part in parts}:
+        if missing := {node.rank for node in present_nodes(view)} - {part.rank for part in parts}:
             gone = ", ".join(f"node-{rank}" for rank in sorted(missing))
             raise ClusterError(f'the result of the job "{self.name}" is gone with {gone}')
         check_conserved(result, parts)
@@ -110,8 +116,8 @@ class JobHandle:
 
     def outcomes(self, view: JobView | None = None) -> tuple[NodeOutcome, ...]:
         """Each node's part of the result; nodes that are gone without one are left out."""
-        nodes = there(view or self.status())
-        found = [self.link.outcome(self.name, node.rank) for node in nodes]
+        nodes = present_nodes(view or self.status())
+        found = [self._link.outcome(self.name, node.rank) for node in nodes]
         return tuple(part for part in found if part is not None)
 
     def rescale(
@@ -139,12 +145,12 @@ class JobHandle:
             job=self.name,
             nodes=nodes,
             strategy=strategy,
-            gap_epochs=gap_epochs(gap, self.epochs_per_s),
+            gap_epochs=gap_epochs(gap, self._epochs_per_s),
             throttle_bytes_per_s=bytes_per_s(throttle),
             balance=balance,
             dry_run=dry_run,
         )
-        return self.moving(request)
+        return self._migrate(request)
 
     def drain(
         self,
@@ -160,53 +166,53 @@ class JobHandle:
             job=self.name,
             rank=rank_of(node),
             strategy=strategy,
-            gap_epochs=gap_epochs(gap, self.epochs_per_s),
+            gap_epochs=gap_epochs(gap, self._epochs_per_s),
             throttle_bytes_per_s=bytes_per_s(throttle),
             dry_run=dry_run,
         )
-        return self.moving(request)
+        return self._migrate(request)
 
-    def moving(self, request: Rescale | Drain) -> MigrationHandle:
+    def _migrate(self, request: Rescale | Drain) -> MigrationHandle:
         before = self.status().migration
-        reply = self.asked(request)
+        reply = self._ask(request)
         number = 0 if before is None else before.number
         return MigrationHandle(self, request, reply.plan, None if request.dry_run else number)
 
     def stop(self) -> None:
         """Ends the sources at one epoch; what was read is delivered, and `result` gives it."""
-        self.asked(Stop(job=self.name))
+        self._ask(Stop(job=self.name))
 
     def cancel(self) -> None:
         """Ends the job at once; what is in flight is dropped."""
-        self.asked(Cancel(job=self.name))
+        self._ask(Cancel(job=self.name))
 
     def forget(self) -> None:
         """The result of a job that is over is not wanted: its nodes end, its name is free."""
-        self.asked(Forget(job=self.name))
+        self._ask(Forget(job=self.name))
 
     def explain(self) -> str:
         """How a node of the job runs it: the stages, and the route of every function."""
         view = self.status()
-        present = [node.rank for node in there(view)]
+        present = [node.rank for node in present_nodes(view)]
         ranks = [view.home, *present] if view.home in present else present
-        return next((text for rank in ranks if (text := self.link.explain(self.name, rank))), "")
+        return next((text for rank in ranks if (text := self._link.explain(self.name, rank))), "")
 
     def logs(self, node: str | int | None = None, *, lines: int = 100) -> str:
         """The last lines that the job's functions printed, on one node or on all."""
-        ranks = [one.rank for one in there(self.status())]
+        ranks = [one.rank for one in present_nodes(self.status())]
         if node is not None:
             ranks = [rank_of(node)]
-        found = [(rank, self.link.logs(self.name, rank, lines)) for rank in ranks]
+        found = [(rank, self._link.logs(self.name, rank, lines)) for rank in ranks]
         return "\n".join(f"node-{rank}  {line}" for rank, told in found for line in told)
 
-    def asked(self, request: Request) -> Accepted:
-        match self.link.request(request):
+    def _ask(self, request: Request) -> Accepted:
+        match self._link.request(request):
             case Accepted() as reply:
                 return reply
             case Rejected(reason=reason):
                 raise JobError(reason)
 
-    def epochs_per_s(self) -> float:
+    def _epochs_per_s(self) -> float:
         """The pace of the sources, from two looks."""
         first = self.status()
         time.sleep(3 * LOOK_S)
@@ -218,7 +224,7 @@ class JobHandle:
         return moved / passed if passed > 0 else 0.0
 
 
-def there(view: JobView) -> list[NodeView]:
+def present_nodes(view: JobView) -> list[NodeView]:
     """The nodes that took part and are not lost."""
     return [node for node in view.nodes if node.phase not in ("lost", "starting")]
 

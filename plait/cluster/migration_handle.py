@@ -40,34 +40,34 @@ class MigrationHandle:
         self, job: JobHandle, request: Rescale | Drain, plan: str, after: int | None
     ) -> None:
         self.job = job
-        self.request = request
+        self._request = request
         self.plan = plan
-        self.after = after
+        self._after = after
         """The number of the change before this one; None while it is only a plan."""
 
     def __str__(self) -> str:
         return self.plan
 
     def __repr__(self) -> str:
-        began = "planned" if self.after is None else "started"
+        began = "planned" if self._after is None else "started"
         return f"<{began} change of {self.job!r}>"
 
     def start(self) -> Self:
         """Carries out what was planned by a dry run. What is under way already stays so."""
-        if self.after is None:
-            begun = self.job.moving(replace(self.request, dry_run=False))
-            self.plan, self.after = begun.plan, begun.after
+        if self._after is None:
+            begun = self.job._migrate(replace(self._request, dry_run=False))
+            self.plan, self._after = begun.plan, begun._after
         return self
 
     def progress(self) -> MigrationView | None:
         """How far it is; None as long as it has not begun."""
-        return self.mine(self.job.status())
+        return self._own(self.job.status())
 
-    def mine(self, view: JobView) -> MigrationView | None:
+    def _own(self, view: JobView) -> MigrationView | None:
         found = view.migration
-        if self.after is None:
+        if self._after is None:
             raise JobError("this is only a plan; start() it")
-        return found if found is not None and found.number > self.after else None
+        return found if found is not None and found.number > self._after else None
 
     def wait(self, timeout: float | Duration | None = None, *, progress: bool = False) -> Self:
         """Waits until the change is made; JobError if it was given up, with the reason."""
@@ -77,7 +77,7 @@ class MigrationHandle:
         line = ProgressLine(sys.stderr) if progress else None
         while True:
             view = self.job.status()
-            found = self.mine(view)
+            found = self._own(view)
             if line is not None and line.shows and found is not None:
                 line.write(migration_line(found))
             if found is not None and found.phase in ("done", "failed"):
@@ -89,10 +89,10 @@ class MigrationHandle:
             time.sleep(LOOK_S)
         if line is not None:
             line.done()
-        self.check(view, found)
+        self._raise_unless_done(view, found)
         return self
 
-    def check(self, view: JobView, found: MigrationView | None) -> None:
+    def _raise_unless_done(self, view: JobView, found: MigrationView | None) -> None:
         if found is not None and found.phase == "done":
             return
         reason = found.reason if found is not None else ""
@@ -101,18 +101,18 @@ class MigrationHandle:
 
     def pause(self) -> None:
         """No further steps until `resume`; what is under way completes."""
-        self.job.asked(PauseMigration(job=self.job.name))
+        self.job._ask(PauseMigration(job=self.job.name))
 
     def resume(self) -> None:
-        self.job.asked(ResumeMigration(job=self.job.name))
+        self.job._ask(ResumeMigration(job=self.job.name))
 
     def abort(self) -> None:
         """No further steps. What has moved stays where it is."""
-        self.job.asked(AbortMigration(job=self.job.name))
+        self.job._ask(AbortMigration(job=self.job.name))
 
     def throttle(self, limit: float | str | None) -> None:
         """At most so many bytes a second from now on; None: as fast as goes."""
-        self.job.asked(Throttle(job=self.job.name, bytes_per_s=bytes_per_s(limit)))
+        self.job._ask(Throttle(job=self.job.name, bytes_per_s=bytes_per_s(limit)))
 
 
 def bytes_per_s(limit: float | str | None) -> float | None:

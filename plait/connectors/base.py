@@ -60,6 +60,9 @@ class Source:
     schema: Schema
     label: str = ""
     bounded: bool = True
+    fixed: bool = False
+    """Whether its records come as they are and it hands on the nulls its schema allows, so that an
+    event-time column must be declared without nulls. Other readers refuse such a null."""
 
     def nulls(self, column: str) -> int:
         """How many values of a column are null, as far as that is known before anything is

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from plait.connectors.base import Sink, Writer
 from plait.errors import JobError, SinkError
 from plait.model.records import records_of
-from plait.text.tables import Layout, more_rows
+from plait.text.tables import TableLayout, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,7 @@ class PrintWriter(Writer):
         self.n = n
         self.file = file
         self.rows = 0
-        self.layout: Layout | None = None
+        self.layout: TableLayout | None = None
 
     def write(self, batch: Any) -> None:
         left = batch.num_rows if self.n is None else max(0, self.n - self.rows)
@@ -171,7 +171,7 @@ class PrintWriter(Writer):
     def print(self, batch: Any) -> None:
         head = self.layout is None
         if self.layout is None:
-            self.layout = Layout.of(batch, self.schema)
+            self.layout = TableLayout.of(batch, self.schema)
         print(self.layout.text(batch, head=head), file=self.file, flush=True)
 
     def close(self) -> int:

@@ -31,6 +31,8 @@ class Items(Source):
     A list or a function can be read again and resumed; an iterator can be read once.
     """
 
+    fixed = True
+
     def __init__(
         self,
         items: Iterable[Any] | Callable[[], Iterable[Any]],

@@ -69,7 +69,7 @@ def from_spark(
     missing = [name for name in required if name not in (given.names if given else frame.columns)]
     if missing:
         raise SourceError(f'from_spark: required names no column "{missing[0]}"')
-    wanted = Wanted(schema=given, required=frozenset(required))
+    wanted = WantedColumns(schema=given, required=frozenset(required))
     if given is not None:
         frame = frame.select(*given.names)
     if folder is not None:
@@ -81,7 +81,7 @@ def from_spark(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedColumns:
     """What the user says of the columns."""
 
     schema: Schema | None
@@ -103,13 +103,13 @@ def estimated_bytes(frame: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
-def files(frame: DataFrame, folder: Path, wanted: Wanted, label: str) -> Files:
+def files(frame: DataFrame, folder: Path, wanted: WantedColumns, label: str) -> Files:
     frame.write.mode("errorifexists").parquet(str(folder))
     paths = sorted(folder.glob("*.parquet"))
     return Files(paths, schema=wanted.settled(Files(paths).schema), label=label)
 
 
-def temporary_files(frame: DataFrame, wanted: Wanted, label: str) -> Files:
+def temporary_files(frame: DataFrame, wanted: WantedColumns, label: str) -> Files:
     """Files that are removed when the source is no longer used, or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="plait-spark-"))
     try:

@@ -5,7 +5,7 @@ Each takes the name of a column or an expression and gives an `Aggregate`, which
 `bound` checks it against the schema of the stream. Nulls are skipped, so a result is null exactly
 when every value so far was.
 
-    >>> bound(sum("price"), Schema.of({"price": float | None}))[1:]
+    >>> bind_aggregate(sum("price"), Schema.of({"price": float | None}))[1:]
     (float64, True)
 """
 
@@ -100,7 +100,7 @@ def operand(kind: str, over: Any) -> Expr:
     )
 
 
-def bound(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
+def bind_aggregate(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
     """The aggregate over a bound expression, its result's type, and whether that may be null."""
     kind, over = aggregate.kind, aggregate.over
     if over is None:

@@ -27,10 +27,10 @@ begins with 0, 0.0, False, "", b"", None for a time, and empty lists and dicts.
 The object in a job's graph is a shallow copy of the user's with `shapes`: the schemas of the
 records that its handlers get. Nothing here runs a job.
 
-    >>> state = State({"seen": int, "names": list[str]})
+    >>> state = KeyState({"seen": int, "names": list[str]})
     >>> state.seen += 1
     >>> state
-    State(seen=1, names=[])
+    KeyState(seen=1, names=[])
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Process:
     """The schemas of the records: of the stream, or of left and right. Set when a job is built."""
 
 
-class State:
+class KeyState:
     """The values of a key, as attributes. A wrong name or type is refused where it is set."""
 
     __slots__ = ("_kinds", "_values")
@@ -85,7 +85,7 @@ class State:
         object.__setattr__(self, "_values", initial(kinds) if values is None else dict(values))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self._kinds, self._values)
+        return KeyState, (self._kinds, self._values)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -99,7 +99,7 @@ class State:
         self._values[name] = fitting(name, value, self._kinds[name])
 
     def __repr__(self) -> str:
-        return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+        return f"KeyState({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def clear(self) -> None:
         """Everything as it was before the first record of the key."""
@@ -170,7 +170,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def checked_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
+def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
     """The process for streams of these schemas; `timed`: whether they have event time."""
     if isinstance(process, type) and issubclass(process, Process):
         raise JobError(f"{process.__name__} is a class; give an object of it: {process.__name__}()")
@@ -218,7 +218,7 @@ def checked_state(kinds: Any, name: str) -> None:
     for field, kind in kinds.items():
         if not isinstance(field, str) or not field.isidentifier() or keyword.iskeyword(field):
             raise JobError(f"{name}.state: {field!r} is no name for an attribute")
-        if field.startswith("_") or hasattr(State, field):
+        if field.startswith("_") or hasattr(KeyState, field):
             raise JobError(f'{name}.state: "{field}" is taken; choose another name')
         if not is_state_type(kind):
             raise JobError(f'{name}.state: "{field}" is {shown(kind)}; there are {WORDS}')

@@ -31,7 +31,7 @@ class Snapshot:
     """(operator, bin, bytes); bins without keys are left out."""
 
 
-def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
+def check_snapshot(state: Snapshot, graph: Graph) -> Snapshot:
     """The snapshot, if it can be one of this job."""
     labels = {op.label for op in graph.operators if isinstance(op, SourceOp)}
     if set(state.positions) != labels:

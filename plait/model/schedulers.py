@@ -78,7 +78,7 @@ class Scheduler:
         raise NotImplementedError(f"{type(self).__name__} has no pick(self, stages)")
 
 
-class Record(ctypes.Structure):
+class SchedulerAbi(ctypes.Structure):
     """`plait_scheduler` of scheduler_abi.h."""
 
     _fields_ = (
@@ -113,7 +113,7 @@ class NativeScheduler:
         """The `plait_scheduler` that a shared library exports as `symbol`."""
         try:
             loaded = ctypes.CDLL(str(library))
-            found = Record.in_dll(loaded, symbol)
+            found = SchedulerAbi.in_dll(loaded, symbol)
         except (OSError, ValueError) as error:
             raise JobError(f"no scheduler {symbol} in {library}: {error}") from None
         made = cls.__new__(cls)
@@ -121,7 +121,7 @@ class NativeScheduler:
         return made
 
     def _holds(self, address: int, owner: Any, origin: tuple[str, str] | None) -> None:
-        record = Record.from_address(address)
+        record = SchedulerAbi.from_address(address)
         if record.abi != ABI or not record.pick:
             raise JobError(
                 f"a scheduler of interface {record.abi}; this plait has {ABI}, and `pick` is needed"
