@@ -275,7 +275,7 @@ def test_nodes_by_name(given: str | int, rank: int) -> None:
 
 @pytest.mark.parametrize("given", ["node-x", "", -1, True])
 def test_no_nodes(given: Any) -> None:
-    with pytest.raises(plait.JobError, match="is no node"):
+    with pytest.raises(plait.JobError, match="no such node"):
         rank_of(given)
 
 
