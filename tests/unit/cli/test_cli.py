@@ -122,7 +122,7 @@ def test_what_is_no_job(text: str, name: str, said: str, path: Path, capsys: Cap
 
 def test_no_such_file(tmp_path: Path, capsys: Captured) -> None:
     assert main(["run", str(tmp_path / "gone.py")]) == 1
-    assert "no file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_an_exception_in_the_file_shows_the_users_lines(path: Path, capsys: Captured) -> None:

@@ -295,8 +295,8 @@ def test_sizes_and_gaps() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"queue": "shared"}, 'on nodes it must be "lanes"'),
-        ({"order": "none"}, 'choose "total" or "key"'),
+        ({"queue": "shared"}, 'use "lanes" on nodes'),
+        ({"order": "none"}, 'use "total" or "key"'),
         ({"timeout_s": 3.0}, "handle.result"),
         ({"colour": 1}, "colour"),
     ],

@@ -234,7 +234,7 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
     ("process", "message"),
     [
         (Spike, r"Spike is a class; give an object of it: Spike\(\)"),
-        (3, "3 is no plait.Process"),
+        (3, "3 is not a plait.Process"),
         (Match(), "Match has no on_record; a process of one stream needs it"),
         (process_with(out=None), "does not say what it yields"),
         (process_with(out=3), "Made.out: cannot make a schema"),
