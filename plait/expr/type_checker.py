@@ -96,7 +96,7 @@ def bind(expr: Expr, schema: Schema) -> Bound:
 
 def bind_one(expr: Expr, args: Sequence[Bound], schema: Schema) -> Bound:
     if expr.op == "col":
-        field = schema[known(expr.value, schema)]
+        field = schema[check_column(expr.value, schema)]
         return Bound(expr, field.type, field.nullable)
     rule = RULES.get(expr.op)
     if rule is None:
@@ -104,7 +104,7 @@ def bind_one(expr: Expr, args: Sequence[Bound], schema: Schema) -> Bound:
     return rule(expr, args)
 
 
-def known(name: str, schema: Schema) -> str:
+def check_column(name: str, schema: Schema) -> str:
     """The name, if the schema has such a column."""
     if name in schema:
         return name

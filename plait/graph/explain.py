@@ -64,7 +64,7 @@ def explain(graph: Graph, settings: Settings | None = None) -> str:
     return "\n".join(lines)
 
 
-def explained(graph: Graph, settings: dict[str, Any]) -> str:
+def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
     """The plan as text, with settings as a user gives them."""
     try:
         chosen = Settings(**settings)

@@ -58,7 +58,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionWindow:
     """Records of a key less than `gap` apart: [first, last + gap). Sessions that a record joins
     become one; its place is that of the record that came first."""
 
@@ -66,7 +66,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class RowWindow:
     """The last `size` records of a key, whenever `every` more have come (and at least `size`); a
     result comes at the place of the record that completes it. The rest at the end gives none."""
 
@@ -75,17 +75,17 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CarriedWindow:
     """The windows that the rows carry already in `window_start` and `window_end`."""
 
 
-Window = Grid | Session | Rows | Given
+Window = Grid | SessionWindow | RowWindow | CarriedWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
     """Aggregates by key and window, one row each when the watermark has passed the window's end
-    (with `Rows`: at once): keys, window_start, window_end (not with `Rows`), results.
+    (with `RowWindow`: at once): keys, window_start, window_end (not with `RowWindow`), results.
 
     `lateness_us`: so long after its end a window still takes records; at the end of every unit that
     brought it some, it gives its keys that changed again. `early_us`: whenever the watermark passes
@@ -98,7 +98,7 @@ class WindowSpec:
     lateness_us: int = 0
     early_us: int = 0
     ttl_us: int = 0
-    """With `Rows`: the records of a key are forgotten; 0: never."""
+    """With `RowWindow`: the records of a key are forgotten; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,9 @@ class TopSpec:
     """The `k` rows with the greatest (or least) `by` of each key and window, when it has ended:
     greatest first, of equal ones the one that came first. `ties`: also those that equal the last.
     Rows with a null or NaN in `by` are never among them. Columns: those of the input, and
-    window_start and window_end unless the window is `Given`."""
+    window_start and window_end unless the window is `CarriedWindow`."""
 
-    window: Grid | Session | Given
+    window: Grid | SessionWindow | CarriedWindow
     k: int
     by: str
     greatest: bool = True
@@ -122,7 +122,7 @@ class LateSpec:
     """The records that a `WindowSpec` or `TopSpec` of this window and lateness leaves out as late,
     as they are, at their place. Counted as filtered: those that are not late."""
 
-    window: Grid | Session
+    window: Grid | SessionWindow
     lateness_us: int = 0
 
 

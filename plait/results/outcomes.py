@@ -83,7 +83,7 @@ class NodeOutcome:
     degrees: tuple[DegreeStep, ...] = ()
 
 
-def counted(
+def tally(
     graph: Graph, counts: Sequence[Sequence[int]]
 ) -> tuple[Account, tuple[OperatorCounts, ...]]:
     """The account and the operators' counts from the engine's numbers for each operator, in the
@@ -117,7 +117,7 @@ def counted(
     return account, operators
 
 
-def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
+def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
     """The result of the whole job, errors left out (`first_error` has them)."""
     parts = sorted(outcomes, key=lambda part: part.rank)
     if not parts:
@@ -129,10 +129,10 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         account=summed_accounts([part.account for part in parts]),
         operators=summed_operators([part.operators for part in parts]),
         latency=merged_latency(parts),
-        outputs=merged_outputs([part.outputs for part in parts]),
+        outputs=merge_outputs([part.outputs for part in parts]),
         dead_letters=merged_letters(parts, min(failed) if failed else None),
         cuts=merged_cuts(parts),
-        stamps=merged_stamps(parts),
+        stamps=merge_stamps(parts),
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
     )
@@ -227,12 +227,14 @@ def percentile_ns(counts: Mapping[int, int], most: int, percent: float) -> int:
     return most
 
 
-def merged_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     labels = dict.fromkeys(label for part in parts for label in part)
-    return {label: joined([part[label] for part in parts if label in part]) for label in labels}
+    return {
+        label: join_outputs([part[label] for part in parts if label in part]) for label in labels
+    }
 
 
-def joined(values: Sequence[Any]) -> Any:
+def join_outputs(values: Sequence[Any]) -> Any:
     """One output of the outputs of several nodes: tables and lists one behind the other, counts
     added; what cannot be joined stays a tuple."""
     if len(values) == 1:
@@ -264,7 +266,7 @@ def merged_cuts(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def merged_stamps(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
+def merge_stamps(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
     """When each epoch was cut: at the last of its parts."""
     found: dict[str, tuple[int, ...]] = {}
     for label in dict.fromkeys(label for part in parts for label in part.cuts):

@@ -251,7 +251,7 @@ def test_pandas_and_polars() -> None:
 
 
 def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(SourceError, match="is no table"):
+    with pytest.raises(SourceError, match="is not a table"):
         Table([1])
     with pytest.raises(SourceError, match="cannot be read as a table"):
         Table(pa.chunked_array([[1]]))
