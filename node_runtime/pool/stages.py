@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from plait.node_runtime.state.folds import KeyedPython
     from plait.node_runtime.state.processes import ProcessPython
 
-ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
-
 
 class Pools:
     """The pool of an engine, if any of its stages may use one, and what became of each stage."""
@@ -107,7 +105,7 @@ class Pools:
         return made, MeasuredState(state, self.way((number,), made, routed))
 
     def call(self, number: int, op: CallOp, operator: Operator) -> None:
-        self.engine.call(number, ON_ERROR[op.on_error], operator, op.schema, op.mode == "batches")
+        self.engine.call(number, op.on_error, operator, op.schema, op.mode == "batches")
 
     def start(self) -> None:
         """Starts the worker processes of those who want them from the first record on."""
@@ -127,9 +125,9 @@ class Pools:
             return None
         return self.pool.broken
 
-    def told(self) -> dict[int, str]:
+    def describe(self) -> dict[int, str]:
         """What became of each function that could take the pool."""
-        return {op: way.told() for way in self.ways for op in way.operators}
+        return {op: way.describe() for way in self.ways for op in way.operators}
 
 
 class Way:
@@ -155,7 +153,7 @@ class Way:
         if self.pool.broken is None:
             self.outside.go()
 
-    def told(self) -> str:
+    def describe(self) -> str:
         where = f"pool of {self.pool.processes} worker processes"
         if self.outside.here:
             if self.pool.broken is not None and self.chosen is not None:

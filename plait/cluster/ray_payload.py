@@ -20,7 +20,7 @@ from plait.errors import JobError
 from plait.functions.pickling import is_installed, is_the_users
 from plait.model.settings import Settings
 from plait.node_runtime.functions.compiled import CompiledFunction
-from plait.results.failures import named
+from plait.results.failures import describe_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ def why_not(graph: Graph, error: BaseException) -> str:
             held = next(holders(node), "")
             said = failure(node) or ""
             return (
-                f"{named(node)} cannot be sent to other nodes: {said}{held}\n"
+                f"{describe_op(node)} cannot be sent to other nodes: {said}{held}\n"
                 "  make such things inside the function, or in a source's or sink's open()"
             )
     return f'the job "{graph.name}" cannot be sent to other nodes: {error}'
