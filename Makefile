@@ -62,9 +62,12 @@ build:
 run: build
 	@set -e; for example in $(EXAMPLE); do echo "== $$example"; $(PY) $$example; done
 
+# As many processes as cores share the tests, file by file; ARGS=-n0 has them in one.
+SHARED := -n logical --maxprocesses=4 --no-loadscope-reorder
+
 # The order of sets of strings follows PYTHONHASHSEED; some generated cases follow that order.
 test: build
-	PYTHONHASHSEED=0 $(PY) -m pytest -m 'not slow' --durations=10 $(ARGS)
+	PYTHONHASHSEED=0 $(PY) -m pytest -m 'not slow' $(SHARED) --durations=10 $(ARGS)
 
 test-long: build
 	PYTHONHASHSEED=0 PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)

@@ -1,4 +1,4 @@
-"""Is this cluster fit for plait? Pure checks over what its machines said about themselves.
+"""Is this cluster fit for plait? Pure checks of what its machines report about themselves.
 
 Facts come in as `HostFacts`, one for each Ray node and one for the machine that submits; findings
 go out, each with what is wrong, on which host, and what to do. Nothing here touches a machine:
@@ -12,17 +12,19 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from plait.text.units import bytes_text, plural
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Severity = Literal["error", "warning"]
 
-GIB = 1 << 30
+GB = 10**9
 CLUSTER = "cluster"
-"""The host of a finding that is about no single machine."""
+"""The host of a finding about the cluster as a whole."""
 LOOPBACK = ("127.", "::1", "localhost")
 MOST_PAIRS = 3
-"""So many closed connections to one host are listed one by one."""
+"""Up to this many closed connections to one host are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class Needs:
     nodes: int = 1
     oldest_ray: tuple[int, int, int] = (2, 54, 0)
     cores: int = 2
-    memory_bytes: int = 2 * GIB
+    memory_bytes: int = 2 * GB
     clock_ms: float = 250.0
     """Rates and delays that are compared between nodes are wrong by as much as clocks differ."""
 
@@ -86,21 +88,21 @@ def check(
     """All findings, errors first. `silent`: nodes that gave no facts, and why."""
     needs = needs or Needs()
     silent = silent or {}
-    nodes = [one for one in hosts if not one.submits]
-    found = [*missing(len(nodes) + len(silent), needs), *unanswered(silent)]
-    found += versions(hosts)
-    for one in nodes:
-        found += (
-            installed(one, wheel(hosts))
-            + security(one, needs)
-            + size(one, needs)
-            + clock(one, needs)
+    nodes = [facts for facts in hosts if not facts.submits]
+    findings = [*missing_nodes(len(nodes) + len(silent), needs), *silent_nodes(silent)]
+    findings += versions(hosts)
+    for facts in nodes:
+        findings += (
+            installation(facts, wheel(hosts))
+            + security(facts, needs)
+            + size(facts, needs)
+            + clock(facts, needs)
         )
-    found += connections(nodes)
-    return tuple(sorted(found, key=lambda finding: finding.severity != "error"))
+    findings += connections(nodes)
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
 
 
-def missing(count: int, needs: Needs) -> list[Finding]:
+def missing_nodes(count: int, needs: Needs) -> list[Finding]:
     if count >= needs.nodes:
         return []
     advice = (
@@ -110,7 +112,7 @@ def missing(count: int, needs: Needs) -> list[Finding]:
     return [error(CLUSTER, f"{count} of {needs.nodes} nodes are there", advice)]
 
 
-def unanswered(silent: Mapping[str, str]) -> list[Finding]:
+def silent_nodes(silent: Mapping[str, str]) -> list[Finding]:
     advice = (
         "if a port is the trouble, choose another range; else run there python -c 'import "
         "plait.node_runtime.native._engine': if that dies, the wheel is not for this processor"
@@ -120,128 +122,134 @@ def unanswered(silent: Mapping[str, str]) -> list[Finding]:
 
 def versions(hosts: Sequence[HostFacts]) -> list[Finding]:
     """Everyone must have the same Python (but for its last number), Ray and plait."""
-    here = next((one for one in hosts if one.submits), None)
-    found: list[Finding] = []
+    here = next((facts for facts in hosts if facts.submits), None)
+    findings: list[Finding] = []
     kinds: tuple[tuple[str, Callable[[HostFacts], str], str], ...] = (
         (
             "Python",
-            lambda one: ".".join(one.python.split(".")[:2]),
+            lambda facts: ".".join(facts.python.split(".")[:2]),
             "functions are sent as byte code: make the environments with the same Python, {}",
         ),
         (
             "Ray",
-            lambda one: one.ray_version,
+            lambda facts: facts.ray_version,
             'pip install "ray[default]=={}" on each, then restart',
         ),
         (
             "plait",
-            lambda one: one.plait_version,
+            lambda facts: facts.plait_version,
             "pip install --force-reinstall plait-{}-*.whl on each",
         ),
     )
     for name, version, advice in kinds:
         groups: dict[str, list[str]] = {}
-        for one in hosts:
-            if version(one):
-                groups.setdefault(version(one), []).append(one.host)
+        for facts in hosts:
+            if version(facts):
+                groups.setdefault(version(facts), []).append(facts.host)
         if len(groups) > 1:
             wanted = (version(here) if here else "") or max(groups, key=lambda v: len(groups[v]))
             has = "; ".join(f"{v} on {some(groups[v])}" for v in sorted(groups, key=numbers))
             what = f"{name} differs between the machines: {has}"
-            found.append(error(CLUSTER, what, advice.format(wanted)))
-    return found
+            findings.append(error(CLUSTER, what, advice.format(wanted)))
+    return findings
 
 
 def wheel(hosts: Sequence[HostFacts]) -> str:
     """The file to install: of the version that the submitting machine has, or most have."""
-    here = [one.plait_version for one in hosts if one.submits and one.plait_version]
-    known = here or sorted(one.plait_version for one in hosts if one.plait_version)
+    here = [facts.plait_version for facts in hosts if facts.submits and facts.plait_version]
+    known = here or sorted(facts.plait_version for facts in hosts if facts.plait_version)
     return f"plait-{max(known, key=known.count)}-*.whl" if known else "plait-*.whl"
 
 
-def installed(one: HostFacts, wheel: str) -> list[Finding]:
-    if one.plait_error:
+def installation(facts: HostFacts, wheel: str) -> list[Finding]:
+    if facts.plait_error:
         advice = f"run there, in the environment of Ray: pip install --force-reinstall {wheel}"
-        return [error(one.host, f"import plait fails: {one.plait_error}", advice)]
-    if not one.plait_version:
+        return [error(facts.host, f"import plait fails: {facts.plait_error}", advice)]
+    if not facts.plait_version:
         advice = (
             f"run there, in the environment of Ray: pip install {wheel}; or put the wheel into the "
             "folder wheels beside the cluster file and run ray up again"
         )
-        return [error(one.host, "plait is not installed", advice)]
-    if one.native_error:
+        return [error(facts.host, "plait is not installed", advice)]
+    if facts.native_error:
         advice = (
             "install the wheel for this machine's processor and Python; from a checkout, run "
             "make build there"
         )
-        return [error(one.host, f"a native module cannot be loaded: {one.native_error}", advice)]
+        return [
+            error(facts.host, f"a native module cannot be loaded: {facts.native_error}", advice)
+        ]
     return []
 
 
-def security(one: HostFacts, needs: Needs) -> list[Finding]:
-    found: list[Finding] = []
-    if one.ray_version and numbers(one.ray_version) < needs.oldest_ray:
+def security(facts: HostFacts, needs: Needs) -> list[Finding]:
+    findings: list[Finding] = []
+    if facts.ray_version and numbers(facts.ray_version) < needs.oldest_ray:
         oldest = ".".join(map(str, needs.oldest_ray))
         what = (
-            f"Ray {one.ray_version} has known holes (CVE-2025-62593 before 2.52.0, "
+            f"Ray {facts.ray_version} has known holes (CVE-2025-62593 before 2.52.0, "
             "CVE-2026-27482 before 2.54.0)"
         )
-        found.append(
-            error(one.host, what, f'pip install "ray[default]>={oldest}" on every machine')
+        findings.append(
+            error(facts.host, what, f'pip install "ray[default]>={oldest}" on every machine')
         )
-    if one.token_mode != "token":
+    if facts.token_mode != "token":
         mode = (
-            f"RAY_AUTH_MODE is {one.token_mode}" if one.token_mode else "RAY_AUTH_MODE is not set"
+            f"RAY_AUTH_MODE is {facts.token_mode}"
+            if facts.token_mode
+            else "RAY_AUTH_MODE is not set"
         )
         advice = (
             "anyone who reaches this machine can run code on it: set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH before ray start, on every machine and where you submit"
         )
-        found.append(error(one.host, f"token authentication is off ({mode})", advice))
-    if one.token_file_mode is not None and one.token_file_mode & 0o077:
-        what = f"other users may read the token file (mode {one.token_file_mode:o})"
-        found.append(warning(one.host, what, "chmod 600 the file that RAY_AUTH_TOKEN_PATH names"))
-    wide = [host for host in one.dashboard_hosts if not host.startswith(LOOPBACK)]
+        findings.append(error(facts.host, f"token authentication is off ({mode})", advice))
+    if facts.token_file_mode is not None and facts.token_file_mode & 0o077:
+        what = f"other users may read the token file (mode {facts.token_file_mode:o})"
+        findings.append(
+            warning(facts.host, what, "chmod 600 the file that RAY_AUTH_TOKEN_PATH names")
+        )
+    wide = [host for host in facts.dashboard_hosts if not host.startswith(LOOPBACK)]
     if wide:
         advice = (
             "ray start --dashboard-host=127.0.0.1, and reach it with ray dashboard cluster.yaml "
             "or an SSH tunnel"
         )
         what = f"the dashboard listens on {', '.join(wide)}, open to the network"
-        found.append(error(one.host, what, advice))
-    return found
+        findings.append(error(facts.host, what, advice))
+    return findings
 
 
-def size(one: HostFacts, needs: Needs) -> list[Finding]:
-    found: list[Finding] = []
-    if one.cores < needs.cores:
-        what = f"{count(one.cores, 'core')} for plait and Ray's own processes"
+def size(facts: HostFacts, needs: Needs) -> list[Finding]:
+    findings: list[Finding] = []
+    if facts.cores < needs.cores:
+        what = f"{plural(facts.cores, 'core')} for plait and Ray's own processes"
         advice = f"give it {needs.cores} or more; look at CPU limits of a container as well"
-        found.append(warning(one.host, what, advice))
-    if one.memory_bytes < needs.memory_bytes:
-        what = f"{one.memory_bytes / GIB:.1f} GiB of memory"
-        advice = f"give it {needs.memory_bytes / GIB:.0f} GiB or more: Ray alone takes about one"
-        found.append(warning(one.host, what, advice))
-    return found
+        findings.append(warning(facts.host, what, advice))
+    if facts.memory_bytes < needs.memory_bytes:
+        what = f"{bytes_text(facts.memory_bytes)} of memory"
+        advice = f"give it {bytes_text(needs.memory_bytes)} or more: Ray alone takes about one"
+        findings.append(warning(facts.host, what, advice))
+    return findings
 
 
-def clock(one: HostFacts, needs: Needs) -> list[Finding]:
-    if abs(one.clock_offset_ms) - one.clock_error_ms <= needs.clock_ms:
+def clock(facts: HostFacts, needs: Needs) -> list[Finding]:
+    if abs(facts.clock_offset_ms) - facts.clock_error_ms <= needs.clock_ms:
         return []
-    side = "ahead" if one.clock_offset_ms > 0 else "behind"
-    what = f"the clock is {abs(one.clock_offset_ms):,.0f} ms {side}"
+    side = "ahead" if facts.clock_offset_ms > 0 else "behind"
+    what = f"the clock is {abs(facts.clock_offset_ms):,.0f} ms {side}"
     advice = "run a time service there (chrony, systemd-timesyncd); the order of records is safe"
-    return [warning(one.host, what, advice)]
+    return [warning(facts.host, what, advice)]
 
 
 def connections(nodes: Sequence[HostFacts]) -> list[Finding]:
     """Closed ways, gathered by the host they lead to: there the firewall has to be opened."""
     closed: dict[str, list[tuple[str, str]]] = {}
-    for one in nodes:
-        for peer, why in one.reach.items():
+    for facts in nodes:
+        for peer, why in facts.reach.items():
             if why:
-                closed.setdefault(peer, []).append((one.host, why))
-    found: list[Finding] = []
+                closed.setdefault(peer, []).append((facts.host, why))
+    findings: list[Finding] = []
     for peer, ways in sorted(closed.items()):
         advice = (
             f"let TCP from the other nodes in at {peer}, on the data ports (ip_local_port_range "
@@ -249,10 +257,10 @@ def connections(nodes: Sequence[HostFacts]) -> list[Finding]:
         )
         if len(ways) > MOST_PAIRS:
             what = f"no connection from {some([source for source, _ in ways])}: {ways[0][1]}"
-            found.append(error(peer, what, advice))
+            findings.append(error(peer, what, advice))
         else:
-            found += [error(peer, f"no connection from {a}: {why}", advice) for a, why in ways]
-    return found
+            findings += [error(peer, f"no connection from {a}: {why}", advice) for a, why in ways]
+    return findings
 
 
 def report(findings: Iterable[Finding], hosts: Sequence[HostFacts] = ()) -> str:
@@ -262,13 +270,13 @@ def report(findings: Iterable[Finding], hosts: Sequence[HostFacts] = ()) -> str:
         lines += [f"{finding.severity}: {finding.host}: {finding.what}", f"  {finding.advice}"]
     if lines:
         return "\n".join(lines)
-    nodes = [one for one in hosts if not one.submits]
+    nodes = [facts for facts in hosts if not facts.submits]
     if not nodes:
         return "preflight: ok"
     first = nodes[0]
     return (
-        f"preflight: ok, {count(len(nodes), 'node')}, "
-        f"{count(sum(one.cores for one in nodes), 'core')}, plait {first.plait_version}, "
+        f"preflight: ok, {plural(len(nodes), 'node')}, "
+        f"{plural(sum(facts.cores for facts in nodes), 'core')}, plait {first.plait_version}, "
         f"Ray {first.ray_version}, Python {first.python}"
     )
 
@@ -295,7 +303,3 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """Names in a row, not all of a thousand."""
     shown = ", ".join(sorted(names)[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,8 +1,8 @@
 """What runs on a node during the preflight. Needs Python and Ray there, not plait.
 
 The class is sent to the nodes by value, so it must import nothing but the standard library at the
-top and know nothing of the rest of plait: the absence of plait is one of the things it is to find
-out. What it returns are plain values. Every wait in it has a limit.
+top and know nothing of the rest of plait: a missing plait is one of the things it has to find out.
+It returns plain values. Every wait in it has a limit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HELLO = b"plait preflight\n"
 AT_ONCE = 32
 
 
-class Told(TypedDict):
-    """The facts a machine can tell about itself."""
+class ProbeFacts(TypedDict):
+    """What a machine knows about itself."""
 
     python: str
     ray_version: str
@@ -41,12 +41,12 @@ class Told(TypedDict):
 
 
 class Probe:
-    """One for each node: tells its facts, listens, and tries to reach the others."""
+    """One for each node: gives its facts, listens, and tries to reach the others."""
 
     def __init__(self) -> None:
         self.listener: socket.socket | None = None
 
-    def tell(self, dashboard_port: int) -> Told:
+    def facts(self, dashboard_port: int) -> ProbeFacts:
         plait_version, plait_error, native_error = plait_here()
         return {
             "python": platform.python_version(),
@@ -179,7 +179,7 @@ def token_file_mode() -> int | None:
 
 
 def listening_on(port: int) -> list[str]:
-    """The addresses of this machine on which someone listens at a port, from the kernel."""
+    """The addresses of this machine where a process listens on a port, from the kernel."""
     found: set[str] = set()
     for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
         try:

@@ -1,7 +1,7 @@
 """Gathers the facts of a running Ray cluster and checks them.
 
 On every node that is alive one small actor is started (`probe.Probe`, sent by value: a node without
-plait can still say so). It tells its facts, opens a port, and tries the ports of all others. Every
+plait can still say so). It gives its facts, opens a port, and tries the ports of all others. Every
 wait has a limit, a node that does not answer becomes a finding, and the actors are ended in any
 case. The rule: the check changes nothing on the cluster.
 
@@ -40,7 +40,7 @@ HERE = "this machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayNode:
+class ListedNode:
     """A node of the cluster as Ray lists it."""
 
     label: str
@@ -49,7 +49,7 @@ class RayNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class ClusterFacts:
     """What is known of the machines, and which nodes gave no answer."""
 
     hosts: tuple[HostFacts, ...]
@@ -73,19 +73,19 @@ def preflight(
     return list(check(gathered.hosts, needs, gathered.silent))
 
 
-def gather(address: str, nodes: int, ports: tuple[int, int], wait_s: float) -> Gathered:
+def gather(address: str, nodes: int, ports: tuple[int, int], wait_s: float) -> ClusterFacts:
     """Uses the connection to Ray that this process has, or makes one for the time."""
-    with connected(address) as dashboard_port:
-        found = alive_nodes(nodes, wait_s)
+    with connect(address) as dashboard_port:
+        alive = alive_nodes(nodes, wait_s)
         register_pickle_by_value(probe)
         try:
-            return ask_all(found, dashboard_port, ports)
+            return ask_all(alive, dashboard_port, ports)
         finally:
             unregister_pickle_by_value(probe)
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[int]:
+def connect(address: str) -> Iterator[int]:
     """Gives the port of the dashboard, 0 if there is none."""
     ours = not ray.is_initialized()
     if ours:
@@ -105,34 +105,34 @@ def dashboard_port() -> int:
     return int(port) if port.isdigit() else 0
 
 
-def alive_nodes(wanted: int, wait_s: float) -> tuple[RayNode, ...]:
+def alive_nodes(wanted: int, wait_s: float) -> tuple[ListedNode, ...]:
     """The nodes that are alive, once there are as many as wanted or the time is over."""
     until = time.monotonic() + wait_s
     while True:
         listed: list[dict[str, Any]] = ray.nodes()
         alive = [one for one in listed if one["Alive"]]
         if len(alive) >= wanted or time.monotonic() >= until:
-            return named(
+            return label_nodes(
                 [(o["NodeManagerHostname"], o["NodeID"], o["NodeManagerAddress"]) for o in alive]
             )
         time.sleep(POLL_S)
 
 
-def named(nodes: Sequence[tuple[str, str, str]]) -> tuple[RayNode, ...]:
+def label_nodes(nodes: Sequence[tuple[str, str, str]]) -> tuple[ListedNode, ...]:
     """Labels for (host name, node id, address): the host name where it is unique."""
     hosts = [host for host, _, _ in nodes]
     return tuple(
-        RayNode(
+        ListedNode(
             label=host if hosts.count(host) == 1 else f"{host}/{id[:8]}", id=id, address=address
         )
         for host, id, address in sorted(nodes)
     )
 
 
-class Asked:
+class ProbeActors:
     """The probes of a preflight. A node that fails once is silent from then on."""
 
-    def __init__(self, nodes: Sequence[RayNode]) -> None:
+    def __init__(self, nodes: Sequence[ListedNode]) -> None:
         self.nodes = {node.label: node for node in nodes}
         self.silent: dict[str, str] = {}
         make = ray.remote(probe.Probe)
@@ -144,25 +144,25 @@ class Asked:
         }
 
     def each(
-        self, call: Callable[[RayNode, Any], Any], limit_s: float = ANSWER_S
+        self, call: Callable[[ListedNode, Any], Any], limit_s: float = ANSWER_S
     ) -> dict[str, Any]:
-        """Asks all that still answer, at once; within the limit for all together."""
-        asked = {
+        """Asks all that still answer, at once; the limit is for all together."""
+        labels = {
             call(self.nodes[label], actor): label
             for label, actor in self.probes.items()
             if label not in self.silent
         }
         ready, late = (
-            ray.wait(list(asked), num_returns=len(asked), timeout=limit_s) if asked else ([], [])
+            ray.wait(list(labels), num_returns=len(labels), timeout=limit_s) if labels else ([], [])
         )
         answers: dict[str, Any] = {}
         for reference in ready:
             try:
-                answers[asked[reference]] = ray.get(reference)
+                answers[labels[reference]] = ray.get(reference)
             except ray.exceptions.RayError as error:
-                self.silent[asked[reference]] = why(error)
+                self.silent[labels[reference]] = why(error)
         for reference in late:
-            self.silent[asked[reference]] = f"nothing within {limit_s:g} s"
+            self.silent[labels[reference]] = f"nothing within {limit_s:g} s"
         return answers
 
     def clock(self, label: str) -> tuple[float, float]:
@@ -181,40 +181,42 @@ class Asked:
             ray.kill(actor)
 
 
-def ask_all(nodes: Sequence[RayNode], dashboard_port: int, ports: tuple[int, int]) -> Gathered:
-    here = facts_of(HERE, probe.Probe().tell(0))
-    asked = Asked(nodes)
+def ask_all(
+    nodes: Sequence[ListedNode], dashboard_port: int, ports: tuple[int, int]
+) -> ClusterFacts:
+    here = facts_of(HERE, probe.Probe().facts(0))
+    actors = ProbeActors(nodes)
     try:
-        told = asked.each(lambda _, actor: actor.tell.remote(dashboard_port))
-        facts = {label: facts_of(label, one) for label, one in told.items()}
+        raw_facts = actors.each(lambda _, actor: actor.facts.remote(dashboard_port))
+        facts = {label: facts_of(label, raw) for label, raw in raw_facts.items()}
         for label in facts:
             try:
-                offset_ms, error_ms = asked.clock(label)
+                offset_ms, error_ms = actors.clock(label)
             except ray.exceptions.RayError as error:
-                asked.silent[label] = why(error)
+                actors.silent[label] = why(error)
                 continue
             facts[label] = replace(facts[label], clock_offset_ms=offset_ms, clock_error_ms=error_ms)
-        open_ports = asked.each(lambda node, actor: actor.listen.remote(node.address, *ports))
-        peers = {label: (asked.nodes[label].address, port) for label, port in open_ports.items()}
+        open_ports = actors.each(lambda node, actor: actor.listen.remote(node.address, *ports))
+        peers = {label: (actors.nodes[label].address, port) for label, port in open_ports.items()}
 
-        def reach(node: RayNode, actor: Any) -> Any:
+        def reach(node: ListedNode, actor: Any) -> Any:
             others = {label: peer for label, peer in peers.items() if label != node.label}
             return actor.reach.remote(others, CONNECT_S)
 
-        # Connections are tried so many at once; the limit grows with the cluster.
+        # Only AT_ONCE connections are tried at a time; the limit grows with the cluster.
         limit_s = ANSWER_S + CONNECT_S * len(peers) / probe.AT_ONCE
-        for label, reached in asked.each(reach, limit_s).items():
+        for label, reached in actors.each(reach, limit_s).items():
             facts[label] = replace(facts[label], reach=reached)
-        asked.each(lambda _, actor: actor.close.remote())
+        actors.each(lambda _, actor: actor.close.remote())
     finally:
-        asked.end()
-    answered = tuple(one for label, one in facts.items() if label not in asked.silent)
-    return Gathered(hosts=(*answered, replace(here, submits=True)), silent=asked.silent)
+        actors.end()
+    answered = tuple(one for label, one in facts.items() if label not in actors.silent)
+    return ClusterFacts(hosts=(*answered, replace(here, submits=True)), silent=actors.silent)
 
 
-def facts_of(label: str, told: probe.Told) -> HostFacts:
-    hosts = tuple(told["dashboard_hosts"])
-    return HostFacts(host=label, **{**told, "dashboard_hosts": hosts})  # type: ignore[arg-type]
+def facts_of(label: str, raw: probe.ProbeFacts) -> HostFacts:
+    hosts = tuple(raw["dashboard_hosts"])
+    return HostFacts(host=label, **{**raw, "dashboard_hosts": hosts})  # type: ignore[arg-type]
 
 
 def why(error: Exception) -> str:
@@ -245,25 +247,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="plait preflight", description="Checks whether a Ray cluster is fit for plait."
     )
-    parser.add_argument("--address", default="auto", help="of the cluster (default: auto)")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes it must have")
+    parser.add_argument("--address", default="auto", help="address of the cluster (default: auto)")
     parser.add_argument(
-        "--wait", type=seconds, default=0.0, metavar="TIME", help="for that many nodes: 30s, 5m"
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of nodes it must have (default: 1)",
+    )
+    parser.add_argument(
+        "--wait",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for them, e.g. 30s or 5m",
     )
     parser.add_argument(
         "--ports",
         type=port_range,
         default=(0, 0),
         metavar="A-B",
-        help="ports for data (default: any that the system gives)",
+        help="ports for data (default: any free port)",
     )
-    given = parser.parse_args(arguments)
-    needs = Needs(nodes=given.operators)
+    options = parser.parse_args(arguments)
+    needs = Needs(nodes=options.nodes)
     try:
-        gathered = gather(given.address, given.operators, given.ports, given.wait)
+        gathered = gather(options.address, options.nodes, options.ports, options.wait)
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         print(
-            f"error: cluster: no connection to Ray at {given.address}: {why(error)}",
+            f"error: cluster: no connection to Ray at {options.address}: {why(error)}",
             file=sys.stderr,
         )
         print(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 from plait.errors import InternalError, JobError
 from plait.migration.chunks import epochs_per_step, layouts
-from plait.migration.plan import Step, bytes_text, counted, seconds_text
+from plait.text.units import bytes_text, plural, seconds_text
 
 if TYPE_CHECKING:
     from plait.migration.bins import BinMap
-    from plait.migration.plan import Plan
+    from plait.migration.plan import Plan, Step
     from plait.protocol.messages import Layout
 
 Phase = Literal["running", "paused", "aborting", "done", "failed"]
@@ -244,7 +244,7 @@ class MigrationProgress:
     def __str__(self) -> str:
         return (
             f"{self.phase}: {self.done_ratio:.0%}, "
-            f"{self.bins:,} of {counted(self.bins_total, 'bin')}, "
+            f"{self.bins:,} of {plural(self.bins_total, 'bin')}, "
             f"{bytes_text(self.size_bytes)} of {bytes_text(self.bytes_total)}, "
             f"step {self.steps:,} of {self.steps_total:,}, {seconds_text(self.elapsed_s)}"
             + (f" ({self.reason})" if self.reason else "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from plait.migration.machine import Migration, abort, chunk_withdrawn
-from plait.migration.plan import counted
+from plait.text.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ def lost(migration: Migration, rank: Rank, at: float) -> Loss:
         gone.update(bins_for(rank, under_way))
     if gone:
         reason = (
-            f"node {rank} was lost with the state of {counted(len(gone), 'bin')} ({named(gone)}), "
+            f"node {rank} was lost with the state of {plural(len(gone), 'bin')} ({named(gone)}), "
             "and there is no checkpoint to restore it from"
         )
         failed = replace(migration, phase="failed", ended_at=at, reason=reason)
@@ -55,7 +55,7 @@ def lost(migration: Migration, rank: Rank, at: float) -> Loss:
     if not wanted:
         return Loss(outcome="untouched", migration=migration)
     reason = (
-        f"node {rank} was lost before it took over {counted(len(wanted), 'bin')} "
+        f"node {rank} was lost before it took over {plural(len(wanted), 'bin')} "
         f"({named(wanted)}): they stay with their owners"
     )
     lift = chunk is not None and not chunk.committed

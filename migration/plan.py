@@ -6,9 +6,9 @@ between its two maps, each once. A plan can be printed before it runs.
     >>> from plait.migration.bins import BinMap
     >>> before, after = BinMap(version=0, owners=(0, 0, 0)), BinMap(version=1, owners=(0, 1, 1))
     >>> print(make_plan(before, after, "fluid", {0: 10, 1: 2_000_000, 2: 3_000_000}))
-    fluid: 2 bins, 5.0 MB, 2 steps, about 10 ms
-      from    to      bins   bytes
-      node 0  node 1     2  5.0 MB
+    fluid: 2 bins, 5.00 MB, 2 steps, about 10 ms
+      from    to      bins    bytes
+      node 0  node 1     2  5.00 MB
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from plait.errors import JobError
 from plait.migration.batched import colours
 from plait.migration.bins import BinMap, Change, changes
+from plait.text.units import bytes_text, plural, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,13 +103,13 @@ class Plan:
         if not self.steps:
             return f"{self.strategy}: nothing to move"
         facts = [
-            counted(self.bins, "bin"),
+            plural(self.bins, "bin"),
             bytes_text(self.size_bytes),
-            counted(len(self.steps), "step"),
-            f"about {seconds_text(self.expected_s)}",
+            plural(len(self.steps), "step"),
+            f"about {seconds_text(max(self.expected_s, 0.001))}",
         ]
         if self.gap_epochs:
-            facts.append(f"{counted(self.gap_epochs, 'epoch')} between steps")
+            facts.append(f"{plural(self.gap_epochs, 'epoch')} between steps")
         return f"{self.strategy}: {', '.join(facts)}\n{routes_text(self.steps)}"
 
 
@@ -209,22 +210,3 @@ def routes_text(steps: Sequence[Step]) -> str:
     if len(bins) > len(shown):
         lines.append(f"  ... {len(bins) - len(shown):,} more pairs of nodes")
     return "\n".join(lines)
-
-
-def counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def bytes_text(size: float) -> str:
-    """In units of a thousand, two digits at least."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"
-
-
-def seconds_text(seconds: float) -> str:
-    if seconds < 0.001:
-        return "1 ms"
-    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from plait.cluster.job_handle import ClusterError, JobHandle
+    from plait.cluster.job_handle import JobHandle
     from plait.cluster.migration_handle import MigrationHandle
     from plait.cluster.submit import attach, jobs, submit
     from plait.connectors.base import Reader, Sink, Source, Wait, Writer
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from plait.connectors.rate import Rate
     from plait.connectors.spark import from_spark, to_spark
     from plait.errors import (
+        ClusterError,
+        EnvironmentFailure,
         InternalError,
         Interrupted,
         JobError,
+        LoadError,
+        PipelineError,
         PlaitError,
         RecordError,
         SchedulerError,
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from plait.graph.snapshot import Snapshot
     from plait.loops.flow import Flow
     from plait.loops.loop_operators import Context, operator
-    from plait.model.durations import hours, minutes, seconds
+    from plait.model.durations import Duration, hours, minutes, seconds
     from plait.model.schedulers import NativeScheduler, Scheduler, StageView
     from plait.model.schema import Field, Schema, Timestamp, Type
     from plait.model.settings import Settings
@@ -66,14 +70,15 @@ __version__ = "0.1.0"
 _MODULES = {
     "plait.expr.aggregates": "all any count distinct first last max mean min sum",
     "plait.model.settings": "Settings",
-    "plait.model.durations": "hours minutes seconds",
-    "plait.errors": "InternalError Interrupted JobError PlaitError RecordError SchedulerError "
-    "SchemaError SinkError SourceError StateError TimedOut",
+    "plait.model.durations": "Duration hours minutes seconds",
+    "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
+    "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
+    "StateError TimedOut",
     "plait.expr.tree": "Expr col lit",
     "plait.expr.conditionals": "coalesce concat when",
     "plait.connectors.files": "Files",
     "plait.loops.flow": "Flow",
-    "plait.cluster.job_handle": "ClusterError JobHandle",
+    "plait.cluster.job_handle": "JobHandle",
     "plait.streams.job": "Job stream",
     "plait.streams.stream": "KeyedStream Stream union",
     "plait.streams.process_verbs": "connect",
@@ -106,6 +111,8 @@ __all__ = [
     "Collect",
     "Context",
     "Discard",
+    "Duration",
+    "EnvironmentFailure",
     "Expr",
     "Field",
     "Files",
@@ -117,9 +124,11 @@ __all__ = [
     "JobError",
     "JobHandle",
     "KeyedStream",
+    "LoadError",
     "LocalRun",
     "MigrationHandle",
     "NativeScheduler",
+    "PipelineError",
     "PlaitError",
     "Print",
     "Process",

@@ -1,38 +1,65 @@
-"""The exception tree. Three branches: your job is wrong, the surroundings failed, plait has a bug.
+"""The exception tree: your pipeline is wrong, the environment failed, or plait has a bug.
 
     PlaitError
-    ├── JobError            your job is wrong: raised while it is built; names operator and line
-    │   └── SchemaError     a schema or a type in it is wrong
-    ├── RecordError         a record failed in an operator; names operator, line and record
-    ├── SourceError         a source cannot be read (file missing, malformed at line n)
-    ├── SinkError           a sink cannot be written
-    ├── SchedulerError      a scheduler of yours raised, or gave an answer that is no stage
-    ├── StateError          state bytes were refused (version, checksum, wrong operator)
-    ├── Interrupted         the run was stopped before its end (Ctrl-C); carries the result so far
-    ├── TimedOut            the run did not end within its timeout; carries the result so far
-    └── InternalError       plait has a bug; carries the story
+    ├── PipelineError          your pipeline is wrong: change it
+    │   ├── JobError           the job as written cannot run; names the operator and its line
+    │   │   └── SchemaError    a schema, or a type in it, is wrong
+    │   ├── LoadError          the file that holds the job raised while it was loaded
+    │   ├── RecordError        a record failed in an operator; names operator, line and record
+    │   └── SchedulerError     your scheduler raised, or did not answer with a stage
+    ├── EnvironmentFailure     something outside failed: repair it, or try again
+    │   ├── SourceError        a source cannot be read (file missing, malformed at line n)
+    │   ├── SinkError          a sink cannot be written
+    │   └── ClusterError       the cluster, or a node of a job on it, is missing or failed
+    ├── StateError             state bytes were refused (version, checksum, wrong operator)
+    ├── Interrupted            the run was stopped before its end; carries the result so far
+    │   └── TimedOut           it did not end within its timeout
+    └── InternalError          plait has a bug: please report it
 
-Messages say what was wrong, what came, and what to do.
+Messages say what is wrong, what was given, and what to write instead. `except
+plait.EnvironmentFailure` is where a retry belongs; `except plait.PlaitError` catches all of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class PlaitError(Exception):
     """Base of every error that plait raises on purpose."""
 
 
-class JobError(PlaitError):
-    """The job as written cannot run. Raised while it is built."""
+class PipelineError(PlaitError):
+    """Base of the errors in what you wrote: a job, a function, a scheduler."""
+
+
+class EnvironmentFailure(PlaitError):
+    """Base of the failures outside of plait and your job: files, sinks, the cluster. The same job
+    may succeed later."""
+
+
+class JobError(PipelineError):
+    """The job as written cannot run, or a request for it was refused. Raised while it is built."""
 
 
 class SchemaError(JobError):
     """A schema, or a type in one, is not what plait can carry."""
 
 
-class RecordError(PlaitError):
+class LoadError(PipelineError):
+    """The file that holds a job raised while it was loaded. `path` is the file, `error` is what
+    it raised."""
+
+    def __init__(self, path: Path, error: BaseException) -> None:
+        super().__init__(str(path))
+        self.path = path
+        self.error = error
+
+
+class RecordError(PipelineError):
     """A record failed in an operator. `operator`, `at`, `source`, `row` and `record` say which."""
 
     def __init__(
@@ -53,16 +80,20 @@ class RecordError(PlaitError):
         self.record = record
 
 
-class SourceError(PlaitError):
+class SourceError(EnvironmentFailure):
     """A source cannot be read."""
 
 
-class SinkError(PlaitError):
+class SinkError(EnvironmentFailure):
     """A sink cannot be written."""
 
 
-class SchedulerError(PlaitError):
-    """A scheduler given by the user raised, or answered with something that is no stage."""
+class ClusterError(EnvironmentFailure):
+    """The cluster, or a node of a job on it, is missing or failed. The job itself may be fine."""
+
+
+class SchedulerError(PipelineError):
+    """A scheduler of the user raised, or answered with something that is not a stage."""
 
 
 class StateError(PlaitError):
@@ -70,7 +101,7 @@ class StateError(PlaitError):
 
 
 class Interrupted(PlaitError):
-    """The run was stopped by the user before its end. `result` is what was done."""
+    """The run was stopped before its end, as by Ctrl-C. `result` is what was done until then."""
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
@@ -78,8 +109,8 @@ class Interrupted(PlaitError):
 
 
 class TimedOut(Interrupted):
-    """The run did not end within its timeout. `result` is what was done."""
+    """The run did not end within its timeout. `result` is what was done until then."""
 
 
 class InternalError(PlaitError):
-    """plait broke a rule of its own. Please report it with this message."""
+    """plait broke one of its own rules. Please report it with this message."""

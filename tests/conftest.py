@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 LONG = os.environ.get("PLAIT_LONG", "") not in ("", "0")
 
+TOGETHER = ("tests/integration/test_ray", "tests/integration/test_spark")
+ORDER = {"integration": 0, "property": 1, "unit": 2, "sim": 3, "architecture": 4, "native": 5}
+
 # No deadlines and no complaint about slow generation: a loaded machine must not fail a test. No
 # database: cases that failed here before would make this machine's cases differ from others'.
 settings.register_profile(
     "ci",
-    max_examples=50,
+    max_examples=20,
     derandomize=False,
     database=None,
     print_blob=True,
@@ -50,6 +53,25 @@ settings.load_profile("long" if LONG else "ci")
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(SEED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Several processes share the tests file by file; those of one Ray cluster go together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return next((start for start in TOGETHER if file.startswith(start)), file)
+
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray first, which takes longest; the native programs last, when they are compiled."""
+    items.sort(key=lambda item: ORDER.get(item.nodeid.split("/")[1], len(ORDER) // 2))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -17,7 +17,7 @@ def note_loops() -> None:
         loops.add(self)
         make(self)
 
-    BaseEventLoop.__init__ = noted  # type: ignore[method-assign]
+    BaseEventLoop.__init__ = noted  # type: ignore[method-assign, assignment]
 
 
 def open_loops() -> set[BaseEventLoop]:

@@ -188,13 +188,13 @@ void run_stages(const Options& o, const char* name, const std::string& aggregate
     for (int64_t from = 0; from < o.rows; from += o.batch) {
       const Batch in = batch_of(keys.data() + from, std::min(o.batch, o.rows - from));
       auto at = Clock::now();
-      split(plan, in, s);
+      split_by_lane(plan, in, s);
       spent[0] += seconds_since(at);
       at = Clock::now();
       for (unsigned l = 0; l < plan.lanes(); ++l) states[l]->process(in, s, l);
       spent[1] += seconds_since(at);
       at = Clock::now();
-      merge(plan, in, s, out);
+      merge_lanes(plan, in, s, out);
       spent[2] += seconds_since(at);
     }
   });

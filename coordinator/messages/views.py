@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from plait.text.units import bytes_text
+
 if TYPE_CHECKING:
     from plait.protocol.messages import Rank
 
@@ -153,7 +155,7 @@ TITLES = (
 def migration_line(migration: MigrationView) -> str:
     line = (
         f"{migration.strategy}: {migration.phase}, {migration.bins_moved} of {migration.bins} bins,"
-        f" {size(migration.moved_bytes)} of {size(migration.size_bytes)},"
+        f" {bytes_text(migration.moved_bytes)} of {bytes_text(migration.size_bytes)},"
         f" step {migration.steps_done} of {migration.steps}"
     )
     return f"{line} ({migration.reason})" if migration.reason else line
@@ -172,7 +174,7 @@ def row(node: NodeView) -> tuple[str, ...]:
         f"{node.p99_ms:.2f}",
         str(node.workers),
         f"{100 * node.cpu_ratio:.0f} %",
-        size(node.rss_bytes),
+        bytes_text(node.rss_bytes),
     )
 
 
@@ -187,12 +189,3 @@ def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
         ).rstrip()
         for line in [titles, *rows]
     ]
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -1,4 +1,4 @@
-"""From a plan to a native engine: lowers expressions, wraps user functions, and puts the stages
+"""From a pipeline to a native engine: lowers expressions, wraps user functions, and puts the stages
 together.
 
 Pure decisions are in `plait.graph.stages` and, for a job on several nodes, in
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.graph.operators import Graph, Op
-    from plait.graph.stages import Plan
+    from plait.graph.stages import Pipeline
     from plait.model.settings import Settings
     from plait.node_runtime.assembly.engine_parts import Seat, SinkEnd, SourceEnd
 
@@ -33,27 +33,27 @@ BEAT_US = 20_000
 
 
 def build(
-    plan: Plan,
+    pipeline: Pipeline,
     settings: Settings,
     sources: Mapping[int, SourceEnd],
     sinks: Mapping[int, SinkEnd],
     seat: Seat | None = None,
 ) -> EngineParts:
-    """An engine for `plan`; `sources` and `sinks` are the ends by operator of the graph; `seat`:
-    the job runs on several nodes, and this is one of them."""
-    engine = make_engine(plan.graph, settings, seat)
-    exchanges = plan_exchanges(plan, settings.order == "total") if seat else ExchangePlan()
+    """An engine for `pipeline`; `sources` and `sinks` are the ends by operator of the graph;
+    `seat`: the job runs on several nodes, and this is one of them."""
+    engine = make_engine(pipeline.graph, settings, seat)
+    exchanges = plan_exchanges(pipeline, settings.order == "total") if seat else ExchangePlan()
     parts = EngineParts(engine, seat, exchanges)
     regions = {
-        region: i for i, region in enumerate(dict.fromkeys(s.region for s in plan.stages), 1)
+        region: i for i, region in enumerate(dict.fromkeys(s.region for s in pipeline.stages), 1)
     }
-    before_state = plan.before_state
-    for number, stage in enumerate(plan.stages):
+    before_state = pipeline.before_state
+    for number, stage in enumerate(pipeline.stages):
         model = settings.threading if stage.region is None else stage.region.threading
         ordered = settings.order != "none" or number in before_state
         engine.place(model, regions[stage.region], ordered)
         context = StageContext(
-            plan=plan,
+            pipeline=pipeline,
             number=number,
             settings=settings,
             parts=parts,
@@ -67,9 +67,9 @@ def build(
             engine.last_operator(ends.tail, stage.last)
         for position, before in enumerate(stage.inputs):
             engine.connect(parts.tails[before], ends.head, position)
-    set_times(engine, plan)
+    set_times(engine, pipeline)
     if seat:
-        set_pace(engine, plan.graph, settings, sources)
+        set_pace(engine, pipeline.graph, settings, sources)
     if not isinstance(settings.scheduler, str):
         engine.use_scheduler(settings.scheduler)
     return parts
@@ -94,13 +94,13 @@ def make_engine(graph: Graph, settings: Settings, seat: Seat | None) -> NativeEn
     return engine
 
 
-def set_times(engine: NativeEngine, plan: Plan) -> None:
+def set_times(engine: NativeEngine, pipeline: Pipeline) -> None:
     """Event time of the sources and the beat of the wall clock, where an operator uses them."""
-    if any(stage.kind in ("timed", "process") for stage in plan.stages):
-        for source, op in enumerate(sources_of(plan.graph)):
+    if any(stage.kind in ("timed", "process") for stage in pipeline.stages):
+        for source, op in enumerate(sources_of(pipeline.graph)):
             if op.event_time is not None:
                 engine.event_time(source, op.schema.index(op.event_time), op.idle_us)
-    if any(has_timeouts(op) for op in plan.graph.operators):
+    if any(has_timeouts(op) for op in pipeline.graph.operators):
         engine.beat(BEAT_US)
 
 

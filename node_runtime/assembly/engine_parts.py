@@ -103,7 +103,7 @@ class EngineParts:
     sink_stages: dict[int, int] = field(default_factory=dict)
     """Sink operator -> stage."""
     heads: list[int] = field(default_factory=list)
-    """By stage of the plan: the engine's stage that takes its input, and ..."""
+    """By stage of the pipeline: the engine's stage that takes its input, and ..."""
     tails: list[int] = field(default_factory=list)
     """... the one that gives its output; -1: on this node it has none."""
     operators: list[OperatorPython] = field(default_factory=list)

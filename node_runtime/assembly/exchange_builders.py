@@ -56,7 +56,7 @@ def add_exchange(
         f"at {context.name}",
         exchange.channel,
         number,
-        list(context.plan.sources_of(context.number)),
+        list(context.pipeline.sources_of(context.number)),
         exchange.unique,
         exchange.tags,
         exchange.index,

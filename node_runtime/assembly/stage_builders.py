@@ -66,7 +66,7 @@ def add_sink_stage(context: StageContext) -> StageEnds:
 
 
 def add_union_stage(context: StageContext) -> StageEnds:
-    carries = [list(context.plan.sources_of(before)) for before in context.stage.inputs]
+    carries = [list(context.pipeline.sources_of(before)) for before in context.stage.inputs]
     bits = context.parts.exchanges.union_bits.get(context.number, -1)
     stage = context.engine.union_stage(context.name, context.first, carries, bits)
     return StageEnds(stage, stage)
@@ -79,7 +79,7 @@ def add_native_stage(context: StageContext) -> StageEnds:
 
 
 def add_python_stage(context: StageContext) -> StageEnds:
-    return StageEnds(*context.pools.add(context.plan, context.stage))
+    return StageEnds(*context.pools.add(context.pipeline, context.stage))
 
 
 def add_async_stage(context: StageContext) -> StageEnds:
@@ -126,7 +126,7 @@ def add_state_stage(context: StageContext) -> StageEnds:
     keys = [(schema.index(key), schema[key].type) for key in op.keys]
     exchange = add_exchange_before(context, keys)
     state = KeyedPython(op, schema, bin_bits=bin_bits, number=number)
-    lanes = context.pools.lanes(context.plan, number, state)
+    lanes = context.pools.lanes(context.pipeline, number, state)
     if lanes is None:
         engine.call(number, op.on_error, state, op.schema, False)
         stage = engine.state_stage(context.name, state, not op.keys)

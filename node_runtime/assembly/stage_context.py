@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.graph.operators import AnyOp, Graph, Op
-    from plait.graph.stages import Plan, StagePlan
+    from plait.graph.stages import Pipeline, PipelineStage
     from plait.model.schema import Schema
     from plait.model.settings import Settings
     from plait.node_runtime.assembly.engine_parts import EngineParts, SinkEnd, SourceEnd
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageEnds:
-    """Of the engine's stages that one stage of the plan became: the one that takes its input, and
+    """Of the engine's stages that one stage of the pipeline became: the one that takes its input, and
     the one that gives its output; -1: on this node it has none."""
 
     head: int
@@ -30,9 +30,9 @@ class StageEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageContext:
-    """A stage of the plan, and the engine that it becomes part of."""
+    """A stage of the pipeline, and the engine that it becomes part of."""
 
-    plan: Plan
+    pipeline: Pipeline
     number: int
     settings: Settings
     parts: EngineParts
@@ -40,12 +40,12 @@ class StageContext:
     sinks: Mapping[int, SinkEnd]
 
     @property
-    def stage(self) -> StagePlan:
-        return self.plan.stages[self.number]
+    def stage(self) -> PipelineStage:
+        return self.pipeline.stages[self.number]
 
     @property
     def graph(self) -> Graph:
-        return self.plan.graph
+        return self.pipeline.graph
 
     @property
     def engine(self) -> NativeEngine:

@@ -86,7 +86,7 @@ def timed_number(context: StageContext) -> int:
 
 def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
     """Of each source of the job: whether it reaches the stage, and what is known of its time."""
-    reach = context.plan.sources_of(context.number)
+    reach = context.pipeline.sources_of(context.number)
     return [
         (i in reach, source.event_time is not None, source.out_of_order_us, source.max_jump_us)
         for i, source in enumerate(sources_of(context.graph))
@@ -147,7 +147,7 @@ def add_process(context: StageContext) -> int:
         )
         return stage
     state = ProcessPython(op, context.input_schema(op), bin_bits, number)
-    lanes = context.pools.lanes(context.plan, number, state)
+    lanes = context.pools.lanes(context.pipeline, number, state)
     if lanes is None:
         stage = engine.process_stage(
             name, number, op.on_error, native, state, op.schema, not op.keys
@@ -172,13 +172,13 @@ def add_loop(context: StageContext, op: TimedOp) -> OperatorPython:
     """An operator with its own loop; its ports end when the sources that reach them do."""
     from plait.node_runtime.state.loop_operators import OperatorPython
 
-    plan, seat = context.plan, context.parts.seat
+    pipeline, seat = context.pipeline, context.parts.seat
     inputs = context.stage.inputs
     assert isinstance(op.spec, OperatorSpec)
     if len(op.spec.inputs) > 1:  # its streams are one, the union of them
-        inputs = plan.stages[inputs[0]].inputs
+        inputs = pipeline.stages[inputs[0]].inputs
     here = seat is None or seat.rank == seat.home
-    reaching = [plan.sources_of(before) for before in inputs]
+    reaching = [pipeline.sources_of(before) for before in inputs]
     state = OperatorPython(op, context.input_schema(op), reaching, context.first, here)
     context.parts.operators.append(state)
     return state

@@ -28,6 +28,7 @@ from plait.node_runtime.native._calls import (
     map_rows,
     misfit_of,
     reached,
+    take_rows,
 )
 from plait.node_runtime.native._records import Shape, place
 

@@ -25,6 +25,7 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
+from plait.functions.pickling import PythonWrapper
 from plait.model.schema import Location, Type
 from plait.node_runtime.functions.compiled_cache import cache_path, store
 
@@ -37,7 +38,7 @@ DTYPES = {Type.INT64: "int64", Type.FLOAT64: "float64", Type.BOOL: "uint8"}
 WORDS = {kind: python.__name__ for python, kind in NUMBERS.items()}
 
 
-class CompiledFunction:
+class CompiledFunction(PythonWrapper):
     """A function that runs compiled on columns and plainly on values.
 
     Called with expressions it gives an expression; called with values it runs the Python original.

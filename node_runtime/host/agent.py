@@ -19,7 +19,7 @@ import psutil
 
 from plait.errors import PlaitError, StateError
 from plait.graph.operators import Graph, SourceOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.assembly.engine_parts import EngineParts, Seat
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
@@ -157,8 +157,10 @@ class NodeAgent:
                 if here.intersection(self.graph.sinks):
                     self.letters = Letters(self.graph)
                 seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
-                plan = make_plan(self.graph, self.settings.fuse)
-                self.parts = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
+                pipeline = make_pipeline(self.graph, self.settings.fuse)
+                self.parts = build(
+                    pipeline, self.settings, self.ends.sources, self.ends.sinks, seat
+                )
                 undo.callback(self.parts.stop_helpers)
                 self.cluster.hold(self.parts.engine)
                 self.parts.start()

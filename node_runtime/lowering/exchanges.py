@@ -21,7 +21,7 @@ from plait.graph.stages import has_loop
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.graph.stages import Plan, StagePlan
+    from plait.graph.stages import Pipeline, PipelineStage
 
 REPEAT_BITS = 16
 """A record may become so many (2 ** 16) between two exchanges."""
@@ -78,7 +78,7 @@ class ExchangePlan:
         return len(self.before) + len(self.first) + len(self.behind)
 
 
-def plan_exchanges(plan: Plan, total: bool) -> ExchangePlan:
+def plan_exchanges(plan: Pipeline, total: bool) -> ExchangePlan:
     """The exchanges of `plan`; `total`: its sinks are on one node."""
     made = ExchangePlan()
     repeats: list[bool] = []
@@ -148,7 +148,7 @@ def paced_rows(rates: Mapping[int, float], epoch_records: int) -> dict[int, floa
     return {source: rate * epoch_s for source, rate in rates.items() if rate > 0.0}
 
 
-def by_of(plan: Plan, stage: StagePlan) -> By:
+def by_of(plan: Pipeline, stage: PipelineStage) -> By:
     if stage.kind == "sink":
         return "home"
     keyed = (AggregateOp, FoldOp, StatefulOp, TimedOp)
@@ -158,7 +158,7 @@ def by_of(plan: Plan, stage: StagePlan) -> By:
     return "key" if op.keys else "bin"
 
 
-def ends_behind(plan: Plan, number: int) -> bool:
+def ends_behind(plan: Pipeline, number: int) -> bool:
     """Whether the state is the stage's last operator and only sinks read from it."""
     stage = plan.stages[number]
     users = [other for other in plan.stages if number in other.inputs]
@@ -166,13 +166,13 @@ def ends_behind(plan: Plan, number: int) -> bool:
     return last and all(other.kind == "sink" for other in users)
 
 
-def multiplies(plan: Plan, number: int) -> bool:
+def multiplies(plan: Pipeline, number: int) -> bool:
     """Whether one record may become several."""
     op = plan.graph.operators[number]
     return isinstance(op, CallOp) and op.mode in ("flat_map", "batches")
 
 
-def share_sources(plan: Plan, stage: StagePlan) -> bool:
+def share_sources(plan: Pipeline, stage: PipelineStage) -> bool:
     """Whether a record can reach the union by two inputs."""
     carried = [set(plan.sources_of(i)) for i in stage.inputs]
     return sum(len(sources) for sources in carried) > len(set().union(*carried))

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 from libcpp.memory cimport shared_ptr
 
-from plait.node_runtime.native.declarations.calls cimport CallOutcome, Tray
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, AsyncTray
 
 
 cdef object text_of(object error)
@@ -12,7 +12,7 @@ cdef int fill_fatal(CallOutcome* outcome, object error, list raised) except -1
 
 
 cdef class NativeTray:
-    cdef shared_ptr[Tray] tray
+    cdef shared_ptr[AsyncTray] tray
     cdef list raised
     cdef bint stops
 

@@ -11,7 +11,7 @@ from libcpp.string cimport string
 from libcpp.utility cimport move
 
 from plait.node_runtime.native._batch cimport NativeBatch
-from plait.node_runtime.native.declarations.calls cimport CallOutcome, Tray, RowFailure
+from plait.node_runtime.native.declarations.calls cimport CallOutcome, AsyncTray, RowFailure
 
 from plait.model.records import error_text as failure_text
 
@@ -79,7 +79,7 @@ cdef class NativeTray:
     """Batches on their way outside. Belongs to one stage, and outlives it if need be."""
 
     def __cinit__(self):
-        self.tray = make_shared[Tray]()
+        self.tray = make_shared[AsyncTray]()
         self.raised = []
 
     def fileno(self):

@@ -53,8 +53,8 @@ cdef extern from "plait/keyed/keyed_state.hpp" namespace "plait" nogil:
         void prepare(const vector[uint32_t]&, uint64_t) except +
         vector[pair[voidp, size_t]] untouched() except +
 
-    void split(const KeyedPlan&, const Batch&, SplitBatch&) except +
-    void merge(const KeyedPlan&, const Batch&, SplitBatch&, Batch&) except +
+    void split_by_lane(const KeyedPlan&, const Batch&, SplitBatch&) except +
+    void merge_lanes(const KeyedPlan&, const Batch&, SplitBatch&, Batch&) except +
     void nan_key_rows(const KeyedPlan&, const Batch&, vector[uint32_t]&) except +
 
 
@@ -102,11 +102,11 @@ cdef class KeyedStates:
         cdef SplitBatch parts
         cdef NativeBatch out = NativeBatch()
         cdef unsigned lane
-        split(self.plan, batch.batch, parts)
+        split_by_lane(self.plan, batch.batch, parts)
         for lane in range(self.plan.lanes()) if lanes is None else lanes:
             if parts.parts[lane].n:
                 self.states[lane].process(batch.batch, parts, lane)
-        merge(self.plan, batch.batch, parts, out.batch)
+        merge_lanes(self.plan, batch.batch, parts, out.batch)
         return out
 
     def hashes(self, NativeBatch batch):

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.functions.pickling import dumped
+from plait.functions.pickling import dumps
 from plait.node_runtime.native._pool import NativePool
 from plait.node_runtime.pool.errors import unpack
 
@@ -218,7 +218,7 @@ class Pool:
 
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""
-        data = dumped(self.programs)
+        data = dumps(self.programs)
         fd = os.memfd_create("plait-functions", os.MFD_CLOEXEC)
         with open(fd, "wb", closefd=False) as file:
             file.write(data)

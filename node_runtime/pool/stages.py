@@ -20,7 +20,7 @@ from plait.node_runtime.pool.pool import Pool
 
 if TYPE_CHECKING:
     from plait.graph.routes import Routed, StateNode
-    from plait.graph.stages import Plan, StagePlan
+    from plait.graph.stages import Pipeline, PipelineStage
     from plait.model.settings import Settings
     from plait.node_runtime.functions.calls import CallResult, Operator
     from plait.node_runtime.native._batch import NativeBatch
@@ -40,7 +40,7 @@ class Pools:
         self.forced = False
         self.ways: list[Way] = []
 
-    def add(self, plan: Plan, stage: StagePlan) -> tuple[int, int]:
+    def add(self, plan: Pipeline, stage: PipelineStage) -> tuple[int, int]:
         """Adds the stages of these functions: the first, which takes their input, and the last."""
         graph = plan.graph
         calls = [op for i in stage.operators if isinstance(op := graph.operators[i], CallOp)]
@@ -53,7 +53,7 @@ class Pools:
             self.engine.connect(before, after, 0)
         return made[0], made[-1]
 
-    def trip(self, plan: Plan, operators: tuple[int, ...], routed: Routed, name: str) -> int:
+    def trip(self, plan: Pipeline, operators: tuple[int, ...], routed: Routed, name: str) -> int:
         graph = plan.graph
         calls: list[tuple[CallOp, Any]] = []
         for i in operators:
@@ -84,7 +84,7 @@ class Pools:
         return way
 
     def lanes(
-        self, plan: Plan, number: int, state: KeyedPython | ProcessPython
+        self, plan: Pipeline, number: int, state: KeyedPython | ProcessPython
     ) -> tuple[NativeLanes, MeasuredState] | None:
         """The lanes of an operator with state, and the state as long as it is here; None: it
         stays here."""

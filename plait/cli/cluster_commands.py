@@ -17,8 +17,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import Interrupted, PlaitError
-from plait.model.durations import microseconds
+from plait.errors import Interrupted, LoadError, PlaitError
+from plait.model.durations import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,6 +160,8 @@ def run(given: argparse.Namespace) -> int:
     """Carries out a command of this module and returns its exit status."""
     try:
         status: int = given.run(given)
+    except LoadError:  # shown with the user's own lines
+        raise
     except PlaitError as error:
         tell(f"plait: {type(error).__name__}: {error}")
         return REFUSED
@@ -184,7 +186,7 @@ def submit_command(given: argparse.Namespace) -> int:
     handle = submit(
         job,
         address=given.address,
-        nodes=given.operators,
+        nodes=given.nodes,
         name=given.name,
         namespace=given.namespace,
         **settings,
@@ -264,7 +266,7 @@ def logs_command(given: argparse.Namespace) -> int:
 def rescale_command(given: argparse.Namespace) -> int:
     handle = attached(given)
     change = handle.rescale(
-        given.operators,
+        given.nodes,
         strategy=given.strategy,
         gap=gap_of(given.gap),
         throttle=given.throttle,
@@ -323,7 +325,7 @@ def top_command(given: argparse.Namespace) -> int:
     from plait.cli.top_view import render
     from plait.cluster.submit import jobs
 
-    every_s = microseconds(given.every) / 1e6
+    every_s = to_seconds(given.every)
     once = given.once or not sys.stdout.isatty()
     history: dict[str, list[float]] = {}
     while True:
@@ -344,7 +346,7 @@ def preflight_command(given: argparse.Namespace) -> int:
     from plait.deploy.preflight import Needs, failed, report
     from plait.deploy.ray_preflight import preflight
 
-    findings = preflight(given.address or "auto", needs=Needs(nodes=given.operators))
+    findings = preflight(given.address or "auto", needs=Needs(nodes=given.nodes))
     if given.json:
         show_json([dataclasses.asdict(one) for one in findings])
     else:

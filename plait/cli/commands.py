@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from plait import __version__
 from plait.cli import cluster_commands
-from plait.cli.load import LoadError, load_job
-from plait.errors import Interrupted, JobError, PlaitError, TimedOut
+from plait.cli.load import load_job
+from plait.errors import Interrupted, JobError, LoadError, PlaitError, TimedOut
 from plait.execution.progress import format_result, result_facts
-from plait.model.durations import microseconds
+from plait.model.durations import to_seconds
 from plait.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def timeout_of(text: str | None) -> float | None:
     if text is None:
         return None
     bare = re.fullmatch(r"\d+(\.\d+)?", text)
-    return microseconds(f"{text}s" if bare else text) / 1_000_000
+    return to_seconds(f"{text}s" if bare else text)
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, Any]:

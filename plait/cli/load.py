@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from plait.errors import JobError
+from plait.errors import JobError, LoadError
 from plait.graph.operators import SinkOp
 from plait.streams.job import Job
 from plait.streams.stream import KeyedStream, Stream
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
 
 Found = TypeVar("Found")
-
-
-class LoadError(Exception):
-    """The user's file raised; `error` is what."""
-
-    def __init__(self, path: Path, error: BaseException) -> None:
-        super().__init__(str(path))
-        self.path = path
-        self.error = error
 
 
 def load_job(given: str) -> Job:

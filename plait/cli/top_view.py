@@ -7,11 +7,11 @@ given, and there are never more lines than the height.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from plait.text.tables import shortened, width
+from plait.text.units import bytes_text, count_text, countdown_text, millis_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,27 +106,27 @@ JOB_COLUMNS: tuple[Column[JobRow], ...] = (
     Column(title="job", text=lambda job: name_text(job.name), keep=99, right=False),
     Column(title="state", text=lambda job: clean(job.state), keep=98, right=False),
     Column(title="nodes", text=lambda job: str(len(job.nodes)), keep=7),
-    Column(title="epoch", text=lambda job: amount(job.epoch), keep=3),
-    Column(title="in/s", text=lambda job: amount(job.in_per_s), keep=10),
-    Column(title="out/s", text=lambda job: amount(job.out_per_s), keep=8),
-    Column(title="delivered", text=lambda job: amount(job.delivered), keep=6),
-    Column(title="p50 ms", text=lambda job: millis(job.p50_ms), keep=4),
-    Column(title="p99 ms", text=lambda job: millis(job.p99_ms), keep=9),
-    Column(title="max ms", text=lambda job: millis(job.max_ms), keep=5),
-    Column(title="state size", text=lambda job: size(job.state_bytes), keep=2),
-    Column(title="bins", text=lambda job: amount(job.bins), keep=1),
+    Column(title="epoch", text=lambda job: count_text(job.epoch), keep=3),
+    Column(title="in/s", text=lambda job: count_text(job.in_per_s), keep=10),
+    Column(title="out/s", text=lambda job: count_text(job.out_per_s), keep=8),
+    Column(title="delivered", text=lambda job: count_text(job.delivered), keep=6),
+    Column(title="p50 ms", text=lambda job: millis_text(job.p50_ms), keep=4),
+    Column(title="p99 ms", text=lambda job: millis_text(job.p99_ms), keep=9),
+    Column(title="max ms", text=lambda job: millis_text(job.max_ms), keep=5),
+    Column(title="state size", text=lambda job: bytes_text(job.state_bytes), keep=2),
+    Column(title="bins", text=lambda job: count_text(job.bins), keep=1),
 )
 NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
     Column(title="node", text=lambda node: name_text(node.name), keep=99, right=False),
     Column(title="host", text=lambda node: name_text(node.host), keep=4, right=False),
     Column(title="state", text=lambda node: clean(node.state), keep=98, right=False),
-    Column(title="bins", text=lambda node: amount(node.bins), keep=7),
-    Column(title="epoch", text=lambda node: amount(node.epoch), keep=1),
-    Column(title="in/s", text=lambda node: amount(node.in_per_s), keep=9),
-    Column(title="out/s", text=lambda node: amount(node.out_per_s), keep=6),
-    Column(title="p99 ms", text=lambda node: millis(node.p99_ms), keep=3),
+    Column(title="bins", text=lambda node: count_text(node.bins), keep=7),
+    Column(title="epoch", text=lambda node: count_text(node.epoch), keep=1),
+    Column(title="in/s", text=lambda node: count_text(node.in_per_s), keep=9),
+    Column(title="out/s", text=lambda node: count_text(node.out_per_s), keep=6),
+    Column(title="p99 ms", text=lambda node: millis_text(node.p99_ms), keep=3),
     Column(title="cpu", text=lambda node: f"{100 * node.cpu_ratio:.0f}%", keep=8),
-    Column(title="memory", text=lambda node: size(node.rss_bytes), keep=5),
+    Column(title="memory", text=lambda node: bytes_text(node.rss_bytes), keep=5),
     Column(title="links", text=lambda node: links_text(node.links_down), keep=10, right=False),
 )
 
@@ -156,7 +156,7 @@ def details(job: JobRow, width: int) -> list[Line]:
     if job.error:
         lines.append(Line(text=f"{GAP}error: {clean(job.error)}", style="bad"))
     if len(job.rates) > 1:
-        peak = f"{GAP}in/s, at most {amount(max(job.rates))}"
+        peak = f"{GAP}in/s, at most {count_text(max(job.rates))}"
         room = max(width - len(GAP) - len(peak), 1)
         lines.append(Line(text=f"{GAP}{sparkline(job.rates, room)}{peak}"))
     if job.migration is not None:
@@ -228,10 +228,10 @@ def migration_text(one: MigrationRow) -> str:
         f"{one.strategy} {one.phase}",
         f"{bar(ratio, BAR)} {100 * ratio:.0f}%",
         f"{one.bins_moved:,} of {one.bins:,} bins",
-        f"{size(one.moved_bytes)} of {size(one.size_bytes)}",
+        f"{bytes_text(one.moved_bytes)} of {bytes_text(one.size_bytes)}",
     ]
     if one.eta_s is not None:
-        parts.append(f"{duration(one.eta_s)} to go")
+        parts.append(f"{countdown_text(one.eta_s)} to go")
     return GAP.join(parts)
 
 
@@ -265,47 +265,3 @@ def links_text(down: Sequence[str]) -> str:
         return "ok"
     more = f" and {len(down) - SHOWN_LINKS} more" if len(down) > SHOWN_LINKS else ""
     return f"no link to {', '.join(map(clean, down[:SHOWN_LINKS]))}{more}"
-
-
-def amount(number: float) -> str:
-    """A number in a few characters: 9,999, 12.3k, 4.56M."""
-    if abs(number) < 9_999.5:
-        return f"{number:,.0f}"
-    return scaled(number, ("k", "M", "G", "T"))
-
-
-def size(count: float) -> str:
-    """Bytes for people: 512 B, 1.50 GB."""
-    if abs(count) < 999.5:
-        return f"{count:.0f} B"
-    return scaled(count, (" kB", " MB", " GB", " TB"))
-
-
-def scaled(number: float, units: Sequence[str]) -> str:
-    """In the first unit, each a thousand times the one before, that keeps it below a thousand."""
-    for unit in units[:-1]:
-        number /= 1000
-        if abs(number) < 999.5:
-            return f"{three(number)}{unit}"
-    return f"{three(number / 1000)}{units[-1]}"
-
-
-def millis(number: float) -> str:
-    """Milliseconds, "-" where nothing was measured."""
-    return three(number) if number > 0 else "-"
-
-
-def three(number: float) -> str:
-    """With three digits, or all that are before the point."""
-    if abs(number) < 9.995:
-        return f"{number:.2f}"
-    return f"{number:.1f}" if abs(number) < 99.95 else f"{number:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    whole = math.ceil(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} m"

@@ -7,7 +7,6 @@ A handle keeps nothing but the job's name and a link to the cluster, so any proc
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from plait.cluster.migration_handle import MigrationHandle, bytes_per_s, gap_epochs
@@ -20,8 +19,8 @@ from plait.coordinator.messages.requests import (
     Rescale,
     Stop,
 )
-from plait.errors import Interrupted, JobError, PlaitError, TimedOut
-from plait.model.durations import microseconds
+from plait.errors import ClusterError, Interrupted, JobError, TimedOut
+from plait.model.durations import Duration, to_seconds
 from plait.results.outcomes import check_conserved, first_error, merged
 
 if TYPE_CHECKING:
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 """How often a job that is waited for is looked at."""
 STALE = "there is no job of this name any more; it was forgotten"
-
-
-class ClusterError(PlaitError):
-    """The cluster, or a node of a job on it, is not there or failed. The job itself may be fine."""
 
 
 class Link(Protocol):
@@ -83,7 +78,7 @@ class JobHandle:
         """Figures of the whole job by name, for scripts and monitoring."""
         return metrics_of(self.status())
 
-    def wait(self, timeout: float | str | timedelta | None = None) -> JobView:
+    def wait(self, timeout: float | Duration | None = None) -> JobView:
         """Waits until the job is over; TimedOut if it is not in time, and it goes on."""
         end = deadline(timeout)
         while not (view := self.status()).over:
@@ -92,7 +87,7 @@ class JobHandle:
             time.sleep(LOOK_S)
         return view
 
-    def result(self, timeout: float | str | timedelta | None = None) -> Result:
+    def result(self, timeout: float | Duration | None = None) -> Result:
         """Waits for the end of the job and gives what `plait.run` would: the outputs of the sinks,
         counts, dead letters; or raises what ended it."""
         view = self.wait(timeout)
@@ -124,7 +119,7 @@ class JobHandle:
         nodes: int | None = None,
         *,
         strategy: Strategy = "fluid",
-        gap: int | str | timedelta = 0,
+        gap: int | Duration = 0,
         throttle: float | str | None = None,
         balance: bool = True,
         dry_run: bool = False,
@@ -156,7 +151,7 @@ class JobHandle:
         node: str | int,
         *,
         strategy: Strategy = "fluid",
-        gap: int | str | timedelta = 0,
+        gap: int | Duration = 0,
         throttle: float | str | None = None,
         dry_run: bool = False,
     ) -> MigrationHandle:
@@ -256,9 +251,5 @@ def rank_of(node: str | int) -> int:
     return int(text)
 
 
-def deadline(timeout: float | str | timedelta | None) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, str | timedelta):
-        return time.monotonic() + microseconds(timeout) / 1e6
-    return time.monotonic() + timeout
+def deadline(timeout: float | Duration | None) -> float | None:
+    return None if timeout is None else time.monotonic() + to_seconds(timeout)

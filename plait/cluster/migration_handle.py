@@ -19,7 +19,7 @@ from plait.coordinator.messages.requests import (
 from plait.coordinator.messages.views import migration_line
 from plait.errors import JobError, TimedOut
 from plait.execution.progress import ProgressLine
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +69,7 @@ class MigrationHandle:
             raise JobError("this is only a plan; start() it")
         return found if found is not None and found.number > self.after else None
 
-    def wait(
-        self, timeout: float | str | timedelta | None = None, *, progress: bool = False
-    ) -> Self:
+    def wait(self, timeout: float | Duration | None = None, *, progress: bool = False) -> Self:
         """Waits until the change is made; JobError if it was given up, with the reason."""
         from plait.cluster.job_handle import deadline
 
@@ -131,10 +129,10 @@ def bytes_per_s(limit: float | str | None) -> float | None:
     return float(limit)
 
 
-def gap_epochs(gap: int | str | timedelta, pace: Callable[[], float]) -> int:
+def gap_epochs(gap: int | Duration, pace: Callable[[], float]) -> int:
     """The gap in epochs; a time is turned into epochs at the job's present pace."""
     if isinstance(gap, str | timedelta):
-        return math.ceil(microseconds(gap) / 1e6 * pace())
+        return math.ceil(to_seconds(gap) * pace())
     if isinstance(gap, bool) or not isinstance(gap, int) or gap < 0:
         raise JobError(f'gap is {gap!r}; write a number of epochs, or a time such as "50ms"')
     return gap

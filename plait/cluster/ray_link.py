@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import __version__
-from plait.cluster.job_handle import ClusterError
-from plait.errors import JobError
+from plait.errors import ClusterError, JobError
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.requests import Reply, Request

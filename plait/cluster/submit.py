@@ -6,7 +6,6 @@ What is wrong with a job, or cannot be sent to other machines, is an error befor
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from plait.cluster.job_handle import JobHandle
@@ -19,7 +18,7 @@ from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of
 from plait.graph.operators import SinkOp, SourceOp
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def submit(
     name: str | None = None,
     namespace: str = "plait",
     journal_dir: str | None = None,
-    lost_after: float | str | timedelta = 2.0,
+    lost_after: float | Duration = 2.0,
     prefer: Sequence[str] = (),
     **settings: Any,
 ) -> JobHandle:
@@ -71,7 +70,9 @@ def submit(
         check_sinks(graph)
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
         raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
-    lost_after_s = seconds_of(lost_after)
+    lost_after_s = to_seconds(lost_after)
+    if not lost_after_s > 0:
+        raise JobError(f"lost_after is {lost_after!r}; it must be above 0 seconds")
     from plait.cluster.ray_link import connect, import_ray
 
     import_ray(address)
@@ -104,14 +105,6 @@ def jobs(address: str | None = None, *, namespace: str = "plait") -> tuple[JobVi
     from plait.cluster.ray_link import connect
 
     return connect(address, namespace).views()
-
-
-def seconds_of(time: float | str | timedelta) -> float:
-    """Seconds of a number, or of a time such as "2s"."""
-    given = microseconds(time) / 1e6 if isinstance(time, str | timedelta) else float(time)
-    if not given > 0:
-        raise JobError(f"lost_after is {time!r}; it must be above 0 seconds")
-    return given
 
 
 def settings_for_nodes(given: dict[str, Any]) -> Settings:

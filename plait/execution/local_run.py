@@ -12,14 +12,13 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, checked_for, keeps_state
-from plait.graph.stages import has_loop, make_plan
-from plait.model.durations import microseconds
+from plait.graph.stages import has_loop, make_pipeline
+from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
@@ -45,7 +44,7 @@ def run(
     *,
     workers: int | Literal["elastic"] | None = None,
     limit: int | None = None,
-    timeout: float | str | timedelta | None = None,
+    timeout: float | Duration | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Result:
@@ -59,9 +58,7 @@ def run(
         progress: show a progress line; by default when stderr is a terminal.
         settings: any other field of `plait.Settings`.
     """
-    timeout_s = timeout
-    if isinstance(timeout, str | timedelta):
-        timeout_s = microseconds(timeout) / 1e6
+    timeout_s = None if timeout is None else to_seconds(timeout)
     given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     with Presses() as presses:
@@ -103,7 +100,7 @@ class LocalRun:
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
-        self.plan = make_plan(graph, settings.fuse)
+        self.plan = make_pipeline(graph, settings.fuse)
         positions = checked_for(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False

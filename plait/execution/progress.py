@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from plait.text.tables import format_table, shortened, small_table
+from plait.text.units import plural, rate_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,7 @@ class ProgressLine:
         if not self.shows or self.clock() < self.next:
             return
         self.next = self.clock() + EVERY_S
-        rate = f", {read / seconds:,.0f} records/s" if seconds > 0 else ""
+        rate = f", {rate_text(read / seconds)}" if seconds > 0 else ""
         line = f"{read:,} read, {delivered:,} delivered, {seconds:.1f} s{rate}"
         self.write(line)
 
@@ -65,7 +66,7 @@ def format_result(result: Result) -> str:
     """Where the records went, what each operator saw, how fast it was, and the outputs."""
     parts = [
         f'job "{result.job}": {result.account}',
-        f"{seconds_text(result.seconds)}, {result.records_per_s:,.0f} records/s",
+        f"{seconds_text(result.seconds)}, {rate_text(result.records_per_s)}",
     ]
     if result.account.difference:
         parts.append(f"not accounted for: {result.account.difference:,} records")
@@ -79,10 +80,6 @@ def format_result(result: Result) -> str:
     if result.dead_letters:
         parts += ["", dead_letters_text(result.dead_letters)]
     return "\n".join(parts)
-
-
-def seconds_text(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 
 def latency_text(result: Result) -> str:
@@ -116,7 +113,7 @@ def is_table(output: Any) -> bool:
 
 
 def dead_letters_text(letters: tuple[DeadLetter, ...]) -> str:
-    lines = [f"{len(letters):,} dead letter{'' if len(letters) == 1 else 's'}:"]
+    lines = [f"{plural(len(letters), 'dead letter')}:"]
     for one in letters[:SHOWN_DEAD_LETTERS]:
         what = shortened(repr(one.record), 70)
         lines.append(f"  {one.operator} at {one.at}, record {one.row:,} of {one.source}: {what}")

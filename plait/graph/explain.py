@@ -28,7 +28,7 @@ from plait.graph.operators import (
     UnionOp,
 )
 from plait.graph.routes import functions_of, processes_of, route_of_call
-from plait.graph.stages import Plan, StagePlan, kind_of, make_plan
+from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
 from plait.graph.temporal import OperatorSpec
 from plait.graph.temporal_text import length, results_text, spec_text
 from plait.model.schedulers import name_of as name_of_scheduler
@@ -57,7 +57,7 @@ KINDS = {
 def explain(graph: Graph, settings: Settings | None = None) -> str:
     """The plan of a job as text."""
     chosen = settings or Settings()
-    plan = make_plan(graph, chosen.fuse)
+    plan = make_pipeline(graph, chosen.fuse)
     lines = [f"job {graph.name}: {head(chosen)}"]
     for number, stage in enumerate(plan.stages):
         lines += stage_lines(plan, number, stage, chosen)
@@ -102,7 +102,9 @@ def workers_text(settings: Settings) -> str:
     return count
 
 
-def stage_lines(plan: Plan, number: int, stage: StagePlan, settings: Settings) -> Iterator[str]:
+def stage_lines(
+    plan: Pipeline, number: int, stage: PipelineStage, settings: Settings
+) -> Iterator[str]:
     came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
     fused = f" ({len(stage.operators)} operators fused)" if len(stage.operators) > 1 else ""
     yield f"stage {number}: {stage.kind}{fused}{came}: {KINDS[stage.kind]}"

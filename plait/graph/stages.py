@@ -41,7 +41,7 @@ STATELESS: tuple[StageKind, ...] = ("source", "native", "python", "async", "sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
+class PipelineStage:
     """Operators that run together. `inputs` are stages; a union has several, a source none."""
 
     kind: StageKind
@@ -55,11 +55,11 @@ class StagePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Pipeline:
     """The stages of a job, inputs before their users."""
 
     graph: Graph
-    stages: tuple[StagePlan, ...]
+    stages: tuple[PipelineStage, ...]
 
     def sources_of(self, stage: int) -> tuple[int, ...]:
         """The numbers (in the order of source operators) of the sources whose records reach a
@@ -132,9 +132,9 @@ FUSES: dict[tuple[StageKind, StageKind], StageKind] = {
 not fuse."""
 
 
-def make_plan(graph: Graph, fuse: bool = True) -> Plan:
+def make_pipeline(graph: Graph, fuse: bool = True) -> Pipeline:
     """The stages of `graph`; without `fuse` every operator is one of its own."""
-    stages: list[StagePlan] = []
+    stages: list[PipelineStage] = []
     home: dict[int, int] = {}
     readers = Counter(given for op in graph.operators for given in op.inputs)
     for number, op in enumerate(graph.operators):
@@ -150,6 +150,6 @@ def make_plan(graph: Graph, fuse: bool = True) -> Plan:
                 home[number] = before[0]
                 continue
         home[number] = len(stages)
-        made = StagePlan(kind=kind, operators=(number,), inputs=tuple(before), region=op.region)
+        made = PipelineStage(kind=kind, operators=(number,), inputs=tuple(before), region=op.region)
         stages.append(made)
-    return Plan(graph=graph, stages=tuple(stages))
+    return Pipeline(graph=graph, stages=tuple(stages))

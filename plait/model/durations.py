@@ -1,11 +1,14 @@
-"""Lengths of time: `"10s"`, `"2m"`, `"1h30m"`, `"250ms"` or a `timedelta`, as whole microseconds.
+"""Lengths of time: `"10s"`, `"2m"`, `"1h30m"`, `"250ms"` or a `timedelta`.
 
-A bare number is refused, because nobody can see its unit.
+Event time is counted in whole microseconds, and a bare number is refused, because its unit cannot
+be seen. Timeouts also take a number of seconds: `to_seconds` is the one place that allows it.
 
     >>> microseconds("250ms")
     250000
     >>> microseconds(minutes(2)) == microseconds("2m")
     True
+    >>> to_seconds("1m30s"), to_seconds(0.5)
+    (90.0, 0.5)
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from fractions import Fraction
 from typing import Any
 
 from plait.errors import JobError
+
+Duration = str | datetime.timedelta
+"""A length of time: `"10s"`, `"250ms"`, `"1h30m"` or a `timedelta`."""
 
 UNITS_US = {
     "us": 1,
@@ -32,18 +38,37 @@ LONGEST_US = 2**58
 
 
 def seconds(count: float) -> datetime.timedelta:
-    """So many seconds."""
+    """A length of time in seconds.
+
+    >>> seconds(90)
+    datetime.timedelta(seconds=90)
+    """
     return datetime.timedelta(seconds=count)
 
 
 def minutes(count: float) -> datetime.timedelta:
-    """So many minutes."""
+    """A length of time in minutes.
+
+    >>> minutes(1.5)
+    datetime.timedelta(seconds=90)
+    """
     return datetime.timedelta(minutes=count)
 
 
 def hours(count: float) -> datetime.timedelta:
-    """So many hours."""
+    """A length of time in hours.
+
+    >>> hours(2)
+    datetime.timedelta(seconds=7200)
+    """
     return datetime.timedelta(hours=count)
+
+
+def to_seconds(given: float | Duration) -> float:
+    """The seconds of a duration; a bare number is seconds already."""
+    if isinstance(given, int | float):
+        return float(given)
+    return microseconds(given) / 1_000_000
 
 
 def microseconds(given: Any) -> int:

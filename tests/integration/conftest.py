@@ -53,12 +53,37 @@ finally:
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where a module names tests that are quick, its other ones are slow."""
+    for item in items:
+        quick = getattr(getattr(item, "module", None), "QUICK", None)
+        if quick is not None and item.name not in quick:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     """Fails a test that leaves a thread of plait behind."""
     yield
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("plait")]
     assert not left
+
+
+CLUSTERS: list[subprocess.Popen[str]] = []
+
+
+def stop(cluster: subprocess.Popen[str]) -> None:
+    if cluster.poll() is None:
+        cluster.communicate()  # the end of its input is its end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """The cluster is not idle when nobody uses it: it ends with its last test."""
+    if nextitem is None or not nextitem.path.name.startswith("test_ray"):
+        while CLUSTERS:
+            stop(CLUSTERS.pop())
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +112,7 @@ def cluster_environment() -> Iterator[dict[str, str]]:
             stderr=log,
             text=True,
         )
+        CLUSTERS.append(process)
         try:
             assert process.stdout is not None
             said = next((line for line in process.stdout if line.startswith("address ")), "")
@@ -100,7 +126,7 @@ def cluster_environment() -> Iterator[dict[str, str]]:
                 "CLIENT_ADDRESS": f"ray://127.0.0.2:{client}",
             }
         finally:
-            process.communicate()
+            stop(process)
             log.close()
 
 

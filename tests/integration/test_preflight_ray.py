@@ -124,6 +124,7 @@ def run(script: str, folder: Path, *arguments: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_one_real_node(folder: Path) -> None:
     told = run(ONE_NODE, folder)
     assert told["silent"] == {}

@@ -11,7 +11,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.cluster.job_handle import ClusterError
+from plait.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

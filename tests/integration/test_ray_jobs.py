@@ -42,7 +42,7 @@ def right(job: plait.Job, label: str) -> list[dict[str, Any]]:
     return [dict(zip(("key", "count"), row, strict=True)) for row in wanted.outputs[label]]
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_output_is_that_of_a_plain_loop(cluster: str, nodes: int) -> None:
     job = counts(f"counts-{nodes}")
     handle = plait.submit(job, address=cluster, nodes=nodes, workers=1)

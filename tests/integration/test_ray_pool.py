@@ -46,6 +46,7 @@ def test_functions_run_in_worker_processes_of_the_nodes(entry_point: Callable[..
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_the_plain_loop(entry_point: Callable[..., Any]) -> None:
     job, read = numbers("loop")
     doubled = read.with_columns(k=lambda seq: seq % 7, route="pool", schema={"k": int})

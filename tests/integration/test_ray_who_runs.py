@@ -1,5 +1,6 @@
 """Who runs what, on two nodes of a real Ray cluster: schedulers, threading models, elastic workers,
-worker processes, and functions that are awaited. None of it changes a result.
+worker processes, and functions that are awaited. None of it changes a result. make test takes the
+`QUICK` ones, make test-long all.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "manual": {"threading": "manual"},
     "elastic": {"workers": "elastic", "max_workers": 3, "elastic_period_ms": 10},
     "elastic degrees": {"stage_parallelism": "elastic", "elastic_period_ms": 10, "workers": 2},
+}
+
+QUICK = {
+    "test_the_answer_is_that_of_the_plain_loop[native-of the user's]",
+    "test_the_answer_is_that_of_the_plain_loop[mixed-elastic]",
 }
 
 

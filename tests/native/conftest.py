@@ -1,18 +1,57 @@
-"""What the tests of native programs share."""
+"""What the tests of native programs share.
+
+Those that the chosen tests need are compiled beside the other tests, in the background: whoever
+needs one that is not there yet builds it, or waits for who does.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import build_all
+from tests.native.native_build import ROOT, build, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+BUILDER = pytest.StashKey[subprocess.Popen[bytes]]()
 
-@pytest.fixture(scope="module")
-def binaries(request: pytest.FixtureRequest) -> dict[str, Path]:
-    """The programs in `RUNS` of the test's module, by name."""
-    return build_all(request.module.RUNS)
+
+class Binaries(dict[str, "Path"]):
+    """Programs by name, each built when it is asked for."""
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = build(parse(name))
+        return self[name]
+
+
+@pytest.fixture(scope="session")
+def binaries() -> dict[str, Path]:
+    return Binaries()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Starts the compilers; of several processes that share the tests, the first one does."""
+    if session.config.option.collectonly or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        return
+    needed = [
+        str(item.callspec.params["program"])
+        for item in session.items
+        if isinstance(item, pytest.Function) and {"binaries", "program"} <= {*item.fixturenames}
+    ]
+    if needed:
+        command = [sys.executable, "-m", "tests.native.native_build", *dict.fromkeys(needed)]
+        session.stash[BUILDER] = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that were stopped leave no compiler behind."""
+    builder = session.stash.get(BUILDER, None)
+    if builder is not None and builder.poll() is None:
+        os.killpg(builder.pid, 15)
+        builder.wait()

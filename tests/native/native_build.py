@@ -2,9 +2,10 @@
 
 A program is named `program:variant` or `program:variant:FLAG`. A binary is built again only when
 its command or one of the files it includes has changed, so the second run costs nothing. Binaries
-live in `build/native-tests`; a lock keeps two runs from building into it at once. Another checkout
-finds them in the user's cache, under what they were made of. `check` runs one: no report of a
-sanitizer is suppressed.
+live in `build/native-tests`; a lock for each keeps two runs from building it at once. Another
+checkout finds them in the user's cache, under what they were made of. `check` runs one: no report
+of a sanitizer is suppressed. As a program it builds those it is given, when nobody else wants to
+run: the tests start it at once, so that compilers work while tests wait.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.seeds import SEED as RUN_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from _pytest.mark import ParameterSet
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -71,6 +77,15 @@ def parse(text: str) -> Program:
     return Program(name=name, variant=variant, flag=flag[0] if flag else "")
 
 
+def programs(names: Iterable[str], *quick: str) -> list[ParameterSet]:
+    """Parameters of a test: make test takes the `quick` ones or variants, test-long all."""
+
+    def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+        return () if {name, parse(name).variant} & {*quick} else (pytest.mark.slow,)
+
+    return [pytest.param(name, marks=marks(name)) for name in names]
+
+
 def fresh(program: Program) -> bool:
     """Whether the binary is newer than all it was made of, and was made by the same command."""
     binary = program.binary
@@ -83,9 +98,17 @@ def fresh(program: Program) -> bool:
     return all(f.exists() and f.stat().st_mtime <= built for f in included(inputs))
 
 
-def build(program: Program) -> None:
-    if fresh(program):
-        return
+def build(program: Program) -> Path:
+    """Builds it if need be; one who builds the same is waited for."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    with program.binary.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not fresh(program):
+            compile_program(program)
+    return program.binary
+
+
+def compile_program(program: Program) -> None:
     binary, command = program.binary, program.command()
     partial, inputs = binary.with_suffix(".partial"), binary.with_suffix(".d")
     subprocess.run([*command, "-MM", "-MF", str(inputs)], check=True)
@@ -129,14 +152,8 @@ def keep(binary: Path, kept: Path) -> None:
 def build_all(names: Iterable[str]) -> dict[str, Path]:
     """The binaries by name, built together so that the compilers run side by side."""
     programs = {name: parse(name) for name in names}
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    with (
-        (OUTPUT / ".lock").open("w") as lock,
-        ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        list(pool.map(build, programs.values()))
-    return {name: program.binary for name, program in programs.items()}
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return dict(zip(programs, pool.map(build, programs.values()), strict=True))
 
 
 def run(binary: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -157,3 +174,8 @@ def check(binary: Path, arguments: Iterable[object], *words: str, **more: str) -
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     for one in words:
         assert one.replace(SEED, seed) in done.stdout
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    build_all(sys.argv[1:])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import CASES, OUTPUT, ROOT, SEED, SUPPORT, check, run
+from tests.native.native_build import CASES, OUTPUT, ROOT, SEED, SUPPORT, check, programs, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 HEADERS = ROOT / "node_runtime" / "include"
 RUNS = {
     "cluster_test:plain": (50, SEED, 4_000),
-    "cluster_test:thread": (15, SEED, 1_000),
+    "cluster_test:thread": (10, SEED, 1_000),
     "cluster_test:address": (15, SEED, 1_000),
     "epochs_test:plain": (4_000, SEED),
     "epochs_test:address": (800, SEED),
     "merge_parts_test:plain": (20_000, SEED),
-    "merge_parts_test:address": (4_000, SEED),
+    "merge_parts_test:address": (1_500, SEED),
 }
 
 FAULTS = {
@@ -79,22 +79,23 @@ FAULTS = {
 """What is broken: the program that must find it, the header, its text, and the text instead."""
 
 NUMBERS = {name: number for number, name in enumerate(FAULTS, start=1)}
+SLOW = {"cluster_test": (pytest.mark.slow,), "epochs_test": ()}
+"""The first one takes long to compile."""
 
 
-@pytest.fixture(scope="module")
-def faulty() -> dict[str, Path]:
-    """The programs with all faults in, of which an argument chooses one."""
+def faulty(program: str) -> Path:
+    """The program with all faults in, of which an argument chooses one."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    with (OUTPUT / ".lock").open("w") as lock:
+    with (OUTPUT / f"{program}-faults.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return {name: build_faulty(name) for name in {program for program, *_ in FAULTS.values()}}
+        return build_faulty(program)
 
 
 def build_faulty(program: str) -> Path:
     copies = OUTPUT / f"{program}-faults"
     binary = copies / "program"
     compiler = os.environ.get("CXX", "g++")
-    command = [compiler, "-std=c++20", "-O1", "-pthread", f"-I{copies}", f"-I{HEADERS}"]
+    command = [compiler, "-std=c++20", "-O0", "-pthread", f"-I{copies}", f"-I{HEADERS}"]
     command += [f"-I{SUPPORT}", str(CASES / f"{program}.cpp"), "-o", str(binary)]
     stamp = copies / "made_of"
     made_of = digest(command)
@@ -126,21 +127,26 @@ def digest(command: list[str]) -> str:
     return made_of.hexdigest()
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize(
+    "program",
+    programs(RUNS, "cluster_test:thread", "epochs_test:address", "merge_parts_test:address"),
+)
 def test_cluster_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], f"seed {SEED}")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_seeded_fault_is_found(faulty: dict[str, Path], fault: str) -> None:
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=SLOW[program]) for name, (program, *_) in FAULTS.items()]
+)
+def test_a_seeded_fault_is_found(fault: str) -> None:
     program = FAULTS[fault][0]
     rest = ("1000",) if program == "cluster_test" else ()
-    done = run(faulty[program], "2000", "1", *rest, str(NUMBERS[fault]))
+    done = run(faulty(program), "2000", "1", *rest, str(NUMBERS[fault]))
     assert done.returncode != 0, f"{fault}: went unnoticed"
 
 
-@pytest.mark.parametrize("program", ["cluster_test", "epochs_test"])
-def test_the_same_program_without_a_fault_finds_none(faulty: dict[str, Path], program: str) -> None:
-    rest = ("1000",) if program == "cluster_test" else ()
-    done = run(faulty[program], "20", "1", *rest, "0")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in SLOW.items()])
+def test_the_same_program_without_a_fault_finds_none(name: str) -> None:
+    rest = ("1000",) if name == "cluster_test" else ()
+    done = run(faulty(name), "20", "1", *rest, "0")
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import check
+from tests.native.native_build import check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,6 @@ RUNS = {
 """With so many rows."""
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize("program", programs(RUNS, "thread"))
 def test_deferred_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], "24 settings")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import SEED, check
+from tests.native.native_build import SEED, check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 RUNS = {"timed_joins_test:plain": (600, SEED), "timed_joins_test:address": (80, SEED)}
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize("program", programs(RUNS, "address"))
 def test_joins_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program])

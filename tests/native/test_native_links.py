@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import ENVIRONMENT, SEED, check
+from tests.native.native_build import ENVIRONMENT, SEED, check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,8 @@ RUNS = {
 LIMIT = f"{ENVIRONMENT['ASAN_OPTIONS']}:max_allocation_size_mb=64"
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize(
+    "program", programs(RUNS, "frame_test:address", "links_test:thread", "fuzz_frames:address")
+)
 def test_links_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], f"seed {SEED}", ASAN_OPTIONS=LIMIT)

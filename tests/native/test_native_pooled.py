@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import SEED, check
+from tests.native.native_build import SEED, check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RUNS = {
     "pooled_stage_test:plain": (4_000, SEED),
-    "pooled_stage_test:thread": (12_000, SEED),
+    "pooled_stage_test:thread": (5_000, SEED),
     "pooled_stage_test:address": (6_000, SEED),
 }
 """For so many ms."""
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize("program", programs(RUNS, "thread"))
 def test_pooled_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], f"seed {SEED}", " rounds")

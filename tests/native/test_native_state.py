@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import SEED, check
+from tests.native.native_build import SEED, check, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +19,6 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize("program", programs(RUNS, "address"))
 def test_state_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program])

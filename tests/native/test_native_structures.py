@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import VARIANTS, run
+from tests.native.native_build import VARIANTS, parse, programs, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,46 +33,38 @@ FAULTS = (
     ("explore_test", "plain", "PLAIT_BUG_SILENT_MARK", "free list, seed"),
     ("explore_test", "plain", "PLAIT_BUG_UNLIST_LATE", "free list, seed"),
 )
+QUICK_FAULT = "reorder_test:thread:PLAIT_BUG_RELAXED_PUBLISH"
+STRESS_RUNS = [f"{name}:{variant}" for name, variant in STRESS]
+EXPLORED = [f"explore_test:{variant}" for variant in VARIANTS]
+SYMPTOMS = {f"{name}:{variant}:{flag}": symptom for name, variant, flag, symptom in FAULTS}
 
 
-def spec(name: str, variant: str, flag: str = "") -> str:
-    return f"{name}:{variant}:{flag}" if flag else f"{name}:{variant}"
-
-
-RUNS = [
-    *(spec(name, variant) for name, variant in STRESS),
-    *(spec("explore_test", variant) for variant in VARIANTS),
-    *(spec(name, variant, flag) for name, variant, flag, _ in FAULTS),
-]
-
-
-@pytest.mark.parametrize(("name", "variant"), STRESS)
-def test_stress(binaries: dict[str, Path], name: str, variant: str) -> None:
-    done = run(binaries[spec(name, variant)], ITERATIONS.get(name, 20_000))
+@pytest.mark.parametrize("program", programs(STRESS_RUNS, "thread"))
+def test_stress(binaries: dict[str, Path], program: str) -> None:
+    done = run(binaries[program], ITERATIONS.get(parse(program).name, 20_000))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_explored_interleavings(binaries: dict[str, Path], variant: str) -> None:
-    done = run(binaries[spec("explore_test", variant)], SEEDS[variant])
+@pytest.mark.parametrize("program", programs(EXPLORED, "plain"))
+def test_explored_interleavings(binaries: dict[str, Path], seed: int, program: str) -> None:
+    count = SEEDS[parse(program).variant]
+    done = run(binaries[program], count, seed)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{SEEDS[variant]} seeds") == 9
+    assert done.stdout.count(f"{count} seeds") == 9
 
 
-@pytest.mark.parametrize(("name", "variant", "flag", "symptom"), FAULTS)
-def test_a_seeded_fault_is_found(
-    binaries: dict[str, Path], name: str, variant: str, flag: str, symptom: str
-) -> None:
-    iterations = FAULT_SEEDS if name == "explore_test" else ITERATIONS[name]
-    done = run(binaries[spec(name, variant, flag)], iterations)
-    assert done.returncode != 0, f"{flag} went unnoticed"
-    assert symptom in done.stderr
+@pytest.mark.parametrize("program", programs(SYMPTOMS, "plain", QUICK_FAULT))
+def test_a_seeded_fault_is_found(binaries: dict[str, Path], program: str) -> None:
+    name = parse(program).name
+    done = run(binaries[program], FAULT_SEEDS if name == "explore_test" else ITERATIONS[name])
+    assert done.returncode != 0, f"{program} went unnoticed"
+    assert SYMPTOMS[program] in done.stderr
 
 
-def test_a_reported_seed_repeats_the_failure(binaries: dict[str, Path]) -> None:
-    binary = binaries[spec("explore_test", "plain", "PLAIT_BUG_NO_RECHECK")]
-    first = run(binary, FAULT_SEEDS)
+@pytest.mark.parametrize("program", ["explore_test:plain:PLAIT_BUG_NO_RECHECK"])
+def test_a_reported_seed_repeats_the_failure(binaries: dict[str, Path], program: str) -> None:
+    first = run(binaries[program], FAULT_SEEDS)
     seed = int(first.stderr.split("seed ")[1].split(":")[0])
-    again = run(binary, 1, seed)
+    again = run(binaries[program], 1, seed)
     assert again.returncode == first.returncode
     assert again.stderr == first.stderr

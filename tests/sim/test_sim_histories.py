@@ -1,4 +1,4 @@
-"""Random histories of a job: 200 seeds, new ones in every run. A failing one prints its seed."""
+"""Random histories of a job: 200 of them, others with another seed. One that fails is named."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
+
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.messages.requests import Drain, Rescale, Stop, Submit
 from plait.coordinator.shell.manager import recovered
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.commands import StartNode
     from plait.protocol.messages import Answer, Command, Layout
 
-NODES = 1000
-BIN_BITS = 17
+SIZES = [(100, 14), pytest.param(1000, 17, marks=pytest.mark.slow)]
+"""Nodes, and bits of bins."""
 
 
 @dataclass(slots=True)
@@ -117,27 +119,29 @@ class BigSimulator(Simulator):
         return
 
 
-def test_a_thousand_nodes_and_a_hundred_thousand_bins(seed: int) -> None:
+@pytest.mark.parametrize(("nodes", "bin_bits"), SIZES)
+def test_many_nodes_and_bins(seed: int, nodes: int, bin_bits: int) -> None:
     sim = BigSimulator(
         seed=seed,
         faults=Faults(loss=0.001, twice=0.01),
         epochs=1 << 40,
-        hosts=250,
+        hosts=nodes // 4,
         checked=False,
         snapshot_ratio=0.0,
     )
-    sim.ask(Submit(spec=spec_of(nodes=NODES, bin_bits=BIN_BITS, seed=seed)))
+    sim.ask(Submit(spec=spec_of(nodes=nodes, bin_bits=bin_bits, seed=seed)))
     sim.run(lambda: "job" in sim.state.jobs and sim.job().phase == "running")
     check(sim.state)
-    assert spread_of(sim) == (NODES, 131, 132)
+    each = (1 << bin_bits) // nodes
+    assert spread_of(sim) == (nodes, each, each + 1)
 
-    reply = sim.asked(Rescale(job="job", nodes=NODES + 100, strategy="batched"))
+    reply = sim.asked(Rescale(job="job", nodes=nodes + nodes // 10, strategy="batched"))
     assert "will join" in str(reply)
     sim.run(lambda: sim.job().phase == "running", 300.0)
     check(sim.state)
     assert_done(sim, 1)
     count, least, most = spread_of(sim)
-    assert count == NODES + 100
+    assert count == nodes + nodes // 10
     assert most - least < 30
 
     sim.asked(Drain(job="job", rank=7, strategy="fluid"))

@@ -36,7 +36,7 @@ cdef extern from "plait/stages/process_stage.hpp" namespace "plait" nogil:
         int64_t next_timeout
 
 
-cdef extern from "plait/sources/source_stage.hpp" namespace "plait" nogil:
+cdef extern from "plait/sources/origins.hpp" namespace "plait" nogil:
     cdef enum class PolledKind "plait::Polled::Kind":
         Rows
         Wait

@@ -33,8 +33,8 @@ cdef extern from "plait/stages/async_tray.hpp" namespace "plait" nogil:
         cbool complete(uint64_t serial, CallOutcome&& outcome) except +
         void broke(const string& why) except +
 
-    cdef cppclass Tray(Outside):
-        Tray() except +
+    cdef cppclass AsyncTray(Outside):
+        AsyncTray() except +
         int bell()
         void hush()
         cbool take(uint64_t& serial, Batch& batch) except +

@@ -27,7 +27,7 @@ using namespace plait;
 
 constexpr int64_t kEpochRows = 16;
 constexpr unsigned kBinBits = 4;
-constexpr uint32_t kCount = 2;  // the node that keeps state
+constexpr uint32_t kCount = 2;  // the operator that keeps state
 
 struct Setting {
   unsigned workers;

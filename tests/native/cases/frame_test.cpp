@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "frame_samples.hpp"
-#include "plait/links/link_handshake.hpp"
 #include "plait/columns/merge_parts.hpp"
 #include "plait/exchange/row_split.hpp"
+#include "plait/links/link_handshake.hpp"
 
 using namespace plait;
 using namespace plait::testing;
@@ -219,7 +219,7 @@ void others(Random& random) {
   for (int64_t size : {0, 1, 7, 8, 100'000}) {
     Frame state;
     state.channel = 3;
-    state.node = 4;
+    state.op = 4;
     state.bin = 5;
     state.size = size;
     state.bytes = BufferRef::make(size);
@@ -229,7 +229,7 @@ void others(Random& random) {
                                        {state.bytes.data() + half, size - half}};
     for (const Wire& wire : {Wire(encode_state(state)), Wire(encode_state(state, pieces))}) {
       const Frame out = decoded(wire);
-      CHECK(out.kind == FrameKind::State && out.node == 4 && out.bin == 5 && out.channel == 3);
+      CHECK(out.kind == FrameKind::State && out.op == 4 && out.bin == 5 && out.channel == 3);
       CHECK(out.size == size);
       CHECK(std::memcmp(out.state, state.bytes.data(), size_t(size)) == 0);
     }

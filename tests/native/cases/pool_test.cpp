@@ -27,6 +27,7 @@
 #include "plait/pool/pool.hpp"
 #include "plait/pool/pool_lanes.hpp"
 #include "plait/pool/pool_worker.hpp"
+#include "plait/stages/parallel_stage.hpp"
 #include "pool_samples.hpp"
 #pragma GCC diagnostic pop
 

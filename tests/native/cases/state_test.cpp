@@ -59,9 +59,9 @@ States states_of(const KeyedPlan& plan) {
 Batch run(const KeyedPlan& plan, States& states, const Batch& in) {
   SplitBatch s;
   Batch out;
-  split(plan, in, s);
+  split_by_lane(plan, in, s);
   for (unsigned l = plan.lanes(); l-- > 0;) states[l]->process(in, s, l);
-  merge(plan, in, s, out);
+  merge_lanes(plan, in, s, out);
   CHECK(out.length == in.length);
   return out;
 }

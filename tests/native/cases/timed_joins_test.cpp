@@ -1,7 +1,5 @@
 // Joins and spans against a model of vectors: random specs, rows and watermarks, with bins that go
 // to other operators and come back in between, and bytes that are damaged on the way.
-#include "plait/joins/make_join_lane.hpp"
-
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -12,6 +10,7 @@
 #include "check.hpp"
 #include "join_model.hpp"
 #include "plait/columns/key_hash.hpp"
+#include "plait/joins/make_join_lane.hpp"
 
 namespace {
 

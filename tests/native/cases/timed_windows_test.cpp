@@ -1,7 +1,5 @@
 // The lane operators of windows against plain loops over all rows: random windows, keys, results,
 // rows and watermarks, and two sets of lanes between which bins move while the rows flow.
-#include "plait/windows/make_window_lane.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -11,6 +9,7 @@
 
 #include "check.hpp"
 #include "plait/keyed/split_by_lane.hpp"
+#include "plait/windows/make_window_lane.hpp"
 #include "window_model.hpp"
 
 namespace {
@@ -176,7 +175,7 @@ class Run {
   }
   // Bytes with a right checksum and something wrong in them: taken or refused, never more.
   void craft(LaneOperator& to, uint32_t bin, std::vector<uint8_t> bytes) {
-    GroupHeader h;
+    BinHeader h;
     std::memcpy(&h, bytes.data(), sizeof h);
     bytes[sizeof h + random_() % h.length] ^= uint8_t(1 + random_() % 255);
     h.checksum = h.right_checksum(bytes.data() + sizeof h);

@@ -212,15 +212,15 @@ class Member {
                                   unsigned lane_bits) {
     return std::make_shared<KeyedPlan>(KeyedPlan::make({0}, {key}, ops, p.bin_bits, lane_bits));
   }
-  uint32_t exchange(Builder& b, const std::string& name, int kind, uint32_t node,
+  uint32_t exchange(Builder& b, const std::string& name, int kind, uint32_t op,
                     std::shared_ptr<KeyedPlan> by, bool repeats, bool unique, uint32_t from,
                     bool tags = true) {
     const auto channel = uint32_t(channels_++);
     const uint32_t route =
-        b.route_stage("to " + name, channel, kind, node, std::move(by), 0, repeats, tags);
+        b.route_stage("to " + name, channel, kind, op, std::move(by), 0, repeats, tags);
     b.connect(from, route, 0);
     if (kind == int(Routing::Kind::Home) && rank != 0) return route;
-    const uint32_t gather = b.gather_stage("at " + name, channel, node, {0}, unique, tags);
+    const uint32_t gather = b.gather_stage("at " + name, channel, op, {0}, unique, tags);
     b.connect(route, gather, 0);
     gathers.push_back(gather);
     return gather;

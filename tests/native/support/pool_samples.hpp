@@ -18,9 +18,9 @@
 
 #include "check.hpp"
 #include "plait/columns/key_hash.hpp"
+#include "plait/columns/select.hpp"
 #include "plait/pool/pool.hpp"
 #include "plait/pool/pool_worker.hpp"
-#include "plait/columns/select.hpp"
 
 namespace plait::testing {
 

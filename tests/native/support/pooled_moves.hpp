@@ -36,8 +36,8 @@ class Mirror final : public StateMoves {
   void populate(std::vector<std::pair<void*, size_t>>) override {}
   int64_t unsent_bytes(uint32_t) override { return 0; }
   uint32_t here() const override { return 0; }
-  void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin moved) override {
-    CHECK(to == 1 && node == 1 && moved.kind == MoveKind::Whole);
+  void ship(uint32_t to, uint32_t op, uint32_t bin, MovedBin moved) override {
+    CHECK(to == 1 && op == 1 && moved.kind == MoveKind::Whole);
     std::lock_guard<std::mutex> hold(lock_);
     const bool first = shipped_[moved.epoch]
                            .emplace(bin, std::string(reinterpret_cast<const char*>(moved.data),
@@ -187,7 +187,7 @@ class MovesJob {
     }
     b.connect(source, stage, 0);
     b.last_node(stage, 1);
-    dynamic_cast<OutsideStateStage&>(*engine_.stages()[stage]).moves(mirror_, false);
+    dynamic_cast<PythonStateStage&>(*engine_.stages()[stage]).moves(mirror_, false);
     sink_ = b.sink_stage("sink", 2, nullptr, nullptr, true, -1);
     b.connect(stage, sink_, 0);
     b.last_node(sink_, 2);

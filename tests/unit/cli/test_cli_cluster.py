@@ -11,7 +11,7 @@ import pytest
 
 import plait
 from plait.cli import main
-from plait.cluster.job_handle import ClusterError, JobHandle, rank_of
+from plait.cluster.job_handle import JobHandle, rank_of
 from plait.cluster.migration_handle import bytes_per_s, gap_epochs
 from plait.cluster.submit import settings_for_nodes, submit
 from plait.coordinator.messages.requests import (
@@ -27,6 +27,7 @@ from plait.coordinator.messages.requests import (
     Throttle,
 )
 from plait.coordinator.messages.views import JobView, MigrationView, NodeView
+from plait.errors import ClusterError
 from plait.results.outcomes import NodeOutcome
 from plait.results.result import Account, OperatorCounts
 

@@ -42,7 +42,7 @@ def test_the_summary() -> None:
     lines = format_result(RESULT).splitlines()
     assert lines[:8] == [
         'job "carts": 1,000 read, 600 delivered, 399 filtered, 1 dead-lettered',
-        "500.0 ms, 2,000 records/s",
+        "500 ms, 2,000 records/s",
         "latency: half below 0.25 ms, 99% below 1.5 ms, 99.9% below 2 ms, longest 12.3 ms",
         "",
         "operator  at         in  out  filtered  dead-lettered",
@@ -63,7 +63,7 @@ def test_the_summary_of_little() -> None:
     result = Result(job="j", seconds=2, account=Account(read=3), operators=(), latency=Latency())
     assert format_result(result).splitlines() == [
         'job "j": 3 read, 0 delivered',
-        "2.00 s, 2 records/s",
+        "2 s, 2 records/s",
         "not accounted for: 3 records",
     ]
 

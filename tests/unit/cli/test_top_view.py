@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +12,10 @@ from plait.cli.top_view import (
     MigrationRow,
     NodeRow,
     View,
-    amount,
     bar,
     clean,
-    duration,
     links_text,
-    millis,
     render,
-    size,
     sparkline,
 )
 from plait.text.tables import width as text_width
@@ -144,44 +139,6 @@ def test_bar() -> None:
     assert bar(-1.0, 4) == "░░░░"
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"),
-        (9999, "9,999"),
-        (9999.6, "10.0k"),
-        (12_345, "12.3k"),
-        (999_499, "999k"),
-        (999_500, "1.00M"),
-        (4.56e9, "4.56G"),
-        (2e15, "2,000T"),
-    ],
-)
-def test_amount(number: float, text: str) -> None:
-    assert amount(number) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (999_600, "1.00 MB"), (1.5e13, "15.0 TB")],
-)
-def test_size(count: float, text: str) -> None:
-    assert size(count) == text
-
-
 def test_small_texts() -> None:
-    assert [millis(number) for number in (0, 0.004, 9.999, 99.96, 1234)] == [
-        "-",
-        "0.00",
-        "10.0",
-        "100",
-        "1,234",
-    ]
-    assert [duration(seconds) for seconds in (0.2, 59.1, 130, 7260)] == [
-        "1 s",
-        "1 m 00 s",
-        "2 m 10 s",
-        "2 h 01 m",
-    ]
     assert clean("a\x1b[2Jb\nc") == "a?[2Jb"
     assert links_text(("n1", "n2", "n3", "n4")) == "no link to n1, n2, n3 and 1 more"

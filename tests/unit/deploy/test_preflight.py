@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from plait.deploy import ray_preflight
 from plait.deploy.preflight import (
-    GIB,
+    GB,
     Finding,
     HostFacts,
     Needs,
@@ -20,7 +21,7 @@ from plait.deploy.preflight import (
     report,
 )
 from plait.deploy.probe import Probe, listening_on, native_modules, try_reach
-from plait.deploy.ray_preflight import named, port_range
+from plait.deploy.ray_preflight import label_nodes, port_range
 
 GOOD = HostFacts(
     host="a",
@@ -28,7 +29,7 @@ GOOD = HostFacts(
     ray_version="2.60.0",
     plait_version="0.1.0",
     cores=4,
-    memory_bytes=8 * GIB,
+    memory_bytes=8 * GB,
     token_mode="token",
     token_file_mode=0o600,
     dashboard_hosts=("127.0.0.1",),
@@ -124,11 +125,11 @@ def test_the_dashboard_is_open(address: str) -> None:
 
 
 def test_a_small_machine_is_a_warning() -> None:
-    findings = check([replace(GOOD, cores=1, memory_bytes=GIB)])
+    findings = check([replace(GOOD, cores=1, memory_bytes=GB)])
     assert [one.severity for one in findings] == ["warning", "warning"]
     assert [one.what for one in findings] == [
         "1 core for plait and Ray's own processes",
-        "1.0 GiB of memory",
+        "1.00 GB of memory",
     ]
     assert not failed(findings)
 
@@ -169,7 +170,7 @@ def test_versions_as_numbers() -> None:
 
 def test_labels_are_unique() -> None:
     nodes = [("x", "1" * 40, "10.0.0.1"), ("y", "2" * 40, "10.0.0.2"), ("y", "3" * 40, "10.0.0.2")]
-    assert [node.label for node in named(nodes)] == ["x", "y/22222222", "y/33333333"]
+    assert [node.label for node in label_nodes(nodes)] == ["x", "y/22222222", "y/33333333"]
 
 
 def test_port_ranges() -> None:
@@ -207,7 +208,7 @@ def test_something_else_on_the_port_is_told() -> None:
 
 
 def test_the_facts_of_this_machine() -> None:
-    told = Probe().tell(0)
+    told = Probe().facts(0)
     assert told["plait_version"]
     assert told["cores"] >= 1
     assert told["memory_bytes"] > 0
@@ -216,3 +217,18 @@ def test_the_facts_of_this_machine() -> None:
 def test_every_native_module_is_looked_at() -> None:
     folder = Path(__file__).resolve().parents[3] / "node_runtime" / "native"
     assert set(native_modules()) == {path.stem for path in folder.glob("_*.pyx")}
+
+
+def test_the_command_reads_its_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def gather(*question: object) -> ray_preflight.ClusterFacts:
+        asked.append(question)
+        return ray_preflight.ClusterFacts(hosts=(), silent={})
+
+    monkeypatch.setattr(ray_preflight, "gather", gather)
+    assert ray_preflight.main(["--address", "head:6379", "--nodes", "3", "--wait", "5m"]) == 1
+    assert asked == [("head:6379", 3, (0, 0), 300.0)]
+    assert "0 of 3 nodes" in capsys.readouterr().out

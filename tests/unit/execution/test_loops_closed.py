@@ -1,7 +1,7 @@
 """Every event loop that a run makes is closed when the run is over, however it ended.
 
 A loop that is dropped open is found by the garbage collector only, in some later test or in the
-user's program. So each test here collects at its end, and nothing may be reported.
+user's program. So it is called here after all of them, and may report nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gc
 import sys
 import threading
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,15 +32,9 @@ if TYPE_CHECKING:
 HANG_S = 60.0
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def nothing_dropped() -> Iterator[None]:
-    """What the garbage collector finds after the test."""
-    with nothing_reported():
-        yield
-
-
-@contextmanager
-def nothing_reported() -> Iterator[None]:
+    """What the garbage collector finds after the tests, or is reported before."""
     gc.collect()
     before, found = open_loops(), list[str]()
     shown, sys.unraisablehook = sys.unraisablehook, lambda told: found.append(repr(told.exc_value))

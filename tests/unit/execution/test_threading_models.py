@@ -11,7 +11,7 @@ import pytest
 import plait
 from plait import col
 from plait.execution.local_run import start
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.model.settings import THREADINGS
 from plait.testing import assert_same
 from plait.testing.nodes import run_on_nodes
@@ -78,8 +78,8 @@ def test_without_fusing_every_operator_is_a_stage() -> None:
     made = numbers().filter(col("n") > 1).with_columns(n=col("n") * 2).filter(col("n") < 50)
     made.sink(plait.Collect(), "out")
     graph = made.job.graph()
-    assert [len(stage.operators) for stage in make_plan(graph).stages] == [1, 3, 1]
-    assert [len(stage.operators) for stage in make_plan(graph, False).stages] == [1] * 5
+    assert [len(stage.operators) for stage in make_pipeline(graph).stages] == [1, 3, 1]
+    assert [len(stage.operators) for stage in make_pipeline(graph, False).stages] == [1] * 5
     assert_same(graph, {"fuse": False, "workers": 2, "epoch_records": 3})
 
 
@@ -122,7 +122,7 @@ def test_operators_of_different_regions_are_not_fused() -> None:
     with plait.region("b", threading="manual"):
         second = first.filter(col("n") > 2).filter(col("n") > 3)
     second.filter(col("n") > 4).sink(plait.Collect(), "out")
-    stages = make_plan(rows.job.graph()).stages
+    stages = make_pipeline(rows.job.graph()).stages
     named = [None if stage.region is None else stage.region.name for stage in stages]
     assert [len(stage.operators) for stage in stages] == [1, 1, 2, 1, 1]
     assert named == [None, "a", "b", None, None]

@@ -6,17 +6,17 @@ from typing import Any
 
 import plait
 from plait import col
-from plait.graph.stages import Plan, make_plan
+from plait.graph.stages import Pipeline, make_pipeline
 
 ROWS = [{"k": 1, "v": 2}]
 
 
-def plan_of(stream: plait.Stream) -> Plan:
+def plan_of(stream: plait.Stream) -> Pipeline:
     stream.sink(plait.Discard())
-    return make_plan(stream.job.graph())
+    return make_pipeline(stream.job.graph())
 
 
-def kinds(plan: Plan) -> list[str]:
+def kinds(plan: Pipeline) -> list[str]:
     return [f"{stage.kind}:{len(stage.operators)}" for stage in plan.stages]
 
 

@@ -13,7 +13,7 @@ from plait import col
 from plait.connectors.base import Source
 from plait.graph import temporal
 from plait.graph.operators import FilterOp, Graph, ProjectOp, TimedOp, UnionOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.model.call_site import CallSite
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
@@ -73,7 +73,9 @@ def timed_node(stream: plait.Stream) -> TimedOp:
 
 def kinds(stream: plait.Stream) -> list[str]:
     """The stages that make a stream."""
-    return [stage.kind for stage in make_plan(stream._alone(CallSite("test"), None).graph()).stages]
+    return [
+        stage.kind for stage in make_pipeline(stream._alone(CallSite("test"), None).graph()).stages
+    ]
 
 
 def test_the_sides_are_one_input() -> None:

@@ -10,7 +10,7 @@ import pytest
 import plait
 from plait import col
 from plait.graph.operators import UnionOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.streams.event_time import Lost
 
 
@@ -126,7 +126,7 @@ def test_the_same_stream_at_two_ports() -> None:
 def test_the_plan_and_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
     out = barrier(left=clicks(), right=bids(), bound=50).out
     out.sink(plait.Collect())
-    kinds = [stage.kind for stage in make_plan(out.job.graph()).stages]
+    kinds = [stage.kind for stage in make_pipeline(out.job.graph()).stages]
     assert kinds == ["source", "native", "source", "native", "union", "process", "sink"]
     out.explain()
     text = capsys.readouterr().out

@@ -17,7 +17,7 @@ from plait.connectors.base import Source
 from plait.functions.process import State, Timers
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
 
@@ -107,14 +107,14 @@ def test_a_process() -> None:
     assert [shape.record_class for shape in bound.shapes] == [Bid]
     assert (spike.shapes, node.spec.sides) == ((), ())
     assert isinstance(stream._time, Lost)
-    plan = make_plan(stream.job.graph())
+    plan = make_pipeline(stream.job.graph())
     assert [stage.kind for stage in plan.stages] == ["source", "process", "sink"]
 
 
 def test_a_process_does_not_fuse() -> None:
     keyed = bids().filter(plait.col("price") > 1).key_by("auction")
     stream = keyed.process(Spike()).filter(plait.col("price") > 2)
-    plan = make_plan(stream.sink(plait.Discard()).job.graph())
+    plan = make_pipeline(stream.sink(plait.Discard()).job.graph())
     assert [stage.kind for stage in plan.stages] == [
         "source",
         "native",

@@ -16,7 +16,7 @@ from plait import col
 from plait.connectors.base import Source
 from plait.graph import temporal
 from plait.graph.operators import FilterOp, ProjectOp, SourceOp, TimedOp
-from plait.graph.stages import make_plan
+from plait.graph.stages import make_pipeline
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
 
@@ -248,7 +248,7 @@ def test_abandoned_carts_read_as_they_should() -> None:
         .filter(~col("bought"))
     )
     assert abandoned.schema.names == ("user", "window_start", "window_end", "pages", "bought")
-    plan = make_plan(abandoned.sink(plait.Discard()).job.graph())
+    plan = make_pipeline(abandoned.sink(plait.Discard()).job.graph())
     assert [stage.kind for stage in plan.stages] == ["source", "timed", "sink"]
 
 
@@ -391,7 +391,7 @@ def test_windows_are_stages_that_take_native_operators_in() -> None:
         .by_window()
         .top(1, by="count")
     )
-    plan = make_plan(stream.sink(plait.Discard()).job.graph())
+    plan = make_pipeline(stream.sink(plait.Discard()).job.graph())
     assert [stage.kind for stage in plan.stages] == ["source", "timed", "timed", "sink"]
     assert len(plan.stages[1].operators) == 3
     assert isinstance(plan.graph.operators[plan.stages[1].operators[0]], FilterOp)

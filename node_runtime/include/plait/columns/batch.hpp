@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/core/buffer.hpp"
 #include "plait/columns/tag_bits.hpp"
+#include "plait/core/buffer.hpp"
 
 namespace plait {
 

@@ -138,7 +138,7 @@ struct Civil {
   int64_t year;
   int month, day;
 };
-struct Clock {
+struct TimeOfDay {
   int64_t days;
   int64_t of_day;  // microseconds since midnight
 };
@@ -147,7 +147,7 @@ inline constexpr int64_t kDay = 86'400'000'000;
 inline constexpr int64_t kFirstTime = -719'162 * kDay;      // 0001-01-01
 inline constexpr int64_t kLastTime = 2'932'897 * kDay - 1;  // 9999-12-31, its last microsecond
 
-inline Clock split_time(int64_t us) {
+inline TimeOfDay split_time(int64_t us) {
   int64_t days = us / kDay, rest = us % kDay;
   if (rest < 0) {
     rest += kDay;
@@ -173,7 +173,7 @@ inline Civil civil(int64_t days) {
 
 // "YYYY-MM-DDTHH:MM:SS.ffffffZ"
 inline int64_t print_time(int64_t us, char* o) {
-  const Clock at = split_time(us);
+  const TimeOfDay at = split_time(us);
   const Civil date = civil(at.days);
   char* to = o;
   const auto number = [&to](int64_t x, int width) {

@@ -4,8 +4,7 @@
 // column: a multiplication that is one to one, so the hash is the key's identity and tables need
 // not store the key; one string or bytes column: XXH64 of its bytes; several columns: XXH64 of an
 // encoding that is equal exactly when the keys are. `1`, `1.0` and `true` hash apart; -0.0 is 0.0;
-// NaN is no key (see nan_key_rows); a null is a key of its own. Pure functions: any thread, no
-// waiting.
+// NaN is not a key (see nan_key_rows); null is one. Pure functions: any thread, no waiting.
 #pragma once
 
 #include <bit>

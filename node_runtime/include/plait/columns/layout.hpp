@@ -1,8 +1,8 @@
 // Layout: who does what from an epoch on; Layouts: all that are known, found by epoch.
 //
-// A layout is added before any node of the job can reach its epoch (plait/protocol/messages.py has the
-// agreement on epochs), so what `at` gives for an epoch never changes once a batch of that epoch is
-// here. Any thread may call anything; a short mutex, a few times per batch.
+// A layout is added before any node of the job can reach its epoch (plait/protocol/messages.py has
+// the agreement on epochs), so what `at` gives for an epoch never changes once a batch of that
+// epoch is here. Any thread may call anything; a short mutex, a few times per batch.
 #pragma once
 
 #include <algorithm>
@@ -117,7 +117,7 @@ class Layouts {
   }
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // A node that owned and read nothing is gone: nobody waits for its parts.
+  // A node that owned and read nothing is gone: no node waits for its parts.
   void drop(uint32_t rank) {
     std::lock_guard<std::mutex> hold(lock_);
     dropped_.push_back(rank);

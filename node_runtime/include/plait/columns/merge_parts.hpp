@@ -1,7 +1,7 @@
 // Several batches of one epoch and source as one: rows by their place in the order.
 //
 // Parts come from the inputs of a union or from the nodes of a job. Where they follow each other
-// (each node read its own slice) they are put one behind the other; where they interleave without
+// (each node read its own slice) they are put one after the other; where they interleave without
 // gaps every row's place is its tag; otherwise they are merged row by row. Tags that come as bits
 // stay bits where that is enough. Pure functions: any thread.
 #pragma once

@@ -1,4 +1,5 @@
-// Narrow: a 64-bit column as the low bytes of its values, where all agree in the bits above them.
+// PackedInts: a 64-bit column as the low bytes of its values, where all agree in the bits above
+// them.
 //
 // Counts, small numbers and times of one epoch travel in 1, 2 or 4 bytes instead of 8. Whether they
 // agree is one OR over the column, and a glance at its first rows ends it early for those that do
@@ -13,13 +14,13 @@
 
 namespace plait {
 
-struct Narrow {
+struct PackedInts {
   int64_t width = 8;   // bytes of a value
   uint64_t above = 0;  // the bits above them, in their place
 
   // On the wire: 8, 4, 2, 1 bytes are 0 to 3.
   uint64_t code() const { return width == 8 ? 0 : width == 4 ? 1 : width == 2 ? 2 : 3; }
-  static Narrow of_code(uint64_t code) { return {int64_t(8) >> code, 0}; }
+  static PackedInts of_code(uint64_t code) { return {int64_t(8) >> code, 0}; }
 };
 
 struct LoopDiffer {
@@ -32,7 +33,7 @@ struct LoopDiffer {
 };
 
 // How narrow n > 0 values can be. Few values are not worth it.
-inline Narrow narrow_of(const uint64_t* v, int64_t n) {
+inline PackedInts choose_packing(const uint64_t* v, int64_t n) {
   constexpr int64_t kGlance = 64;
   if (n < kGlance || LoopDiffer::run(v, kGlance) >> 32) return {};
   const uint64_t bits = dispatch<LoopDiffer>(v, n);
@@ -63,8 +64,8 @@ struct LoopWiden {
 };
 
 // The low bytes of the given rows (null: the first n).
-inline void narrowed(const uint64_t* from, const uint32_t* rows, int64_t n, const Narrow& narrow,
-                     uint8_t* to) {
+inline void pack_ints(const uint64_t* from, const uint32_t* rows, int64_t n,
+                      const PackedInts& narrow, uint8_t* to) {
   const auto write = [&]<class T>(T* out) {
     if (rows) {
       dispatch<LoopNarrowRows<T>>(from, rows, out, n);
@@ -77,7 +78,7 @@ inline void narrowed(const uint64_t* from, const uint32_t* rows, int64_t n, cons
   write(to);
 }
 
-inline void widened(const uint8_t* from, int64_t n, const Narrow& narrow, uint64_t* to) {
+inline void unpack_ints(const uint8_t* from, int64_t n, const PackedInts& narrow, uint64_t* to) {
   if (narrow.width == 4) {
     dispatch<LoopWiden<uint32_t>>(reinterpret_cast<const uint32_t*>(from), narrow.above, to, n);
   } else if (narrow.width == 2) {

@@ -3,8 +3,7 @@
 // `BufferRef` is an intrusive shared pointer; the last one to go gives the memory back to the pool
 // of its size class, where the next batch finds it warm (fresh pages cost a factor of 5 on the hot
 // path). Any thread may allocate and free; the pool of a size class is a short spin-locked list per
-// thread slot. A foreign buffer (Arrow memory of somebody else) carries a function that gives it
-// back instead.
+// thread slot. A foreign buffer (Arrow memory) carries a function that gives it back instead.
 #pragma once
 
 #include <algorithm>

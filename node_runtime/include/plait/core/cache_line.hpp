@@ -1,9 +1,9 @@
 // Cache-line layout and the waiting hint shared by the native structures.
 //
-// Values written by different threads live on lines of their own (`Padded`), because one shared
-// line costs a transfer between cores at each write. A thread that must wait spins for a few
-// pauses and then gives its core away (`Backoff`); pure spinning loses when there are more
-// workers than cores. Everything here is local to the calling thread.
+// Values written by different threads live on separate lines (`Padded`), because one shared line
+// costs a transfer between cores at each write. A thread that must wait spins for a few pauses and
+// then gives its core away (`Backoff`); pure spinning loses when there are more workers than cores.
+// Everything here is local to the calling thread.
 #pragma once
 
 #include <cstddef>

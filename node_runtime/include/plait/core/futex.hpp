@@ -1,9 +1,9 @@
 // Futex: sleeping on a 32-bit word in memory that several processes share.
 //
 // `futex_wait` returns when the word is not `seen` any more, when it was woken, when the time is
-// over or a signal came: the caller looks again. Waking is the last thing the waker does; whether
-// anybody sleeps is said by a count beside the word, so that most wakes cost no system call. Who
-// sleeps may give bits, and is woken only by a wake with one of them.
+// over or a signal came: the caller looks again. Waking is the last thing the waker does; a count
+// beside the word says whether a thread sleeps, so that most wakes cost no system call. Who sleeps
+// may give bits, and is woken only by a wake with one of them.
 #pragma once
 
 #include <linux/futex.h>

@@ -1,9 +1,9 @@
 // Histogram: counts latencies in buckets whose width grows with the value, within 1/32 (3.1 %).
 //
-// A value below 32 has a bucket of its own; above, each power of two is cut into 32 equal buckets,
-// so all of uint64 fits into 1,920 counters. A worker records into its own histogram by plain
-// relaxed loads and stores; a reader merges the workers' histograms into its own and asks that one.
-// A percentile is the upper edge of its bucket, never above the largest value recorded.
+// A value below 32 has its own bucket; above, each power of two is cut into 32 equal buckets, so
+// all of uint64 fits into 1,920 counters. A worker records into its own histogram by plain relaxed
+// loads and stores; a reader merges the workers' histograms into its own and asks that one. A
+// percentile is the upper edge of its bucket, never above the largest value recorded.
 //
 // Threads: one writer calls `record` and `merge`; anyone may read, and be merged from, at any time.
 // A reader that races with the writer may miss its last values; it never sees torn counters.

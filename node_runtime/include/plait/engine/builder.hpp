@@ -9,36 +9,20 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/call_operator.hpp"
-#include "plait/exchange/cluster.hpp"
-#include "plait/stages/deferred_stage.hpp"
 #include "plait/engine/engine.hpp"
+#include "plait/exchange/cluster.hpp"
+#include "plait/joins/make_join_lane.hpp"
 #include "plait/pool/pool.hpp"
 #include "plait/pool/pooled_stage.hpp"
-#include "plait/stages/process_stage.hpp"
 #include "plait/sources/rate_origin.hpp"
-#include "plait/joins/make_join_lane.hpp"
+#include "plait/stages/call_operator.hpp"
+#include "plait/stages/deferred_stage.hpp"
+#include "plait/stages/parallel_stage.hpp"
+#include "plait/stages/process_stage.hpp"
 #include "plait/stages/timed_stage.hpp"
 #include "plait/windows/make_window_lane.hpp"
 
 namespace plait {
-
-// A source outside the engine (Python): asked through a function.
-class OutsideOrigin final : public Origin {
- public:
-  using Poll = void (*)(void* context, int64_t max_rows, Polled& out);
-  using Position = int64_t (*)(void* context);
-  OutsideOrigin(Poll poll, Position position, void* context)
-      : poll_(poll), position_(position), context_(context) {}
-  void poll(int64_t max_rows, Polled& out) override { poll_(context_, max_rows, out); }
-  int64_t position() override { return position_(context_); }
-  bool python() const override { return true; }
-
- private:
-  const Poll poll_;
-  const Position position_;
-  void* const context_;
-};
 
 class Builder {
  public:
@@ -71,7 +55,7 @@ class Builder {
   // columns.
   void key_guard(uint32_t node, int on_error, std::vector<uint32_t> float_keys) {
     operators_.push_back(
-        std::make_unique<KeyGuard>(node, OnError(on_error), std::move(float_keys)));
+        std::make_unique<NanKeyFilter>(node, OnError(on_error), std::move(float_keys)));
   }
   // What was added so far runs before the keyed state; the rest behind it.
   void keyed(uint32_t node, std::shared_ptr<KeyedPlan> plan) {
@@ -82,7 +66,7 @@ class Builder {
   }
 
   // What was added so far runs before the rows go to their nodes. `sub_bits` and `repeats`: see
-  // Routing and MergeStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home,
+  // Routing and UnionStage. Kind Key: by the plan given to keyed; Bin: `node` has one state; Home,
   // Pinned: to that node.
   uint32_t route_stage(const std::string& name, uint32_t channel, int kind, uint32_t node,
                        std::shared_ptr<KeyedPlan> plan, uint32_t home, bool repeats,
@@ -137,8 +121,8 @@ class Builder {
       calls.emplace_back(&dynamic_cast<CallOperator&>(*one));
       (void)one.release();
     }
-    return done(engine_.add(std::make_unique<DeferredStage>(name, limits, Trip(std::move(calls)),
-                                                            std::move(outside), limits.batches)));
+    return done(engine_.add(std::make_unique<DeferredStage>(
+        name, limits, CallChain(std::move(calls)), std::move(outside), limits.batches)));
   }
   uint32_t keyed_stage(const std::string& name, uint32_t lanes, int queue, unsigned workers) {
     auto& s = engine_.add(std::make_unique<KeyedStage>(name, limits, keyed_node_, std::move(plan_),
@@ -166,9 +150,9 @@ class Builder {
     if (cluster) s.moves(*cluster);
     return done(s);
   }
-  uint32_t state_stage(const std::string& name, OutsideStateStage::ControlFunction control,
+  uint32_t state_stage(const std::string& name, PythonStateStage::ControlFunction control,
                        void* context, bool keyless) {
-    auto& s = engine_.add(std::make_unique<OutsideStateStage>(
+    auto& s = engine_.add(std::make_unique<PythonStateStage>(
         name, limits, std::move(operators_.front()), control, context));
     s.python = true;
     if (cluster) s.moves(*cluster, keyless);
@@ -176,14 +160,14 @@ class Builder {
   }
   // The same, with the state in worker processes as soon as `lanes` says so. `keys`: of the plan
   // only what it says of keys and bins counts.
-  uint32_t pooled_state_stage(const std::string& name, OutsideStateStage::ControlFunction control,
-                              OutsideStateStage::ControlFunction hand_over, void* context,
+  uint32_t pooled_state_stage(const std::string& name, PythonStateStage::ControlFunction control,
+                              PythonStateStage::ControlFunction hand_over, void* context,
                               bool keyless, std::shared_ptr<PoolLanes> lanes,
                               std::shared_ptr<KeyedPlan> keys) {
     std::unique_ptr<CallOperator> op(&dynamic_cast<CallOperator&>(*operators_.front()));
     (void)operators_.front().release();
     auto work = std::make_unique<RowsWork>(*op, lanes, std::move(keys));
-    auto& s = engine_.add(std::make_unique<PooledStage<OutsideStateStage>>(
+    auto& s = engine_.add(std::make_unique<PooledStage<PythonStateStage>>(
         name, limits, std::move(op), control, hand_over, context, std::move(work),
         std::move(lanes)));
     if (cluster) s.moves(*cluster, keyless);
@@ -191,8 +175,8 @@ class Builder {
   }
   uint32_t pooled_process_stage(const std::string& name, uint32_t node, int on_error,
                                 std::shared_ptr<TimedPlan> plan, ProcessOperator::Function function,
-                                OutsideStateStage::ControlFunction control,
-                                OutsideStateStage::ControlFunction hand_over, void* context,
+                                PythonStateStage::ControlFunction control,
+                                PythonStateStage::ControlFunction hand_over, void* context,
                                 std::vector<Type> types, bool keyless,
                                 std::shared_ptr<PoolLanes> lanes, std::shared_ptr<KeyedPlan> keys) {
     engine_.epochs.closes = true;
@@ -210,7 +194,7 @@ class Builder {
   // operator with its own loop, which stays where it is and is told when sources end.
   uint32_t process_stage(const std::string& name, uint32_t node, int on_error,
                          std::shared_ptr<TimedPlan> plan, ProcessOperator::Function function,
-                         OutsideStateStage::ControlFunction control, void* context,
+                         PythonStateStage::ControlFunction control, void* context,
                          std::vector<Type> types, bool keyless, bool pinned = false) {
     engine_.epochs.closes = true;
     auto op = std::make_unique<ProcessOperator>(node, OnError(on_error), function, context,
@@ -225,7 +209,7 @@ class Builder {
   uint32_t union_stage(const std::string& name, uint32_t node,
                        std::vector<std::vector<uint32_t>> carries, int sub_bits = -1) {
     return done(engine_.add(
-        std::make_unique<MergeStage>(name, limits, node, std::move(carries), sub_bits)));
+        std::make_unique<UnionStage>(name, limits, node, std::move(carries), sub_bits)));
   }
   // keep: rows stay in memory; write: rows go to the function; neither: rows are let go.
   uint32_t sink_stage(const std::string& name, uint32_t node, SinkStage::Write write, void* context,
@@ -272,7 +256,7 @@ class Builder {
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
   }
-  void last_node(uint32_t stage, uint32_t node) { engine_.stages()[stage]->last_node = node; }
+  void last_node(uint32_t stage, uint32_t node) { engine_.stages()[stage]->last_op = node; }
 
  private:
   uint32_t add_source(const std::string& name, uint32_t node, uint32_t source,

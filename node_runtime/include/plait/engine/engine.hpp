@@ -16,15 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include "plait/exchange/gather_stage.hpp"
+#include "plait/exchange/route_stage.hpp"
 #include "plait/scheduling/crew.hpp"
 #include "plait/scheduling/find_in_order.hpp"
 #include "plait/scheduling/find_listed.hpp"
 #include "plait/scheduling/find_scheduled.hpp"
-#include "plait/exchange/gather_stage.hpp"
-#include "plait/stages/keyed_stage.hpp"
-#include "plait/stages/union_stage.hpp"
-#include "plait/exchange/route_stage.hpp"
 #include "plait/scheduling/queue_schedulers.hpp"
+#include "plait/stages/keyed_stage.hpp"
+#include "plait/stages/sink_stage.hpp"
+#include "plait/stages/union_stage.hpp"
 
 namespace plait {
 

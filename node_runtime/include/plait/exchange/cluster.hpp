@@ -14,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "plait/sources/epochs.hpp"
 #include "plait/exchange/exchange.hpp"
-#include "plait/moves/expected_moves.hpp"
 #include "plait/links/links.hpp"
-#include "plait/workers/network.hpp"
+#include "plait/moves/expected_moves.hpp"
 #include "plait/moves/page_populator.hpp"
 #include "plait/moves/state_moves.hpp"
-#include "plait/workers/worker.hpp"
+#include "plait/sources/epochs.hpp"
+#include "plait/workers/network.hpp"
+#include "plait/workers/shared.hpp"
 
 namespace plait {
 
@@ -91,8 +91,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     Frame f;
     f.kind = FrameKind::Expect;
     f.number = number;
-    for (const auto& [node, keys] : expected_.own_words()) {
-      f.channel = node;
+    for (const auto& [op, keys] : expected_.own_words()) {
+      f.channel = op;
       f.other = keys;
       for (uint32_t to : targets) links.send(to, encode_small(f));
     }
@@ -168,12 +168,12 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   // StateMoves
   void add_state(MovingState& state) override { expected_.add(state); }
   void populate(std::vector<std::pair<void*, size_t>> pieces) override { populator_.add(pieces); }
-  void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin moved) override {
+  void ship(uint32_t to, uint32_t op, uint32_t bin, MovedBin moved) override {
     Frame f;
     f.kind = FrameKind::State;
     f.channel = uint32_t(moved.kind);
     f.number = moved.epoch;
-    f.node = node;
+    f.op = op;
     f.bin = bin;
     f.bytes = std::move(moved.owner);
     f.state = moved.data;
@@ -197,7 +197,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
         if (epochs_->remote(from, f.number, f.flag)) shared_->wake();
         return;
       case FrameKind::State:
-        arrived(f.node, f.bin, {f.number, MoveKind(f.channel), f.bytes, f.state, f.size});
+        arrived(f.op, f.bin, {f.number, MoveKind(f.channel), f.bytes, f.state, f.size});
         shared_->wake();
         return;
       case FrameKind::Expect:
@@ -304,7 +304,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   std::string last_down_, refused_;
   ExpectedMoves expected_;
   std::atomic<uint64_t> ready_{0};
-  Populator populator_;
+  PagePopulator populator_;
 };
 
 }  // namespace plait

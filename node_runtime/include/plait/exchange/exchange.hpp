@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "plait/columns/batch.hpp"
-#include "plait/links/frame_codec.hpp"
 #include "plait/columns/layout.hpp"
+#include "plait/links/frame_codec.hpp"
 
 namespace plait {
 

@@ -3,7 +3,7 @@
 //
 // Parts of a node come in the order of units; a unit is complete when every member of the layout of
 // its epoch has sent its part. A control item or the end is complete when all members have it next.
-// Behind a failure nothing goes on, and a node whose stream has failed sends nothing more: what
+// After a failure nothing goes on, and a node whose stream has failed sends nothing more: what
 // comes is let go as it comes, so that no sender waits for credit and no branch beside this one
 // stands still. What waits here is bounded by the senders' credit. Any thread may bring parts (a
 // mutex); one worker at a time merges and hands on.
@@ -19,21 +19,22 @@
 #include <utility>
 #include <vector>
 
-#include "plait/exchange/exchange.hpp"
 #include "plait/columns/merge_parts.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/exchange/exchange.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
 class GatherStage final : public Stage, public Inlet {
  public:
   // `sources`: those whose records come here, ascending. `unique`: no two rows have the same tag.
-  // `tags`: somebody behind looks at them. `index`: rows are numbered here, as their subs.
-  GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t node,
+  // `tags`: an operator after it looks at them. `index`: rows are numbered here, as their subs.
+  GatherStage(std::string name, const StageLimits& limits, uint32_t channel, uint32_t op,
               std::vector<uint32_t> sources, bool unique, bool tags, bool index, Wire& wire)
       : Stage(std::move(name), limits),
         channel_(channel),
-        node_(node),
+        op_(op),
         sources_(std::move(sources)),
         unique_(unique),
         tags_(tags),
@@ -90,7 +91,7 @@ class GatherStage final : public Stage, public Inlet {
       }
       if (failed()) done += let_go();
     } catch (const std::exception& error) {
-      worker.shared.fail(runtime_failure(node_, error));
+      worker.shared.fail(runtime_failure(op_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
     if (done) room_made(worker);
@@ -104,7 +105,7 @@ class GatherStage final : public Stage, public Inlet {
     int64_t bytes = 0;  // consumed and not credited
   };
 
-  // The nodes whose parts the next unit has; under the lock. A node that is no member any more
+  // The nodes whose parts the next unit has; under the lock. A node that is not a member any more
   // finishes alone.
   const std::vector<uint32_t>& expected() const {
     const uint64_t version = wire_.layouts().version();
@@ -268,7 +269,7 @@ class GatherStage final : public Stage, public Inlet {
     unit.flow = std::min(unit.flow, part.flow);
     unit.stamp = std::max(unit.stamp, part.stamp);
   }
-  // Whether nobody up to the next exchange looks at single tags.
+  // Whether no stage up to the next exchange looks at single tags.
   bool bits_will_do() {
     if (!asked_) {
       asked_ = true;
@@ -308,7 +309,7 @@ class GatherStage final : public Stage, public Inlet {
     truncate(batch, n);
   }
 
-  const uint32_t channel_, node_;
+  const uint32_t channel_, op_;
   const std::vector<uint32_t> sources_;
   const bool unique_, tags_, index_;
   Wire& wire_;

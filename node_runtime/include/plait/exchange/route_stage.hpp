@@ -18,8 +18,9 @@
 
 #include "plait/exchange/exchange.hpp"
 #include "plait/exchange/row_split.hpp"
-#include "plait/stages/stages.hpp"
 #include "plait/moves/state_moves.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
@@ -27,10 +28,10 @@ struct Routing {
   // Pinned: all rows to the home node, as with Home, and the others go on with empty parts.
   enum class Kind : uint8_t { Key, Bin, Home, Pinned } kind = Kind::Key;
   std::shared_ptr<const KeyedPlan> plan;  // Key: which columns, how many bins
-  uint32_t node = 0;                      // the operator behind; Bin: its state is one bin
+  uint32_t op = 0;                        // the operator behind; Bin: its state is one bin
   uint32_t home = 0;                      // Home, Pinned
   bool repeats = false;  // several rows may have the same tag: they are numbered here
-  bool tags = true;      // somebody behind looks at tags; else they stay here
+  bool tags = true;      // an operator after it looks at tags; else they stay here
 };
 
 class RouteStage final : public Stage, public Outlet {
@@ -166,12 +167,12 @@ class RouteStage final : public Stage, public Outlet {
     Frames& frames = outgoing_[place(slot)];
     frames.clear();
     const Layouts::Ref layout = wire_.layouts().at(batch.epoch);
-    guarded(batch, routing_.node, [&] {
+    guarded(batch, routing_.op, [&] {
       if (routing_.repeats) number_repeats(batch);
       if (routing_.kind == Routing::Kind::Home || routing_.kind == Routing::Kind::Pinned) {
         to_one(batch, routing_.home, *layout, frames);
       } else if (routing_.kind == Routing::Kind::Bin) {
-        to_one(batch, layout->owners[singleton_bin(routing_.node, layout->owners.size())], *layout,
+        to_one(batch, layout->owners[singleton_bin(routing_.op, layout->owners.size())], *layout,
                frames);
       } else {
         by_key(batch, *layout, frames);

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/links/frame_codec.hpp"
 #include "plait/columns/layout.hpp"
 #include "plait/columns/row_bits.hpp"
 #include "plait/keyed/split_by_lane.hpp"
+#include "plait/links/frame_codec.hpp"
 
 namespace plait {
 
@@ -88,7 +88,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
     shape.bytes = 8 * words;
   }
   for (const Column& c : batch.columns) {
-    const Narrow narrow = narrow_of(reinterpret_cast<const uint64_t*>(c.data), n);
+    const PackedInts narrow = choose_packing(reinterpret_cast<const uint64_t*>(c.data), n);
     shape.parts.push_back({false, 0, narrow});
     shape.bytes += padded8(narrow.width * shape.n);
   }
@@ -97,7 +97,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
   if (tags) body.copy(shape.bits, 8 * words);
   for (size_t i = 0; i < batch.columns.size(); ++i) {
     Column& c = batch.columns[i];
-    const Narrow& narrow = shape.parts[i].narrow;
+    const PackedInts& narrow = shape.parts[i].narrow;
     BufferRef own = BufferRef::make(8 * kept), wide;
     // What is written beyond its end is written again by the next column, or in the buffer's slack.
     auto* theirs = body.next(narrow.width * shape.n);
@@ -108,7 +108,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
     }
     compress_bits(reinterpret_cast<const uint64_t*>(c.data), n, sides.words(),
                   mine ? other : own.as<uint64_t>(), mine ? own.as<uint64_t>() : other);
-    if (wide) narrowed(other, nullptr, shape.n, narrow, theirs);
+    if (wide) pack_ints(other, nullptr, shape.n, narrow, theirs);
     c.data = own.data();
     c.length = kept;
     c.data_owner = std::move(own);

@@ -52,19 +52,19 @@ class DueQueue {
   // Forgets the things for which gone(thing).
   template <class Gone>
   void remove(Gone gone) {
-    for (auto& b : buckets_) std::erase_if(b, [&](const Item& item) { return gone(item.what); });
+    for (auto& b : buckets_) std::erase_if(b, [&](const DueItem& item) { return gone(item.what); });
   }
   void clear() {
     for (auto& b : buckets_) b.clear();
   }
   size_t byte_size() const {
     size_t n = 0;
-    for (const auto& b : buckets_) n += b.size() * sizeof(Item);
+    for (const auto& b : buckets_) n += b.size() * sizeof(DueItem);
     return n;
   }
 
  private:
-  struct Item {
+  struct DueItem {
     int64_t due;
     T what;
   };
@@ -72,7 +72,7 @@ class DueQueue {
 
   // What is due is visited, what is not goes to its bucket.
   template <class Visit, class Fetch>
-  void walk(const std::vector<Item>& items, int64_t watermark, Visit& visit, Fetch& fetch) {
+  void walk(const std::vector<DueItem>& items, int64_t watermark, Visit& visit, Fetch& fetch) {
     const size_t n = items.size();
     for (size_t i = 0; i < n; ++i) {
       if (i + kAhead < n && items[i + kAhead].due <= watermark) fetch(items[i + kAhead].what, 0);
@@ -91,8 +91,8 @@ class DueQueue {
   }
 
   int64_t last_ = kNoTime;
-  std::array<std::vector<Item>, 65> buckets_;
-  std::vector<Item> moving_;
+  std::array<std::vector<DueItem>, 65> buckets_;
+  std::vector<DueItem> moving_;
 };
 
 }  // namespace plait

@@ -1,24 +1,21 @@
 // Writing and reading the bytes of a bin of a join.
 //
-// The header is BinHeader with a mark of its own; ByteWriter collects what follows and seals it,
-// open_bytes() checks everything that can be checked without knowing the operator, ByteReader never
-// reads beyond the end. Nothing shared: any thread, no waiting.
+// The header is BinHeader of kind Join (keyed/bin_format.hpp); ByteWriter collects what follows and
+// seals it, ByteReader never reads beyond the end. Nothing shared: any thread, no waiting.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string>
 
+#include "plait/core/xxh64.hpp"
 #include "plait/keyed/bin_format.hpp"
 #include "plait/keyed/sealed_bytes.hpp"
 #include "plait/time/timed_spec.hpp"
-#include "plait/core/xxh64.hpp"
 
 namespace plait {
 
-inline constexpr char kJoinMark = 'J';
-
-class ByteWriter : private SealedBytes<BinHeader> {
+class ByteWriter : private SealedBytes {
  public:
   ByteWriter() : SealedBytes(4096) {}
 
@@ -32,7 +29,7 @@ class ByteWriter : private SealedBytes<BinHeader> {
     put(data, size);
   }
   Bytes seal(BinHeader header) {
-    header.magic[3] = kJoinMark;
+    header.magic[3] = BinHeader::mark(BinKind::Join);
     return SealedBytes::seal(header);
   }
 };
@@ -85,22 +82,6 @@ inline uint64_t join_fingerprint(const TimedSpec& s) {
     for (int v : {int(a.kind), int(a.input >= 0), int(a.type), int(a.nullable)}) add(v);
   }
   return xxh64(bytes.data(), bytes.size(), 0);
-}
-
-// Empty when the bytes are an undamaged bin of this number and operator; else why not.
-inline std::string open_bytes(const BinHeader& expected, const uint8_t* data, size_t size,
-                              BinHeader& h) {
-  std::string why = unsealed(data, size, h, [](const BinHeader& b) {
-    const bool right = std::memcmp(b.magic, BinHeader().magic, 3) == 0 && b.magic[3] == kJoinMark;
-    return right ? nullptr : "not the state of a bin of a join";
-  });
-  if (!why.empty()) return why;
-  if (h.fingerprint != expected.fingerprint) return "of another operator";
-  if (why = other_bins(h.bin_bits, expected.bin_bits); !why.empty()) return why;
-  if (h.bin != expected.bin) {
-    return "of bin " + std::to_string(h.bin) + ", not " + std::to_string(expected.bin);
-  }
-  return "";
 }
 
 }  // namespace plait

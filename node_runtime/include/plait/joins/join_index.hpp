@@ -9,10 +9,10 @@
 #include <cstring>
 #include <vector>
 
-#include "plait/joins/join_record.hpp"
 #include "plait/columns/key_hash.hpp"
-#include "plait/time/lane_operator.hpp"
 #include "plait/core/zeroed_region.hpp"
+#include "plait/joins/join_record.hpp"
+#include "plait/time/lane_operator.hpp"
 
 namespace plait {
 
@@ -86,16 +86,16 @@ class JoinIndex {
   }
   // Of a hash whose slot has been fetched: the key, if it is where it is at home.
   [[gnu::always_inline]] void prefetch_key(uint64_t hash) const {
-    const Slot& s = slots_[home(hash)];
+    const IndexSlot& s = slots_[home(hash)];
     if (s.hash == hash && s.key) __builtin_prefetch(s.key, 1);
   }
   [[gnu::always_inline]] JoinKey* peek(uint64_t hash) const {
-    const Slot& s = slots_[home(hash)];
+    const IndexSlot& s = slots_[home(hash)];
     return s.hash == hash ? s.key : nullptr;
   }
   [[gnu::always_inline]] JoinKey* find(const KeyView& v) const {
     for (uint64_t i = home(v.hash);; i = (i + 1) & mask_) {
-      const Slot& s = slots_[i];
+      const IndexSlot& s = slots_[i];
       if (!s.key) return nullptr;
       if (s.hash == v.hash && (!wide_ || same(*s.key, v))) return s.key;
     }
@@ -133,7 +133,7 @@ class JoinIndex {
   size_t byte_size() const { return memory_.bytes(); }
 
  private:
-  struct Slot {
+  struct IndexSlot {
     uint64_t hash;
     JoinKey* key;
   };
@@ -146,8 +146,8 @@ class JoinIndex {
            (v.size == 0 || std::memcmp(k.bytes(), v.data, v.size) == 0);
   }
   void settle(unsigned bits) {
-    memory_ = ZeroedRegion(sizeof(Slot) << bits);
-    slots_ = reinterpret_cast<Slot*>(memory_.data());
+    memory_ = ZeroedRegion(sizeof(IndexSlot) << bits);
+    slots_ = reinterpret_cast<IndexSlot*>(memory_.data());
     mask_ = (uint64_t(1) << bits) - 1;
     shift_ = 64 - bits;
   }
@@ -159,7 +159,7 @@ class JoinIndex {
   void grow() {
     ZeroedRegion old;
     std::swap(old, memory_);
-    const auto* slot = reinterpret_cast<const Slot*>(old.data());
+    const auto* slot = reinterpret_cast<const IndexSlot*>(old.data());
     const auto* end = slot + mask_ + 1;
     settle(64 - shift_ + 1);
     for (; slot != end; ++slot) {
@@ -169,7 +169,7 @@ class JoinIndex {
 
   const bool wide_;
   ZeroedRegion memory_;
-  Slot* slots_ = nullptr;
+  IndexSlot* slots_ = nullptr;
   uint64_t mask_ = 0, used_ = 0;
   unsigned shift_ = 0;
 };

@@ -23,8 +23,8 @@ class JoinLane final : public JoinState {
         timed_(times_.timed()),
         left_only_(spec.how == How::Semi || spec.how == How::Anti),
         keeps_unmatched_(spec.how == How::Left || spec.how == How::Anti) {
-    layouts_[0] = RowLayout(spec.types, spec.left.columns);
-    if (!left_only_) layouts_[1] = RowLayout(spec.types, spec.right.columns);
+    layouts_[0] = PackedRow(spec.types, spec.left.columns);
+    if (!left_only_) layouts_[1] = PackedRow(spec.types, spec.right.columns);
   }
 
   void process(const LaneRows& rows, Emitter& out) override {
@@ -36,11 +36,11 @@ class JoinLane final : public JoinState {
       clocks[1] = batch.columns[size_t(spec_.right.time)].i64();
     }
     keys_.bind(batch);
-    for (RowLayout& layout : layouts_) layout.bind(batch);
+    for (PackedRow& layout : layouts_) layout.bind(batch);
     before_ = rows.before;
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
-      Row row{rows.row(i), rows.place(i), 0, kAllTime, 0};
+      InputRow row{rows.row(i), rows.place(i), 0, kAllTime, 0};
       row.side = sides[row.at] != 0;
       if (timed_) {
         row.time = clocks[row.side][row.at];
@@ -98,21 +98,21 @@ class JoinLane final : public JoinState {
  private:
   using How = TimedSpec::How;
 
-  struct Row {
+  struct InputRow {
     uint32_t at;  // in the batch
     uint64_t place;
     int64_t time, last;
     uint32_t side;
   };
 
-  int64_t pairs(const Row& row, const JoinRecord* other) const {
+  int64_t pairs(const InputRow& row, const JoinRecord* other) const {
     if (!timed_) return 1;
     if (other->last < before_) return 0;
     return row.side ? times_.pairs(other->time, other->last, row.time, row.last, before_)
                     : times_.pairs(row.time, row.last, other->time, other->last, before_);
   }
 
-  void take_left(const KeyView& v, JoinKey* key, const Row& row, Emitter& out) {
+  void take_left(const KeyView& v, JoinKey* key, const InputRow& row, Emitter& out) {
     bool matched = false;
     if (key && !v.null) {
       for (JoinRecord* r = key->lists[1].head; r; r = r->next) {
@@ -137,7 +137,7 @@ class JoinLane final : public JoinState {
     store(v, key, row, matched);
   }
 
-  void take_right(const KeyView& v, JoinKey* key, const Row& row, Emitter& out) {
+  void take_right(const KeyView& v, JoinKey* key, const InputRow& row, Emitter& out) {
     JoinRecord* next = nullptr;
     for (JoinRecord* r = key ? key->lists[0].head : nullptr; r; r = next) {
       next = r->next;
@@ -164,13 +164,13 @@ class JoinLane final : public JoinState {
   }
 
   // Whether two right records match the same left ones.
-  bool same_for_all(const Row& row, const JoinRecord* r) const {
+  bool same_for_all(const InputRow& row, const JoinRecord* r) const {
     return !timed_ || row.time == r->time || (times_.tumbling() && row.last == r->last);
   }
 
-  void store(const KeyView& v, JoinKey* key, const Row& row, bool matched) {
+  void store(const KeyView& v, JoinKey* key, const InputRow& row, bool matched) {
     if (!key) key = add(v);
-    const RowLayout& layout = layouts_[row.side];
+    const PackedRow& layout = layouts_[row.side];
     JoinRecord* r = make(layout.size(row.at));
     layout.pack(row.at, r->body());
     r->key = key;

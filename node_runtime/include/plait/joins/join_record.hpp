@@ -1,7 +1,7 @@
 // What a join keeps: records, in two lists for each key, one for each side.
 //
 // A record is this head and a body: the packed row, and what the operator puts before it. Lists are
-// in the order in which the records came. Records and keys lie in the lane's pool and never move.
+// in the order in which the records came. Records and keys lie in the lane's arena and never move.
 // One thread at a time: the holder of the lane.
 #pragma once
 

@@ -14,10 +14,10 @@
 
 #include "plait/joins/join_bytes.hpp"
 #include "plait/joins/join_index.hpp"
-#include "plait/joins/record_arena.hpp"
 #include "plait/joins/join_record.hpp"
-#include "plait/time/lane_operator.hpp"
 #include "plait/joins/packed_row.hpp"
+#include "plait/joins/record_arena.hpp"
+#include "plait/time/lane_operator.hpp"
 
 namespace plait {
 
@@ -34,7 +34,7 @@ class JoinState : public LaneOperator {
   }
 
   uint64_t bin_keys(uint32_t bin) const override { return bin_keys_[bin & bin_mask()]; }
-  int64_t byte_size() const override { return int64_t(pool_.used() + index_.byte_size()); }
+  int64_t byte_size() const override { return int64_t(arena_.used() + index_.byte_size()); }
 
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
     std::vector<std::vector<const JoinKey*>> found(bins.size());
@@ -70,7 +70,7 @@ class JoinState : public LaneOperator {
     if (size == 0) return "";
     BinHeader h, expected = expected_;
     expected.bin = bin;
-    std::string reason = open_bytes(expected, data, size, h);
+    std::string reason = unsealed_bin(BinKind::Join, expected, data, size, h);
     if (!reason.empty()) return reason;
     if (bin >> (spec_.bin_bits - spec_.lane_bits) != lane_) {
       return "bin " + std::to_string(bin) + " is not of lane " + std::to_string(lane_);
@@ -105,7 +105,7 @@ class JoinState : public LaneOperator {
   // Bins are about to go: leaves[bin_of(hash)] is 1. The records are still there.
   virtual void leaving(const std::vector<uint8_t>& leaves) = 0;
   // Gives a record's memory back.
-  virtual void forget(JoinRecord* r) { pool_.give(r, r->size); }
+  virtual void forget(JoinRecord* r) { arena_.give(r, r->size); }
 
   size_t bin_mask() const { return bin_keys_.size() - 1; }
   size_t bin_of(uint64_t hash) const { return top_bits(hash, spec_.bin_bits) & bin_mask(); }
@@ -127,7 +127,7 @@ class JoinState : public LaneOperator {
   }
   // A key that find() does not find.
   JoinKey* add(const KeyView& v) {
-    auto* key = static_cast<JoinKey*>(pool_.take(sizeof(JoinKey) + v.size));
+    auto* key = static_cast<JoinKey*>(arena_.take(sizeof(JoinKey) + v.size));
     *key = JoinKey{v.hash, {}, v.size, v.null, 0};
     if (v.size) std::memcpy(key->bytes(), v.data, v.size);
     if (v.null && !keys_.wide()) {
@@ -147,13 +147,13 @@ class JoinState : public LaneOperator {
       index_.erase(key);
     }
     --bin_keys_[bin_of(key->hash)];
-    pool_.give(key, sizeof(JoinKey) + key->size);
+    arena_.give(key, sizeof(JoinKey) + key->size);
   }
   // A record without a place in a list.
   JoinRecord* make(size_t body) {
     const size_t size = sizeof(JoinRecord) + body;
     if (size > UINT32_MAX) throw std::length_error("a record of a join exceeds 4 GiB");
-    auto* r = static_cast<JoinRecord*>(pool_.take(size));
+    auto* r = static_cast<JoinRecord*>(arena_.take(size));
     r->size = uint32_t(size);
     r->key = nullptr;
     return r;
@@ -169,9 +169,9 @@ class JoinState : public LaneOperator {
   const TimedSpec spec_;
   const unsigned lane_;
   KeyReader keys_;
-  JoinPool pool_;
+  RecordArena arena_;
   JoinIndex index_;
-  RowLayout layouts_[2];  // of the records of each side
+  PackedRow layouts_[2];  // of the records of each side
 
  private:
   template <class Visit>

@@ -6,7 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "plait/joins/join_as_of.hpp"
+#include "plait/joins/as_of_lane.hpp"
 #include "plait/joins/join_lane.hpp"
 #include "plait/joins/late_join_lane.hpp"
 #include "plait/joins/span_lane.hpp"

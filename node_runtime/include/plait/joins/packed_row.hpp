@@ -1,4 +1,4 @@
-// RowLayout: some columns of a row as bytes that stay when their batch is gone.
+// PackedRow: how some columns of a row are packed into bytes that outlive their batch.
 //
 // A packed row is: null bits (a word for 64 columns), a word for each fixed-width column, the ends
 // of the texts (4 bytes each), the texts. It has no addresses, so it travels between nodes as it
@@ -17,11 +17,11 @@
 
 namespace plait {
 
-class RowLayout {
+class PackedRow {
  public:
-  RowLayout() = default;
+  PackedRow() = default;
   // `types` are those of all columns of the input, `columns` the ones to keep.
-  RowLayout(const std::vector<Type>& types, const std::vector<int>& columns) {
+  PackedRow(const std::vector<Type>& types, const std::vector<int>& columns) {
     for (int column : columns) {
       const Type type = types.at(size_t(column));
       Field f{column, type, uint32_t(is_varlen(type) ? texts_++ : words_++)};

@@ -1,7 +1,8 @@
-// JoinPool: memory for the records of one lane, in pieces of any size, used again when given back.
+// RecordArena: memory for the records of one lane, in pieces of any size, used again when given
+// back.
 //
 // Pieces up to 64 KiB are cut from chunks, in size classes with a free list each; larger ones come
-// from the allocator. All memory goes when the pool goes. One thread at a time: the holder of the
+// from the allocator. All memory goes when the arena goes. One thread at a time: the holder of the
 // lane; never waits.
 #pragma once
 
@@ -18,12 +19,12 @@
 
 namespace plait {
 
-class JoinPool {
+class RecordArena {
  public:
-  JoinPool() = default;
-  JoinPool(const JoinPool&) = delete;
-  JoinPool& operator=(const JoinPool&) = delete;
-  ~JoinPool() { drop_large(); }
+  RecordArena() = default;
+  RecordArena(const RecordArena&) = delete;
+  RecordArena& operator=(const RecordArena&) = delete;
+  ~RecordArena() { drop_large(); }
 
   [[gnu::always_inline]] void* take(size_t bytes) {
     const unsigned c = class_of(bytes);

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/keyed/aggregates.hpp"
 #include "plait/joins/join_bytes.hpp"
 #include "plait/joins/packed_row.hpp"
+#include "plait/keyed/aggregates.hpp"
 
 namespace plait {
 

@@ -21,8 +21,8 @@ class SpanLane final : public JoinState {
  public:
   SpanLane(const TimedSpec& spec, unsigned lane)
       : JoinState(spec, lane), cells_(spec.aggregates), log_(spec.wait) {
-    layouts_[0] = RowLayout(spec.types, spec.left.columns);
-    layouts_[1] = RowLayout(spec.types, cells_.inputs());
+    layouts_[0] = PackedRow(spec.types, spec.left.columns);
+    layouts_[1] = PackedRow(spec.types, cells_.inputs());
   }
   ~SpanLane() override {
     if (!cells_.texts()) return;
@@ -38,7 +38,7 @@ class SpanLane final : public JoinState {
     const int64_t* ends = batch.columns[size_t(spec_.span_end)].i64();
     const int64_t* clock = batch.columns[size_t(spec_.right.time)].i64();
     keys_.bind(batch);
-    for (RowLayout& layout : layouts_) layout.bind(batch);
+    for (PackedRow& layout : layouts_) layout.bind(batch);
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);
@@ -63,7 +63,8 @@ class SpanLane final : public JoinState {
     };
     due_.take(watermark, over, FetchRecord());
     log_.release(
-        watermark, [&](const SpanLog::Entry& e) { keep(e); }, [&](JoinKey* key) { settle(key); });
+        watermark, [&](const SpanLog::LogEntry& e) { keep(e); },
+        [&](JoinKey* key) { settle(key); });
   }
 
   std::vector<Bytes> copy_bins(std::span<const uint32_t> bins) const override {
@@ -111,17 +112,17 @@ class SpanLane final : public JoinState {
 
  private:
   struct OfBatch {
-    const RowLayout& layout;
+    const PackedRow& layout;
     int64_t row;
     bool valid(size_t i) const { return layout.bound(i).valid(row); }
-    uint64_t word(size_t i) const { return RowLayout::word(layout.bound(i), row); }
+    uint64_t word(size_t i) const { return PackedRow::word(layout.bound(i), row); }
     std::string_view text(size_t i) const {
       const Column& c = layout.bound(i);
       return {c.bytes(row), size_t(c.size(row))};
     }
   };
   struct OfPacked {
-    const RowLayout& layout;
+    const PackedRow& layout;
     const char* from;
     bool valid(size_t i) const { return layout.valid(from, i); }
     uint64_t word(size_t i) const { return layout.word(from, i); }
@@ -169,7 +170,7 @@ class SpanLane final : public JoinState {
         cells_.add(words(l), OfPacked{layouts_[1], r->body()});
       }
     }
-    log_.each_of(*key, [&](const SpanLog::Entry& e) {
+    log_.each_of(*key, [&](const SpanLog::LogEntry& e) {
       if (start <= e.time && e.time <= end && !log_.over(e, before)) {
         cells_.add(words(l), OfPacked{layouts_[1], e.body()});
       }
@@ -178,13 +179,14 @@ class SpanLane final : public JoinState {
   }
 
   // A right record of the log goes to its key's list.
-  void keep(const SpanLog::Entry& e) {
+  void keep(const SpanLog::LogEntry& e) {
     JoinRecord* r = make(e.body_size());
     std::memcpy(r->body(), e.body(), e.body_size());
     enter(e.key, r, 1, e.time, add_times(e.time, spec_.wait), 0);
   }
   void empty_log() {
-    log_.release_all([&](const SpanLog::Entry& e) { keep(e); }, [&](JoinKey* key) { settle(key); });
+    log_.release_all([&](const SpanLog::LogEntry& e) { keep(e); },
+                     [&](JoinKey* key) { settle(key); });
   }
 
   void enter(JoinKey* key, JoinRecord* r, uint32_t side, int64_t time, int64_t last,

@@ -1,4 +1,4 @@
-// SpanLog: the right records that a span keeps for left ones that may still come, one behind the
+// SpanLog: the right records that a span keeps for left ones that may still come, one after the
 // other.
 //
 // Most of them are never looked at again, so a record costs one append: it names the one before it
@@ -21,7 +21,7 @@ namespace plait {
 
 class SpanLog {
  public:
-  struct Entry {
+  struct LogEntry {
     JoinKey* key;
     uint64_t before;  // the entry before it of its key; 0: none
     int64_t time;
@@ -29,7 +29,7 @@ class SpanLog {
 
     char* body() { return reinterpret_cast<char*>(this + 1); }
     const char* body() const { return reinterpret_cast<const char*>(this + 1); }
-    size_t body_size() const { return size - sizeof(Entry); }
+    size_t body_size() const { return size - sizeof(LogEntry); }
   };
   static constexpr size_t kChunk = 65536, kLargestBody = 8192;
 
@@ -38,13 +38,13 @@ class SpanLog {
 
   // Room for a body of at most kLargestBody bytes.
   [[gnu::always_inline]] char* append(JoinKey* key, int64_t time, size_t body) {
-    const size_t size = (sizeof(Entry) + body + 7) / 8 * 8;
+    const size_t size = (sizeof(LogEntry) + body + 7) / 8 * 8;
     if (chunks_.empty() || chunks_.back().used + size > kChunk) [[unlikely]]
       add_chunk();
     Chunk& c = chunks_.back();
     const uint64_t ref = ((first_ + chunks_.size() - 1) * kChunk) + c.used;
-    auto* e = reinterpret_cast<Entry*>(c.bytes.get() + c.used);
-    *e = {key, key->newest, time, sizeof(Entry) + body};
+    auto* e = reinterpret_cast<LogEntry*>(c.bytes.get() + c.used);
+    *e = {key, key->newest, time, sizeof(LogEntry) + body};
     key->newest = ref;
     if ((c.used + size) / kSampled != c.used / kSampled) c.samples[c.sampled++] = time;
     c.used += uint32_t(size);
@@ -57,7 +57,7 @@ class SpanLog {
   void each_of(const JoinKey& key, Visit visit) {
     found_.clear();
     for (uint64_t ref = key.newest; ref >= first_ * kChunk;) {
-      const Entry* e = at(ref);
+      const LogEntry* e = at(ref);
       found_.push_back(e);
       ref = e->before;
     }
@@ -67,7 +67,7 @@ class SpanLog {
     }
   }
 
-  bool over(const Entry& e, int64_t watermark) const {
+  bool over(const LogEntry& e, int64_t watermark) const {
     return add_times(e.time, wait_) < watermark;
   }
 
@@ -96,9 +96,9 @@ class SpanLog {
     int64_t samples[17] = {};
   };
 
-  const Entry* at(uint64_t ref) const {
-    return reinterpret_cast<const Entry*>(chunks_[ref / kChunk - first_].bytes.get() +
-                                          ref % kChunk);
+  const LogEntry* at(uint64_t ref) const {
+    return reinterpret_cast<const LogEntry*>(chunks_[ref / kChunk - first_].bytes.get() +
+                                             ref % kChunk);
   }
   void add_chunk() {
     Chunk c;
@@ -124,12 +124,12 @@ class SpanLog {
     uint64_t ref = first_ * kChunk;
     char* from = c.bytes.get();
     for (uint32_t at = 0, next = 0, ahead = 0; at < c.used; at = next) {
-      auto* e = reinterpret_cast<Entry*>(from + at);
+      auto* e = reinterpret_cast<LogEntry*>(from + at);
       next = at + uint32_t((e->size + 7) / 8 * 8);
       // Entries have about one size: the key of one some entries on.
       ahead = std::max(ahead, next);
       for (uint32_t n = 0; n < 2 && ahead < c.used && ahead < at + kAhead * e->size; ++n) {
-        const auto* f = reinterpret_cast<const Entry*>(from + ahead);
+        const auto* f = reinterpret_cast<const LogEntry*>(from + ahead);
         __builtin_prefetch(&f->key->newest, 1);
         ahead += uint32_t((f->size + 7) / 8 * 8);
       }
@@ -148,7 +148,7 @@ class SpanLog {
   std::deque<Chunk> chunks_;
   uint64_t first_ = 1;  // the number of the first chunk; no entry is at 0
   std::vector<std::unique_ptr<char[]>> spare_;
-  std::vector<const Entry*> found_;
+  std::vector<const LogEntry*> found_;
 };
 
 }  // namespace plait

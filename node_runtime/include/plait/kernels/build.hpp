@@ -1,4 +1,4 @@
-// Building a Program from the plain data that lower.py makes.
+// Building a Program from the plain data that lowering/expressions.py makes.
 //
 // `ProgramBuilder` checks everything it is given (kernel names, register numbers, argument counts)
 // and throws std::invalid_argument, so that a running program needs no checks. One thread builds;
@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/kernels/table.hpp"
-#include "plait/kernels/program.hpp"
 #include "plait/columns/strings.hpp"
+#include "plait/kernels/program.hpp"
+#include "plait/kernels/table.hpp"
 
 namespace plait {
 

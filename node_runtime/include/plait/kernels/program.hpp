@@ -165,7 +165,7 @@ class Arena {
 
  private:
   static constexpr int64_t kFirst = 64 << 10, kKeep = 16 << 20;
-  struct Block {
+  struct ArenaBlock {
     std::unique_ptr<char[]> memory;
     int64_t size;
   };
@@ -175,7 +175,7 @@ class Arena {
     next_ = blocks_.back().memory.get();
     left_ = size;
   }
-  std::vector<Block> blocks_;
+  std::vector<ArenaBlock> blocks_;
   char* next_ = nullptr;
   int64_t left_ = 0;
 };

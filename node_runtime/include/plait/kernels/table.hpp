@@ -1,4 +1,4 @@
-// The kernels by the names that lower.py uses: operation, underscore, operand type.
+// The kernels by the names that lowering/expressions.py uses: operation, underscore, operand type.
 //
 // Type words: i64 (int64 and timestamp), f64, bool, str (string and bytes). A name that is not here
 // is a mistake of the lowering and is reported when the program is built, not when it runs.
@@ -12,8 +12,8 @@
 #include "plait/kernels/logic.hpp"
 #include "plait/kernels/member.hpp"
 #include "plait/kernels/number.hpp"
-#include "plait/kernels/text.hpp"
 #include "plait/kernels/program.hpp"
+#include "plait/kernels/text.hpp"
 
 namespace plait {
 

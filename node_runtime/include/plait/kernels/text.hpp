@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "plait/columns/casts.hpp"
-#include "plait/kernels/program.hpp"
 #include "plait/columns/strings.hpp"
+#include "plait/kernels/program.hpp"
 
 namespace plait {
 

@@ -17,7 +17,7 @@
 
 namespace plait {
 
-class BinWriter : private SealedBytes<BinHeader> {
+class BinWriter : private SealedBytes {
  public:
   BinWriter(const KeyedPlan& plan, BinKind kind, uint32_t bin, uint64_t base, uint64_t keys)
       : SealedBytes(sizeof(BinHeader) + (keys + 1) * plan.used_words * 8),
@@ -35,7 +35,7 @@ class BinWriter : private SealedBytes<BinHeader> {
     if (raw_) return put(slot, plan_.used_words * 8);
     put(slot, 16);
     if (plan_.wide) {
-      const WideTable::Key* key = WideTable::key_of(slot);
+      const WideTable::StoredKey* key = WideTable::key_of(slot);
       put(&key->size, 4);
       put(key->bytes(), key->length());
     }
@@ -188,11 +188,7 @@ inline std::string check_slots(const KeyedPlan& plan, bool whole, const BinHeade
 inline std::string check_bin(const KeyedPlan& plan, BinKind kind, const uint8_t* data, size_t size,
                              BinHeader& h) {
   using namespace bin_codec_detail;
-  std::string why = unsealed(data, size, h, [&](const BinHeader& b) -> const char* {
-    if (std::memcmp(b.magic, BinHeader().magic, 3) != 0) return "not the state of a bin";
-    if (b.magic[3] == BinHeader::mark(kind)) return nullptr;
-    return kind == BinKind::Whole ? "not the state of a whole bin" : "not the difference of a bin";
-  });
+  std::string why = unsealed(kind, data, size, h);
   if (!why.empty()) return why;
   if (h.fingerprint != plan.fingerprint) return "of another plan: keys or aggregates differ";
   if (why = other_bins(h.bin_bits, plan.bin_bits); !why.empty()) return why;

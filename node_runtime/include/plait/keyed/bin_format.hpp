@@ -1,10 +1,13 @@
-// The bytes of a bin's state, or of what changed in it: a header and the keys behind it.
+// The bytes of a bin's state, or of what changed in it: a header, and the entries after it.
 //
-// The 56-byte header says what the bytes are (magic, version), of which bin and plan, how many keys
-// and bytes follow, of which copy they are part (`base`), and carries a checksum over all of it.
-// The keys lie one after the other: hash, rows seen, in wide tables length and bytes of the key,
-// then the cells, a text cell as length and bytes; those of narrow plans without texts are the
-// table's slots as they are. In a difference a key with 0 rows seen is one that is gone. The bytes
+// The 56-byte header is the same for every kind of state. It says what the bytes are (magic, with
+// the kind as its last letter, and version), of which bin and operator, how many entries and bytes
+// follow, of which copy they are part (`base`), and carries a checksum over all of it.
+//
+// The entries of running aggregates (Whole, Difference) are keys, one after the other: hash, rows
+// seen, in wide tables length and bytes of the key, then the cells, a text cell as length and
+// bytes; those of narrow plans without texts are the table's slots as they are. In a difference a
+// key with 0 rows seen is one that is gone. windows/ and joins/ write their own entries. The bytes
 // know nothing of lanes or table sizes. Plain data and pure functions: any thread.
 #pragma once
 
@@ -30,11 +33,12 @@ struct Bytes {
   operator std::vector<uint8_t>() const { return {begin(), end()}; }
 };
 
-enum class BinKind : uint8_t { Whole, Difference };
+// What the bytes are; the last letter of their magic.
+enum class BinKind : char { Whole = 'N', Difference = 'D', Timed = 'T', Join = 'J' };
 
 struct BinHeader {
   static constexpr uint16_t kVersion = 2;
-  char magic[4] = {'P', 'L', 'B', 'N'};  // the last one: 'N' a whole bin, 'D' a difference
+  char magic[4] = {'P', 'L', 'B', mark(BinKind::Whole)};
   uint16_t version = kVersion;
   uint16_t bin_bits = 0;
   uint32_t bin = 0;
@@ -45,7 +49,7 @@ struct BinHeader {
   uint64_t base = 0;    // of a copy that a difference will follow, and of that; 0: a bin by itself
   uint64_t checksum = 0;  // XXH64 of what follows, seeded by that of the header before this field
 
-  static char mark(BinKind kind) { return kind == BinKind::Whole ? 'N' : 'D'; }
+  static constexpr char mark(BinKind kind) { return char(kind); }
   uint64_t right_checksum(const uint8_t* payload) const {
     return xxh64(payload, length, xxh64(this, offsetof(BinHeader, checksum), 0));
   }

@@ -2,7 +2,7 @@
 //
 // A bin goes out as bytes (copy, take) and comes in as bytes (put), all or nothing. To move it
 // while its records flow: track it and copy it, put the copy elsewhere, and at the switch take the
-// difference here and apply it there; the copy is nobody's state until then. prepare() makes memory
+// difference here and apply it there; until then the copy is not yet state. prepare() makes memory
 // ready for bins to come, and another thread may populate untouched(). All calls belong to the
 // holder of the lane's lock, one at a time; nothing here waits.
 #pragma once

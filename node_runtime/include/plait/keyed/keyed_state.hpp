@@ -2,9 +2,9 @@
 //
 // process() takes the lane's parts in batch order, folds each row into its key's slot and leaves
 // the results in the part; bins go out and come in between batches (keyed_bins.hpp). All calls
-// belong to the holder of the lane's lock, one at a time; nothing here waits. split() before and
-// merge() after need no lock (split_by_lane.hpp, merge_lanes.hpp). The lane is the partition of the hybrid queue
-// (Fig. 7) of the ordered data-parallel runtime.
+// belong to the holder of the lane's lock, one at a time; nothing here waits. split_by_lane()
+// before and merge_lanes() after need no lock. The lane is the partition of the hybrid queue (Fig.
+// 7) of the ordered data-parallel runtime.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // The lanes' results of one batch, put back in row order as columns.
 //
-// merge() runs after the last lane's turn (the caller's parts-left counter, acq_rel), outside every
-// lane's lock, on any thread. The output is the key columns, shared with the input and not copied,
-// then a column for each aggregate. With one lane the results already are in row order and their
-// memory becomes the column.
+// merge_lanes() runs after the last lane's turn (the caller's parts-left counter, acq_rel), outside
+// every lane's lock, on any thread. The output is the key columns, shared with the input and not
+// copied, then a column for each aggregate. With one lane the results already are in row order and
+// their memory becomes the column.
 #pragma once
 
 #include <cstdint>
@@ -117,7 +117,7 @@ inline Column general_column(const SplitBatch& s, size_t op, const AggregateOp& 
 }  // namespace merge_detail
 
 // Fills out.length and out.columns only; the batch's place in the order is the caller's.
-inline void merge(const KeyedPlan& plan, const Batch& in, SplitBatch& s, Batch& out) {
+inline void merge_lanes(const KeyedPlan& plan, const Batch& in, SplitBatch& s, Batch& out) {
   using namespace merge_detail;
   out.length = s.length;
   out.columns.clear();

@@ -1,9 +1,9 @@
-// SealedBytes: bytes of a bin's state that grow behind their header, and the checks of its seal.
+// SealedBytes: bytes of a bin's state that grow after their header, and the checks of its seal.
 //
 // put() appends; seal() fills in how many bytes follow the header and the checksum, and gives all
-// of them away. Who reads them asks unsealed() first: whether they are whole and as they were
-// written. `Header` has magic, version, bin_bits, bin, length, checksum, right_checksum() and
-// kVersion. Nothing shared: any thread, no waiting. Full: never, it grows.
+// of them away. A reader asks unsealed() first: whether the bytes are whole, as they were written
+// and of the kind it reads; unsealed_bin() asks in addition whether they are of its operator and
+// bin. Nothing shared: any thread, no waiting. Full: never, it grows.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,6 @@
 
 namespace plait {
 
-template <class Header>
 class SealedBytes {
  public:
   explicit SealedBytes(size_t room) : room_(room), out_(BufferRef::make(int64_t(room))) {}
@@ -34,7 +33,7 @@ class SealedBytes {
   // What was written at end(), within the room asked for, counts too.
   uint8_t* end() { return out_.data() + size_; }
   void wrote(size_t size) { size_ += size; }
-  Bytes seal(Header header) {
+  Bytes seal(BinHeader header) {
     header.length = size_ - sizeof header;
     header.checksum = header.right_checksum(out_.data() + sizeof header);
     std::memcpy(out_.data(), &header, sizeof header);
@@ -42,20 +41,33 @@ class SealedBytes {
   }
 
  private:
-  size_t size_ = sizeof(Header), room_;
+  size_t size_ = sizeof(BinHeader), room_;
   BufferRef out_;
 };
 
-// Reads the header. Empty when the bytes are those that were sealed; else why not. `wrong(header)`
-// says why they are not what the reader wants, by their magic alone; null: they are.
-template <class Header, class Wrong>
-std::string unsealed(const uint8_t* data, size_t size, Header& h, Wrong&& wrong) {
+inline const char* not_of_kind(BinKind kind) {
+  switch (kind) {
+    case BinKind::Whole:
+      return "not the state of a whole bin";
+    case BinKind::Difference:
+      return "not the difference of a bin";
+    case BinKind::Timed:
+      return "not the state of a timed bin";
+    case BinKind::Join:
+      return "not the state of a bin of a join";
+  }
+  return "not the state of a bin";
+}
+
+// Reads the header. Empty when the bytes are those that were sealed, of this kind; else why not.
+inline std::string unsealed(BinKind kind, const uint8_t* data, size_t size, BinHeader& h) {
   if (size < sizeof h) return "truncated: shorter than a header";
   std::memcpy(&h, data, sizeof h);
-  if (const char* why = wrong(h)) return why;
-  if (h.version != Header::kVersion) {
+  if (std::memcmp(h.magic, BinHeader().magic, 3) != 0) return "not the state of a bin";
+  if (h.magic[3] != BinHeader::mark(kind)) return not_of_kind(kind);
+  if (h.version != BinHeader::kVersion) {
     return "version " + std::to_string(h.version) + ", this runtime reads " +
-           std::to_string(Header::kVersion);
+           std::to_string(BinHeader::kVersion);
   }
   if (h.length != size - sizeof h) {
     return "truncated: " + std::to_string(size - sizeof h) + " bytes of " +
@@ -70,6 +82,17 @@ inline std::string other_bins(unsigned bin_bits, unsigned here) {
   if (bin_bits == here) return "";
   return "of a job with 2^" + std::to_string(bin_bits) + " bins, this one has 2^" +
          std::to_string(here);
+}
+
+// The same as unsealed(), and whether the bytes are of the operator and bin of `expected`.
+inline std::string unsealed_bin(BinKind kind, const BinHeader& expected, const uint8_t* data,
+                                size_t size, BinHeader& h) {
+  std::string why = unsealed(kind, data, size, h);
+  if (!why.empty()) return why;
+  if (h.fingerprint != expected.fingerprint) return "of another operator: its settings differ";
+  if (why = other_bins(h.bin_bits, expected.bin_bits); !why.empty()) return why;
+  if (h.bin == expected.bin) return "";
+  return "of bin " + std::to_string(h.bin) + ", not " + std::to_string(expected.bin);
 }
 
 }  // namespace plait

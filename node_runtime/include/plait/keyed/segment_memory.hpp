@@ -3,9 +3,9 @@
 // Segments of one size lie side by side, so that small ones share huge pages. enter() gives a
 // segment its place, zeroed; leave() says whether it was left zeroed; the slab is unmapped when the
 // last segment leaves it, or kept if bins may come back: fresh memory costs more than all else of a
-// move. prepare() maps a slab before anybody is in it, and want() and untouched() name the pieces
-// of it that another thread may populate (ZeroedRegion::populate) meanwhile. All calls belong to
-// the holder of the lane; nothing waits, but a call may map or unmap memory.
+// move. prepare() maps a slab before any segment is in it, and want() and untouched() name the
+// pieces of it that another thread may populate (ZeroedRegion::populate) meanwhile. All calls
+// belong to the holder of the lane; nothing waits, but a call may map or unmap memory.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class SegmentMemory {
     return true;
   }
 
-  // Maps the slab of a size; slabs of other sizes in which nobody is are unmapped. 0: none.
+  // Maps the slab of a size; slabs of other sizes that hold no segment are unmapped. 0: none.
   void prepare(unsigned bits) {
     for (unsigned b = 0; b < slabs_.size(); ++b) {
       if (b != bits && slabs_[b].users == 0) drop(slabs_[b]);

@@ -1,19 +1,19 @@
 // One batch cut into its lanes' parts, before the lanes' turns.
 //
-// split() hashes every row and writes each lane's hashes (and, for hot plans, its input values)
-// compactly in row order; any thread may run it, without a lane's lock. The holder of lane l then
-// reads and writes only parts[l], in place, and whoever finishes the last part merges. The caller
-// orders these three by release/acquire (split flag, parts-left counter). Rows with a NaN key must
-// be gone before: nan_key_rows() finds them. The protocol is that of the reorder buffer and hybrid
-// queue of the ordered data-parallel runtime (Fig. 4 and 7), a batch being the unit and a lane the
-// partition.
+// split_by_lane() hashes every row and writes each lane's hashes (and, for hot plans, its input
+// values) compactly in row order; any thread may run it, without a lane's lock. The holder of lane
+// l then reads and writes only parts[l], in place, and the worker that finishes the last part
+// merges. The caller orders these three by release/acquire (split flag, parts-left counter). Rows
+// with a NaN key must be gone before: nan_key_rows() finds them. The protocol is that of the
+// reorder buffer and hybrid queue of the ordered data-parallel runtime (Fig. 4 and 7), a batch
+// being the unit and a lane the partition.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "plait/keyed/keyed_plan.hpp"
 #include "plait/columns/lane_mask.hpp"
+#include "plait/keyed/keyed_plan.hpp"
 
 namespace plait {
 
@@ -207,7 +207,7 @@ inline void split_by_rows(const KeyedPlan& plan, const Batch& batch, SplitBatch&
 }
 }  // namespace split_detail
 
-inline void split(const KeyedPlan& plan, const Batch& batch, SplitBatch& s) {
+inline void split_by_lane(const KeyedPlan& plan, const Batch& batch, SplitBatch& s) {
   using namespace split_detail;
   s = SplitBatch();
   s.length = batch.length;

@@ -8,9 +8,9 @@
 // is flat: a slot's address needs no look at its segment (with a segment for each of 4,096 bins
 // that look took as long as the rest of a count). So the segments have a size in common, which
 // doubles when 9/16 of all are used; one that holds more than most by chance may be nearly full,
-// and only one that holds far more has a larger size of its own. For one thread at a time (the
-// holder of the lane); never waits. Keys chosen so that their hashes share the high bits would
-// cluster; the hash is public and not meant against that.
+// and only one that holds far more has a larger size. For one thread at a time (the holder of the
+// lane); never waits. Keys chosen so that their hashes share the high bits would cluster; the hash
+// is public and not meant against that.
 #pragma once
 
 #include <algorithm>

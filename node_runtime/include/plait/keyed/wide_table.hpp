@@ -19,7 +19,7 @@ inline constexpr uint32_t kNullKey = 0xFFFFFFFF;
 
 class WideTable {
  public:
-  struct Key {
+  struct StoredKey {
     uint32_t size;
     const char* bytes() const { return reinterpret_cast<const char*>(this) + 4; }
     uint32_t length() const { return size == kNullKey ? 0 : size; }
@@ -33,7 +33,9 @@ class WideTable {
 
   BinTable& table() { return table_; }
   const BinTable& table() const { return table_; }
-  static const Key* key_of(const uint64_t* slot) { return reinterpret_cast<const Key*>(slot[2]); }
+  static const StoredKey* key_of(const uint64_t* slot) {
+    return reinterpret_cast<const StoredKey*>(slot[2]);
+  }
 
   // Asks for the key's bytes when its slot has already come.
   [[gnu::always_inline]] void prefetch_key(uint64_t h) {
@@ -59,9 +61,9 @@ class WideTable {
 
   void erase_bin(uint64_t bin, unsigned bin_bits) {
     const uint64_t h = bin_bits ? bin << (64 - bin_bits) : 0;
-    Arena& arena = arenas_[table_.segment_index(h)];
-    table_.each_of_bin(bin,
-                       [&](uint64_t* slot) { arena.live -= Arena::space(key_of(slot)->length()); });
+    KeyArena& arena = arenas_[table_.segment_index(h)];
+    table_.each_of_bin(
+        bin, [&](uint64_t* slot) { arena.live -= KeyArena::space(key_of(slot)->length()); });
     table_.erase_bin(bin);
     tidy(arena, h);
   }
@@ -69,8 +71,8 @@ class WideTable {
   // A slot that find() gave, whether its key was there or not.
   void remove(uint64_t* slot) {
     const uint64_t h = slot[0];
-    Arena& arena = arenas_[table_.segment_index(h)];
-    arena.live -= Arena::space(key_of(slot)->length());
+    KeyArena& arena = arenas_[table_.segment_index(h)];
+    arena.live -= KeyArena::space(key_of(slot)->length());
     if (slot[1] != 0) {
       table_.remove(slot);
     } else {
@@ -81,19 +83,19 @@ class WideTable {
 
   size_t byte_size() const {
     size_t n = table_.byte_size();
-    for (const Arena& a : arenas_) n += a.total;
+    for (const KeyArena& a : arenas_) n += a.total;
     return n;
   }
 
  private:
-  struct Arena {
+  struct KeyArena {
     std::vector<std::unique_ptr<uint64_t[]>> chunks;
     char* at = nullptr;
     size_t left = 0, next = 512;
     size_t live = 0, total = 0;  // bytes of keys in use, bytes of all chunks
 
     static size_t space(uint32_t length) { return (size_t(length) + 4 + 7) / 8 * 8; }
-    const Key* store(const char* data, uint32_t size) {
+    const StoredKey* store(const char* data, uint32_t size) {
       const uint32_t length = size == kNullKey ? 0 : size;
       const size_t need = space(length);
       if (need > left) {
@@ -110,23 +112,23 @@ class WideTable {
       live += need;
       std::memcpy(key, &size, 4);
       if (length) std::memcpy(key + 4, data, length);
-      return reinterpret_cast<const Key*>(key);
+      return reinterpret_cast<const StoredKey*>(key);
     }
   };
 
   // Stores the keys of h's segment anew when more than half of its arena is waste.
-  void tidy(Arena& arena, uint64_t h) {
+  void tidy(KeyArena& arena, uint64_t h) {
     if (arena.live * 2 >= arena.total) return;
-    Arena fresh;
+    KeyArena fresh;
     table_.each(table_.segment(h), [&](uint64_t* slot) {
-      const Key* key = key_of(slot);
+      const StoredKey* key = key_of(slot);
       slot[2] = reinterpret_cast<uint64_t>(fresh.store(key->bytes(), key->size));
     });
     arena = std::move(fresh);
   }
 
   BinTable table_;
-  std::vector<Arena> arenas_;
+  std::vector<KeyArena> arenas_;
 };
 
 }  // namespace plait

@@ -47,9 +47,9 @@ struct Frame {
   uint32_t channel = 0;
   uint64_t number = 0, other = 0;  // free for the engine, in every kind of its frames
   bool flag = false;
-  uint32_t node = 0, bin = 0;  // State: operator and bin
-  Batch batch;                 // Data
-  bool control = false;  // Data: a control item and no rows; the receiver knows it by its epoch
+  uint32_t op = 0, bin = 0;  // State: operator and bin
+  Batch batch;               // Data
+  bool control = false;      // Data: a control item and no rows; the receiver knows it by its epoch
   uint64_t control_epoch = 0;
   BufferRef bytes;  // State: keeps `state` alive
   const uint8_t* state = nullptr;

@@ -72,7 +72,7 @@ inline bool can_stay(const Shape& s) {
 
 inline Encoded in_place(const std::string& header, const Shape& s, const std::string& text) {
   int64_t columns = 0;
-  for (const Shape::Part& part : s.parts) columns += padded8(part.narrow.width * s.n);
+  for (const Shape::ColumnShape& part : s.parts) columns += padded8(part.narrow.width * s.n);
   const int64_t front = padded8(int64_t(text.size())) + s.bytes - columns;
   Encoded e = start(header, front + columns, front);
   BodyWriter body(body_of(e, front));
@@ -80,13 +80,13 @@ inline Encoded in_place(const std::string& header, const Shape& s, const std::st
   body.tags(s);
   for (size_t i = 0; i < s.parts.size(); ++i) {
     const Column& c = s.batch->columns[i];
-    const Narrow& narrow = s.parts[i].narrow;
+    const PackedInts& narrow = s.parts[i].narrow;
     if (narrow.width == 8) {
       e.tails.push_back({c.data_owner, c.data, 8 * s.n});
       continue;
     }
     BufferRef low = BufferRef::make(narrow.width * s.n);
-    narrowed(reinterpret_cast<const uint64_t*>(c.data), nullptr, s.n, narrow, low.data());
+    pack_ints(reinterpret_cast<const uint64_t*>(c.data), nullptr, s.n, narrow, low.data());
     e.tails.push_back({low, low.data(), narrow.width * s.n});
   }
   return e;
@@ -162,7 +162,7 @@ inline std::string state_header(const Frame& head, int64_t size) {
   std::string header;
   PackWriter out(header);
   pack_common(out, FrameKind::State, head, 8);
-  out.uint(head.node);
+  out.uint(head.op);
   out.uint(head.bin);
   out.uint(uint64_t(size));
   return header;

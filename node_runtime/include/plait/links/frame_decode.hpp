@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "plait/columns/events.hpp"
-#include "plait/links/frame.hpp"
-#include "plait/core/msgpack.hpp"
 #include "plait/columns/packed_ints.hpp"
+#include "plait/core/msgpack.hpp"
+#include "plait/links/frame.hpp"
 
 namespace plait {
 
@@ -30,13 +30,13 @@ struct ShapeRead {
   uint32_t first_tag = 0;
   int64_t tag_words = 0;
   bool subs = false, times = false;
-  struct Part {
+  struct PartRead {
     Type type = Type::Int64;
     bool nulls = false;
     int64_t text = 0;
-    Narrow narrow;
+    PackedInts narrow;
   };
-  std::vector<Part> parts;
+  std::vector<PartRead> parts;
 };
 
 inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, ShapeRead& s) {
@@ -64,11 +64,11 @@ inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, 
   const uint64_t entries = in.array(uint64_t(limits.max_columns) * 2);
   for (uint64_t read = 0; in.ok() && read < entries; ++read) {
     const uint64_t form = in.uint(0x7F);
-    ShapeRead::Part part;
+    ShapeRead::PartRead part;
     part.nulls = form & 0x40;
     if ((form & 0x27) > uint64_t(Type::Object)) return false;
     part.type = Type(form & 7);
-    part.narrow = Narrow::of_code(form >> 3 & 3);
+    part.narrow = PackedInts::of_code(form >> 3 & 3);
     if (part.narrow.width < 8) {
       if (!is_fixed64(part.type) || ++read == entries) return false;
       part.narrow.above = in.uint();
@@ -119,7 +119,7 @@ class BodyReader {
   }
 
  private:
-  std::string column(const ShapeRead::Part& part, int64_t n, Column& c) {
+  std::string column(const ShapeRead::PartRead& part, int64_t n, Column& c) {
     c.type = part.type;
     c.length = n;
     if (part.nulls) {
@@ -131,7 +131,7 @@ class BodyReader {
       const uint8_t* values = next(part.narrow.width * n);
       if (!values) return "values are cut off";
       c.data_owner = BufferRef::make(8 * n);
-      widened(values, n, part.narrow, c.data_owner.as<uint64_t>());
+      unpack_ints(values, n, part.narrow, c.data_owner.as<uint64_t>());
       c.data = c.data_owner.data();
       return {};
     }
@@ -267,7 +267,7 @@ inline std::string decode(const uint8_t* data, int64_t size, const BufferRef& ow
       if (std::string why = decode_data(in, fields, body, limits, out); !why.empty()) return why;
       break;
     case FrameKind::State:
-      out.node = uint32_t(in.uint(UINT32_MAX));
+      out.op = uint32_t(in.uint(UINT32_MAX));
       out.bin = uint32_t(in.uint(UINT32_MAX));
       out.size = int64_t(in.uint(uint64_t(limits.max_body)));
       out.state = body.next(out.size);

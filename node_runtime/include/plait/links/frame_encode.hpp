@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "plait/columns/events.hpp"
-#include "plait/links/frame.hpp"
-#include "plait/core/msgpack.hpp"
 #include "plait/columns/packed_ints.hpp"
 #include "plait/columns/select.hpp"
+#include "plait/core/msgpack.hpp"
+#include "plait/links/frame.hpp"
 
 namespace plait {
 
@@ -37,12 +37,12 @@ struct Shape {
   const uint64_t* bits = nullptr;  // or the bitmap as it is
   uint32_t first_tag = 0;
   int64_t tag_words = 0;  // of the bitmap, 64 rows each
-  struct Part {
+  struct ColumnShape {
     bool nulls = false;
     int64_t text = 0;
-    Narrow narrow;
+    PackedInts narrow;
   };
-  std::vector<Part> parts;
+  std::vector<ColumnShape> parts;
   int64_t bytes = 0;
 };
 
@@ -116,7 +116,7 @@ inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool 
   s.parts.resize(batch.columns.size());
   for (size_t c = 0; c < s.parts.size(); ++c) {
     const Column& column = batch.columns[c];
-    Shape::Part& part = s.parts[c];
+    Shape::ColumnShape& part = s.parts[c];
     part.nulls = any_null(column, rows, n);
     if (part.nulls) s.bytes += padded8(bit_bytes(n));
     if (column.type == Type::Bool) {
@@ -124,7 +124,7 @@ inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool 
     } else if (is_fixed64(column.type)) {
       // Of chosen rows too all are asked: one look for all receivers, and none beside the rows.
       if (n > 0)
-        part.narrow = narrow_of(reinterpret_cast<const uint64_t*>(column.data), batch.length);
+        part.narrow = choose_packing(reinterpret_cast<const uint64_t*>(column.data), batch.length);
       s.bytes += padded8(part.narrow.width * n);
     } else {
       part.text = text_bytes(column, rows, n);
@@ -163,7 +163,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   out.array(fields);
   for (size_t c = 0; c < s.parts.size(); ++c) {
     const Type type = b.columns[c].type;
-    const Narrow& narrow = s.parts[c].narrow;
+    const PackedInts& narrow = s.parts[c].narrow;
     out.uint(uint64_t(type) | narrow.code() << 3 | (s.parts[c].nulls ? 0x40u : 0u));
     if (is_varlen(type)) out.uint(uint64_t(s.parts[c].text));
     if (narrow.width < 8) out.uint(narrow.above);
@@ -202,8 +202,8 @@ class BodyWriter {
       to[i >> 3] = uint8_t(byte);
     }
   }
-  void words(const uint64_t* from, const uint32_t* rows, int64_t n, const Narrow& narrow = {}) {
-    if (narrow.width < 8) return narrowed(from, rows, n, narrow, next(narrow.width * n));
+  void words(const uint64_t* from, const uint32_t* rows, int64_t n, const PackedInts& narrow = {}) {
+    if (narrow.width < 8) return pack_ints(from, rows, n, narrow, next(narrow.width * n));
     if (!rows) return copy(from, 8 * n);
     dispatch<LoopGather<uint64_t>>(from, rows, reinterpret_cast<uint64_t*>(next(8 * n)), n);
   }

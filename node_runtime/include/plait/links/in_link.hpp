@@ -257,7 +257,7 @@ class InLink final : public Watched {
   // The peer's clock is ahead of ours by something from `low` to `high`: it wrote the time between
   // our challenge and our reading of its answer.
   void set_clock(int64_t low, int64_t high) {
-    LinkContext::Clock& clock = context_.clocks[rank_];
+    LinkContext::PeerClock& clock = context_.clocks[rank_];
     const int64_t slack = context_.options.same_clock_ns;
     const bool agrees = low <= clock.offset_ns && clock.offset_ns <= high;
     if (low - slack <= 0 && high + slack >= 0) {

@@ -1,6 +1,6 @@
 // LinkBell: one thread waits for its connections, and others can end that wait.
 //
-// `ring` leaves a signal, and writes to the descriptor only if somebody waits; `wait` says that it
+// `ring` leaves a signal, and writes to the descriptor only if a thread waits; `wait` says that it
 // waits, then looks for a signal. Both in seq_cst, so one of them sees the other: a ring before the
 // wait keeps it from waiting, a ring during it ends it, and what was done before the ring is seen
 // after the wait. Threads: ring, waiting: any; wait, ready: the thread that polls.

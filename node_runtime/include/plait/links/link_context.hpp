@@ -1,8 +1,9 @@
 // LinkContext: what the connections of one node share, among them the epoll set that watches them.
 //
 // A connection is watched under a number that is never used again, so an event that was already
-// fetched for a connection closed since finds nobody. Threads: all of it belongs to the thread that
-// polls, but for `counts_of`, `refused`, `dropped` and the constants, which any thread may use.
+// fetched for a connection closed since finds nothing. Threads: all of it belongs to the thread
+// that polls, but for `counts_of`, `refused`, `dropped` and the constants, which any thread may
+// use.
 #pragma once
 
 #include <sys/epoll.h>
@@ -66,10 +67,10 @@ class LinkContext {
   bool replan = false;  // the next time to act may have changed
   std::map<std::pair<uint32_t, bool>, Inbox> inboxes;
 
-  struct Clock {
+  struct PeerClock {
     int64_t offset_ns = 0, error_ns = INT64_MAX;
   };
-  std::map<uint32_t, Clock> clocks;  // of the peers, against ours
+  std::map<uint32_t, PeerClock> clocks;  // of the peers, against ours
 
   [[nodiscard]] bool watch(int fd, uint32_t events, Watched& who, uint64_t& id) {
     epoll_event e{};

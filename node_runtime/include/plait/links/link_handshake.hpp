@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
-#include "plait/links/frame_codec.hpp"
 #include "plait/core/sha256.hpp"
+#include "plait/links/frame_codec.hpp"
 
 namespace plait {
 

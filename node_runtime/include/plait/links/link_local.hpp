@@ -2,7 +2,7 @@
 //
 // Besides its port a node listens on an abstract Unix socket named by that port; both names belong
 // to the same network namespace. Who dials an address of its own host tries the name first, and TCP
-// when nobody is there. Either side asks the system who the other is and goes no further with
+// when nothing listens there. Either side asks the system who the other is and goes no further with
 // another user: on TCP no other user could have come between. The handshake is the same on both
 // ways. Only Linux has such names; elsewhere nothing is ever found. Any thread; nothing waits.
 #pragma once

@@ -8,9 +8,9 @@
 //
 // Threads: send, send_bulk, add_peer, drop_peer, reconnect, wake and the questions: any; poll: any,
 // one at a time, another caller gets false at once. `listen` before the first poll. No call may be
-// running when the object goes. Progress: only poll waits, and only if it is told to. "Full" does
-// not exist: the caller bounds what it sends by credits, and a peer that does not read has only its
-// own queue grow.
+// running when the object goes. Progress: only poll waits, and only if asked to. "Full" does not
+// exist: the caller bounds what it sends by credits, and a peer that does not read has only its own
+// queue grow.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/links/link_bell.hpp"
 #include "plait/links/in_link.hpp"
+#include "plait/links/link_bell.hpp"
 #include "plait/links/link_peer.hpp"
 
 namespace plait {

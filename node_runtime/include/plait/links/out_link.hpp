@@ -2,7 +2,7 @@
 //
 // This side dials, proves itself, and then only writes; what comes back are acknowledgements. A
 // connection that fails is dialled again, after a pause that doubles up to a limit, and goes on
-// behind the last frame that the peer has. A peer that has become another process is refused: what
+// after the last frame that the peer has. A peer that has become another process is refused: what
 // the old one had acknowledged would be lost. Threads: `queue`, up, why_down: any; all else belongs
 // to the thread that polls.
 #pragma once

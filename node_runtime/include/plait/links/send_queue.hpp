@@ -1,10 +1,10 @@
 // SendQueue: the frames for one connection to one peer, kept until the peer says it has them.
 //
-// A frame gets the next sequence number when it is pushed and goes when it is acknowledged. Whoever
-// pushes also writes, unless somebody does already: the writer leaves the lock while it is in the
-// system call and looks again before it ends, so nobody waits for the network and no frame is left
-// behind. When a connection comes up, the peer names the last frame it has, and writing goes on
-// behind that one: nothing is lost, and nothing is there twice.
+// A frame gets the next sequence number when it is pushed and goes when it is acknowledged. The
+// thread that pushes also writes, unless another does already: the writer leaves the lock while it
+// is in the system call and looks again before it ends, so no thread waits for the network and no
+// frame is left behind. When a connection comes up, the peer names the last frame it has, and
+// writing goes on after that one: nothing is lost, and nothing is there twice.
 //
 // Threads: push, flush, forget, held, unsent_bytes, ready: any. open, close, acknowledge, writable:
 // the thread that polls. Progress: push takes a short lock and one non-blocking write; close waits
@@ -41,7 +41,7 @@ class SendQueue {
   bool push(Encoded frame, int64_t most) {
     std::unique_lock<std::mutex> hold(lock_);
     if (forgotten_) return false;
-    Entry& e = entries_.emplace_back();
+    QueuedFrame& e = entries_.emplace_back();
     std::memcpy(e.prefix.data(), frame.bytes.data(), size_t(kPrefixBytes));
     const uint64_t sequence = base_ + entries_.size();
     std::memcpy(e.prefix.data() + 16, &sequence, 8);
@@ -80,7 +80,7 @@ class SendQueue {
     offset_ = 0;
     trim();
     int64_t unsent = 0;
-    for (const Entry& e : entries_) unsent += e.frame.size;
+    for (const QueuedFrame& e : entries_) unsent += e.frame.size;
     unsent_.store(unsent, std::memory_order_relaxed);
     return {};
   }
@@ -130,7 +130,7 @@ class SendQueue {
   }
 
  private:
-  struct Entry {
+  struct QueuedFrame {
     std::array<uint8_t, size_t(kPrefixBytes)> prefix{};
     Encoded frame;
   };
@@ -208,7 +208,7 @@ class SendQueue {
     };
     for (size_t i = size_t(written_ - base_); i < entries_.size(); ++i) {
       if (most <= 0 || used + 2 + 2 * entries_[i].frame.tails.size() > kPieces) break;
-      const Entry& e = entries_[i];
+      const QueuedFrame& e = entries_[i];
       const Encoded& f = e.frame;
       add(e.prefix.data(), kPrefixBytes);
       add(f.bytes.data() + kPrefixBytes, f.head - kPrefixBytes);
@@ -248,11 +248,11 @@ class SendQueue {
   }
 
   mutable std::mutex lock_;
-  std::deque<Entry> entries_;  // entry i has sequence number base_ + 1 + i
-  uint64_t base_ = 0;          // all up to this one were let go
-  uint64_t acked_ = 0;         // the peer has all up to this one
-  uint64_t written_ = 0;       // all up to this one were written to the present connection
-  int64_t offset_ = 0;         // bytes written of the one behind
+  std::deque<QueuedFrame> entries_;  // entry i has sequence number base_ + 1 + i
+  uint64_t base_ = 0;                // all up to this one were let go
+  uint64_t acked_ = 0;               // the peer has all up to this one
+  uint64_t written_ = 0;             // all up to this one were written to the present connection
+  int64_t offset_ = 0;               // bytes written of the one behind
   int fd_ = -1;
   LinkRing* ring_ = nullptr;
   bool writing_ = false, blocked_ = false, retry_ = false, forgotten_ = false;

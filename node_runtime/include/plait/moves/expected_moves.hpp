@@ -1,10 +1,10 @@
 // ExpectedMoves: what is known of bins before they move: which come here, and how large they are.
 //
-// The plan of a migration is told to all nodes that have a part in it before its first layout. A
-// node that gives bins away sends its word to those who get them: how many keys nearly every bin of
-// its stays below. A node that gets bins makes memory ready for all of them at once, when it has
-// the words of all who send; a word may come before the plan. Any thread may call anything, under a
-// short mutex; nothing waits.
+// All nodes that take part in a migration get its plan before its first layout. A node that gives
+// bins away sends its word to those who get them: how many keys nearly every bin of its stays
+// below. A node that gets bins makes memory ready for all of them at once, when it has the words of
+// all who send; a word may come before the plan. Any thread may call anything, under a short mutex;
+// nothing waits.
 #pragma once
 
 #include <algorithm>
@@ -53,14 +53,14 @@ class ExpectedMoves {
   // What this node has to say of one of its states: operator and keys.
   std::vector<std::pair<uint32_t, uint64_t>> own_words() const {
     std::vector<std::pair<uint32_t, uint64_t>> words;
-    for (const MovingState* s : states_) words.emplace_back(s->state_node(), s->keys_of_a_bin());
+    for (const MovingState* s : states_) words.emplace_back(s->state_op(), s->keys_of_a_bin());
     return words;
   }
 
-  void word(uint32_t from, uint64_t number, uint32_t node, uint64_t keys) {
+  void word(uint32_t from, uint64_t number, uint32_t op, uint64_t keys) {
     std::lock_guard<std::mutex> hold(lock_);
     if (number < number_ || passed_on_of(number)) return;
-    words_[{number, from, node}] = keys;
+    words_[{number, from, op}] = keys;
     look();
   }
 
@@ -90,7 +90,7 @@ class ExpectedMoves {
     std::vector<uint64_t> most(states_.size(), 0);
     for (size_t i = 0; i < states_.size(); ++i) {
       for (uint32_t sender : senders_) {
-        const auto found = words_.find({number_, sender, states_[i]->state_node()});
+        const auto found = words_.find({number_, sender, states_[i]->state_op()});
         if (found == words_.end()) return;
         most[i] = std::max(most[i], found->second);
       }

@@ -26,10 +26,9 @@ namespace plait {
 
 class LaneMoves {
  public:
-  LaneMoves(const KeyedPlan& plan, uint32_t node, uint32_t lane, KeyedState& state,
-            StateMoves& moves)
+  LaneMoves(const KeyedPlan& plan, uint32_t op, uint32_t lane, KeyedState& state, StateMoves& moves)
       : plan_(plan),
-        node_(node),
+        op_(op),
         bins_(1u << (plan.bin_bits - plan.lane_bits)),
         first_(lane * bins_),
         state_(state),
@@ -59,7 +58,7 @@ class LaneMoves {
     if (expects_.load(std::memory_order_acquire)) make_ready();
     uint32_t bin = 0;
     MovedBin copy;
-    if (moves_.take_copy(node_, first_, first_ + bins_, bin, copy)) put_copy(bin, copy);
+    if (moves_.take_copy(op_, first_, first_ + bins_, bin, copy)) put_copy(bin, copy);
     if (!batch.control || batch.control->kind != Control::Kind::Layout) return true;
     Control& c = *batch.control;
     if (passing_ != &c) {
@@ -113,7 +112,7 @@ class LaneMoves {
   void note(const Control& c) {
     missing_.clear();
     going_.clear();
-    each_move(c, node_, keyless(), first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
+    each_move(c, op_, keyless(), first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
       if (from == moves_.here()) going_.emplace_back(bin, to);
       if (to == moves_.here()) missing_.push_back(bin);
     });
@@ -156,14 +155,14 @@ class LaneMoves {
   }
   void ship(uint32_t to, uint32_t bin, uint64_t epoch, MoveKind kind, Bytes bytes) {
     const uint8_t* data = bytes.bytes.data();
-    moves_.ship(to, node_, bin, {epoch, kind, std::move(bytes.bytes), data, bytes.size});
+    moves_.ship(to, op_, bin, {epoch, kind, std::move(bytes.bytes), data, bytes.size});
   }
   // Takes in what has come of the bins that are missing.
   void install(Control& c) {
     const uint32_t from = keyless() ? 0 : first_, to = keyless() ? 1 : first_ + bins_;
     uint32_t bin = 0;
     MovedBin m;
-    while (moves_.take_any(node_, from, to, c.epoch, bin, m)) {
+    while (moves_.take_any(op_, from, to, c.epoch, bin, m)) {
       if (m.kind == MoveKind::Copy) {
         put_copy(bin, m);
         continue;
@@ -185,7 +184,7 @@ class LaneMoves {
   }
 
   const KeyedPlan& plan_;
-  const uint32_t node_, bins_, first_;  // bins of the lane, and the first of them
+  const uint32_t op_, bins_, first_;  // bins of the lane, and the first of them
   KeyedState& state_;
   StateMoves& moves_;
   static constexpr int64_t kUnsentBytes = 4 << 20;

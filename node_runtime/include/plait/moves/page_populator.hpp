@@ -1,4 +1,4 @@
-// Populator: has memory made present by the kernel before a lane writes to it.
+// PagePopulator: has memory made present by the kernel before a lane writes to it.
 //
 // A fresh page in the middle of a batch costs more than the batch. The thread is started when there
 // is something to do for the first time, runs at lower priority and takes one piece (2 MiB at most)
@@ -21,11 +21,11 @@
 
 namespace plait {
 
-class Populator {
+class PagePopulator {
  public:
   using Piece = std::pair<void*, size_t>;
 
-  ~Populator() {
+  ~PagePopulator() {
     {
       std::lock_guard<std::mutex> hold(lock_);
       over_ = true;

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/core/buffer.hpp"
 #include "plait/columns/layout.hpp"
+#include "plait/core/buffer.hpp"
 
 namespace plait {
 
@@ -34,7 +34,7 @@ struct MovedBin {
 class MovingState {
  public:
   virtual ~MovingState() = default;
-  virtual uint32_t state_node() const = 0;
+  virtual uint32_t state_op() const = 0;
   // Keys that nearly every bin here stays below, as the lanes last said.
   virtual uint64_t keys_of_a_bin() const = 0;
   // These bins will come, with about so many keys each: memory is made ready when a lane comes by.
@@ -48,33 +48,33 @@ class StateMoves {
  public:
   virtual ~StateMoves() = default;
   virtual void add_state(MovingState& state) = 0;
-  // Has pages made present before they are used; by a thread of its own.
+  // Has pages made present before they are used; by a separate thread.
   virtual void populate(std::vector<std::pair<void*, size_t>> pieces) = 0;
-  virtual void ship(uint32_t to, uint32_t node, uint32_t bin, MovedBin bytes) = 0;
+  virtual void ship(uint32_t to, uint32_t op, uint32_t bin, MovedBin bytes) = 0;
   // Shipped to a node, and still in this one's memory.
   virtual int64_t unsent_bytes(uint32_t to) = 0;
   virtual uint32_t here() const = 0;
 
-  void arrived(uint32_t node, uint32_t bin, MovedBin bytes) {
+  void arrived(uint32_t op, uint32_t bin, MovedBin bytes) {
     std::lock_guard<std::mutex> hold(lock_);
     // An old copy from a node that has lost the bin since may come behind newer state from another.
-    uint64_t& newest = newest_[{node, bin}];
+    uint64_t& newest = newest_[{op, bin}];
     if (bytes.kind == MoveKind::Copy && bytes.epoch < newest) return;
     newest = std::max(newest, bytes.epoch);
     if (bytes.kind == MoveKind::Copy) copies_.fetch_add(1, std::memory_order_relaxed);
-    inbox_[{node, bin}].push_back(std::move(bytes));
+    inbox_[{op, bin}].push_back(std::move(bytes));
   }
   // A bin's state of this epoch, whole or as a difference; a copy of it that is still here comes
   // first.
-  bool take(uint32_t node, uint32_t bin, uint64_t epoch, MovedBin& out) {
-    return take_any(node, bin, bin + 1, epoch, bin, out);
+  bool take(uint32_t op, uint32_t bin, uint64_t epoch, MovedBin& out) {
+    return take_any(op, bin, bin + 1, epoch, bin, out);
   }
   // The same of any bin in [from, to): one look at what has come, however many are waited for.
-  bool take_any(uint32_t node, uint32_t from, uint32_t to, uint64_t epoch, uint32_t& bin,
+  bool take_any(uint32_t op, uint32_t from, uint32_t to, uint64_t epoch, uint32_t& bin,
                 MovedBin& out) {
     std::lock_guard<std::mutex> hold(lock_);
-    for (auto it = inbox_.lower_bound({node, from}); it != inbox_.end(); ++it) {
-      if (it->first.first != node || it->first.second >= to) return false;
+    for (auto it = inbox_.lower_bound({op, from}); it != inbox_.end(); ++it) {
+      if (it->first.first != op || it->first.second >= to) return false;
       const bool there = std::any_of(it->second.begin(), it->second.end(), [&](const MovedBin& b) {
         return b.kind != MoveKind::Copy && b.epoch == epoch;
       });
@@ -85,11 +85,11 @@ class StateMoves {
     return false;
   }
   // A copy that came ahead, of a bin in [from, to).
-  bool take_copy(uint32_t node, uint32_t from, uint32_t to, uint32_t& bin, MovedBin& out) {
+  bool take_copy(uint32_t op, uint32_t from, uint32_t to, uint32_t& bin, MovedBin& out) {
     if (copies_.load(std::memory_order_relaxed) == 0) return false;  // looked at again soon
     std::lock_guard<std::mutex> hold(lock_);
-    for (auto it = inbox_.lower_bound({node, from}); it != inbox_.end(); ++it) {
-      if (it->first.first != node || it->first.second >= to) return false;
+    for (auto it = inbox_.lower_bound({op, from}); it != inbox_.end(); ++it) {
+      if (it->first.first != op || it->first.second >= to) return false;
       if (it->second.front().kind != MoveKind::Copy) continue;
       bin = it->first.second;
       return pop(it, out);
@@ -121,19 +121,19 @@ class StateMoves {
 };
 
 // The bin of the layout at which an operator without keys counts.
-inline uint32_t singleton_bin(uint32_t node, size_t bins) {
-  return uint32_t(node * 2654435761u) % uint32_t(bins);
+inline uint32_t singleton_bin(uint32_t op, size_t bins) {
+  return uint32_t(op * 2654435761u) % uint32_t(bins);
 }
 
 // visit(bin, from, to) for those of so many bins of an operator that a layout gives to another
 // node, ascending. State without keys is one bin, 0, and goes with singleton_bin.
 template <class Item, class Visit>
-void each_move(const Item& item, uint32_t node, bool keyless, uint32_t first, uint32_t bins,
+void each_move(const Item& item, uint32_t op, bool keyless, uint32_t first, uint32_t bins,
                Visit visit) {
   if (item.before == item.layout) return;
   const auto& before = item.before->owners;
   const auto& after = item.layout->owners;
-  const uint32_t single = singleton_bin(node, after.size());
+  const uint32_t single = singleton_bin(op, after.size());
   item.layout->each_moved(keyless ? single : first, keyless ? 1 : bins,
                           [&](uint32_t bin) { visit(keyless ? 0 : bin, before[bin], after[bin]); });
 }

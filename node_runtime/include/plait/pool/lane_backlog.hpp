@@ -1,9 +1,9 @@
-// LaneGiver: what a stage with its state in the pool has to give to the lanes and has not given
+// LaneBacklog: what a stage with its state in the pool has to give to the lanes and has not given
 // yet.
 //
 // Messages go in the order in which they were added, those of one item lane by lane; what the ring
-// has no room for is kept and tried again. What nobody waits for any more is not given. One thread
-// at a time: the holder of the stage's flag.
+// has no room for is kept and tried again. What is not awaited any more is not given. One thread at
+// a time: the holder of the stage's flag.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace plait {
 
-class LaneGiver {
+class LaneBacklog {
  public:
-  LaneGiver(const LaneWork& work, PoolLanes& lanes, LaneReturns& returns)
+  LaneBacklog(const LaneWork& work, PoolLanes& lanes, LaneReturns& returns)
       : work_(work), lanes_(lanes), returns_(returns) {}
 
   bool empty() const { return giving_.empty(); }

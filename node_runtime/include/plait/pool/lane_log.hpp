@@ -37,17 +37,17 @@ class LaneLog {
   }
   void answered(uint64_t number, const LaneMessage& message, const LaneTold& told) {
     if (message.what == LaneDo::Copy) return copied(number, message, told);
-    if (Entry* entry = find(number)) entry->done = true;
+    if (LoggedMessage* entry = find(number)) entry->done = true;
   }
   // Processes died on it: it never was, or had no rows.
   void forget(uint64_t number) {
-    const Entry* entry = find(number);
+    const LoggedMessage* entry = find(number);
     if (!entry) return;
     bytes_ -= entry->message->byte_size();
-    std::erase_if(kept_, [&](const Entry& e) { return e.number == number; });
+    std::erase_if(kept_, [&](const LoggedMessage& e) { return e.number == number; });
   }
   void forget_rows(uint64_t number) {
-    if (Entry* entry = find(number)) entry->rows = false;
+    if (LoggedMessage* entry = find(number)) entry->rows = false;
   }
   // A copy has to be asked for before more is given.
   bool full() const { return !copying_ && bytes_ > std::max(most_, 2 * copy_bytes_); }
@@ -67,21 +67,21 @@ class LaneLog {
       out.text(bytes);
     }
     int64_t done = 0;
-    for (const Entry& e : kept_) done += e.done;
+    for (const LoggedMessage& e : kept_) done += e.done;
     out.put(done);
-    for (const Entry& e : kept_) {
+    for (const LoggedMessage& e : kept_) {
       if (e.done) flat_message(out, *e.message, e.rows);
     }
   }
 
  private:
-  struct Entry {
+  struct LoggedMessage {
     uint64_t number = 0;
     std::shared_ptr<const LaneMessage> message;
     bool done = false, rows = true;
   };
-  Entry* find(uint64_t number) {
-    for (Entry& e : kept_) {
+  LoggedMessage* find(uint64_t number) {
+    for (LoggedMessage& e : kept_) {
       if (e.number == number) return &e;
     }
     return nullptr;
@@ -112,7 +112,7 @@ class LaneLog {
   uint64_t last_ = 0, copying_ = 0, copied_ = 0;
   int64_t bytes_ = 0, copy_bytes_ = 0;
   bool needs_all_ = false;
-  std::deque<Entry> kept_;  // by number
+  std::deque<LoggedMessage> kept_;  // by number
   std::map<uint32_t, std::string> copy_;
 };
 

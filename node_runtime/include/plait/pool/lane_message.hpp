@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/time/emitter.hpp"
 #include "plait/pool/pool_outcome.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 

@@ -3,7 +3,7 @@
 // The stage says of a serial how many lanes are asked; each answers once, from any thread, in any
 // order; when the last one has, a worker of the engine takes all of them from here. Every serial
 // that was sent comes back exactly once for each `send`, whatever happens outside: an answer that
-// nobody waits for (behind a failure, after `broke` or after the stage is gone) is let go.
+// is not awaited (after a failure, after `broke` or after the stage is gone) is let go.
 //
 // Threads, full and empty: as in `ReturnQueue`, all public calls from any thread.
 #pragma once

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/call_operator.hpp"
 #include "plait/pool/lane_split.hpp"
 #include "plait/pool/pool_lanes.hpp"
+#include "plait/stages/call_operator.hpp"
 #include "plait/stages/process_stage.hpp"
 
 namespace plait {

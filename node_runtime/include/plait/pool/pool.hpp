@@ -6,10 +6,10 @@
 // watched elsewhere (pool.py), which says here which of them died: what it had claimed is done
 // again. After `kTries` of them died on a batch without state, the row that the last one was at
 // fails by the policy of its operator, and the others are done; if none can be named, or there is
-// state, the user is told that the batch is poison.
+// state, the user hears that the batch is poison.
 //
-// Threads: any may call anything. Full: the ring has no free slot; the stage keeps the batch and is
-// told when there is room. `close` ends the thread; what comes later is let go.
+// Threads: any may call anything. Full: the ring has no free slot; the stage keeps the batch and
+// hears when there is room. `close` ends the thread; what comes later is let go.
 #pragma once
 
 #include <atomic>
@@ -21,52 +21,14 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/deferred_stage.hpp"
-#include "plait/pool/lane_message.hpp"
 #include "plait/pool/pool_outcome.hpp"
 #include "plait/pool/pool_ring.hpp"
+#include "plait/pool/pool_user.hpp"
+#include "plait/stages/deferred_stage.hpp"
 
 namespace plait {
 
 class Pool;
-
-// What is in the ring, as its owner knows it.
-struct Away {
-  uint64_t serial = 0;  // of the stage
-  Batch batch;          // as it went, if it is of a stage without state
-  uint32_t lane = 0;    // if it is of a lane: its message, with its number there
-  uint64_t number = 0;
-  std::shared_ptr<const LaneMessage> message;
-  std::string died;  // not empty: how worker processes died on its rows; it goes on without them
-};
-
-// One stage's way to the pool, as the pool sees it. Any thread may call anything.
-class PoolUser : public std::enable_shared_from_this<PoolUser> {
- public:
-  virtual ~PoolUser() = default;
-  // What a worker process said; `block` is its alone.
-  virtual void outcome(const Away& away, const BufferRef& block, int64_t size,
-                       const Keep& keep) = 0;
-  // Worker processes died on it. True: it is given again, without rows.
-  virtual bool poison(Away& away, const std::string& why) = 0;
-  // There may be room again.
-  virtual void room() = 0;
-  // Nothing comes back any more.
-  virtual void broke(const std::string& why) = 0;
-  // Whether the workers of the engine run the operators themselves, until `go` has come about.
-  virtual bool here() const = 0;
-  virtual void go() = 0;
-  // Why it cannot go; empty: it can, or it was not tried.
-  virtual std::string why_here() const { return {}; }
-  // The same, and they need nothing of the pool.
-  virtual bool is_here() const = 0;
-  // What a new process of this worker is to do first; false: nothing.
-  virtual bool restores(uint32_t /*worker*/, FlatWriter& /*out*/) const { return false; }
-
- private:
-  friend class Pool;
-  std::atomic<bool> refused_{false};  // it waits for room
-};
 
 // Of stateless operators. `here`: the workers of the engine run them themselves until `go`.
 class PoolOutside final : public Outside, public PoolUser {

@@ -7,7 +7,7 @@
 // run.
 //
 // Threads: one at a time gives (the holder of the stage's flag); answers and deaths come from any.
-// Full: the ring has no room; the stage keeps the message and is told when there is.
+// Full: the ring has no room; the stage keeps the message and hears when there is.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class PoolLanes final : public PoolUser {
         wanted_(!here),
         words_((size_t(1) << bin_bits) / 64 + 1) {
     for (uint32_t l = 0; l < std::max(1u, std::min(lanes, pool_->workers())); ++l) {
-      lanes_.push_back(std::make_unique<Lane>(most, words_));
+      lanes_.push_back(std::make_unique<PoolLane>(most, words_));
     }
   }
 
@@ -69,7 +69,7 @@ class PoolLanes final : public PoolUser {
   // The giver's side. False: full. `bins`: those that the rows of the message may change.
   [[nodiscard]] bool try_give(uint32_t lane, uint64_t serial, const Message& message,
                               const std::vector<uint32_t>& bins) {
-    Lane& l = *lanes_[lane];
+    PoolLane& l = *lanes_[lane];
     if (message->changes() && is_full(l)) {
       if (!put(lane, kNobody, copy_of(l))) return false;
       std::fill(l.dirty.begin(), l.dirty.end(), 0);
@@ -87,7 +87,7 @@ class PoolLanes final : public PoolUser {
   }
   // Whether a timer of the lane may be due; while answers are under way nobody knows.
   bool due(uint32_t lane, int64_t watermark, int64_t clock) const {
-    const Lane& l = *lanes_[lane];
+    const PoolLane& l = *lanes_[lane];
     std::lock_guard<std::mutex> hold(l.lock);
     if (l.answered == l.given) return l.next_timer <= watermark || l.next_timeout <= clock;
     return watermark > l.told_watermark || clock > l.told_clock;
@@ -105,7 +105,7 @@ class PoolLanes final : public PoolUser {
     settle(away, std::move(answer));
   }
   bool poison(Away& away, const std::string& why) override {
-    Lane& l = *lanes_[away.lane];
+    PoolLane& l = *lanes_[away.lane];
     const bool rows = away.message->has_rows() && away.message->length && away.died.empty();
     if (!rows) {
       broke(why);
@@ -132,7 +132,7 @@ class PoolLanes final : public PoolUser {
   bool restores(uint32_t worker, FlatWriter& out) const override {
     for (uint32_t lane = 0; lane < lanes(); ++lane) {
       if (worker_of(lane) != worker) continue;
-      const Lane& l = *lanes_[lane];
+      const PoolLane& l = *lanes_[lane];
       std::lock_guard<std::mutex> hold(l.lock);
       if (l.log.empty()) return false;
       out.put(program_);
@@ -152,8 +152,8 @@ class PoolLanes final : public PoolUser {
   }
 
  private:
-  struct Lane {
-    Lane(int64_t most, size_t words) : log(most), dirty(words, 0) {}
+  struct PoolLane {
+    PoolLane(int64_t most, size_t words) : log(most), dirty(words, 0) {}
     mutable std::mutex lock;
     LaneLog log;
     uint64_t given = 0, answered = 0;  // numbers of messages
@@ -165,12 +165,12 @@ class PoolLanes final : public PoolUser {
 
   // States of different stages that have few lanes spread over the processes.
   uint32_t worker_of(uint32_t lane) const { return (lane + program_) % pool_->workers(); }
-  static void mark(Lane& l, uint32_t bin) { l.dirty[bin / 64] |= uint64_t(1) << bin % 64; }
-  static bool is_full(const Lane& l) {
+  static void mark(PoolLane& l, uint32_t bin) { l.dirty[bin / 64] |= uint64_t(1) << bin % 64; }
+  static bool is_full(const PoolLane& l) {
     std::lock_guard<std::mutex> hold(l.lock);
     return l.log.full();
   }
-  Message copy_of(const Lane& l) const {
+  Message copy_of(const PoolLane& l) const {
     auto m = std::make_shared<LaneMessage>();
     m->what = LaneDo::Copy;
     {
@@ -185,7 +185,7 @@ class PoolLanes final : public PoolUser {
     return m;
   }
   bool put(uint32_t lane, uint64_t serial, const Message& message) {
-    Lane& l = *lanes_[lane];
+    PoolLane& l = *lanes_[lane];
     return pool_->submit(
         shared_from_this(), program_, worker_of(lane) + 1,
         [&](FlatWriter& out) { flat_message(out, *message); },
@@ -200,7 +200,7 @@ class PoolLanes final : public PoolUser {
         });
   }
   void settle(const Away& away, LaneAnswer&& answer) {
-    Lane& l = *lanes_[away.lane];
+    PoolLane& l = *lanes_[away.lane];
     {
       std::lock_guard<std::mutex> hold(l.lock);
       l.log.answered(away.number, *away.message, answer.told);
@@ -222,7 +222,7 @@ class PoolLanes final : public PoolUser {
   const bool copies_all_;
   std::atomic<bool> here_{true}, wanted_;
   const size_t words_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<PoolLane>> lanes_;
   std::shared_ptr<LaneReturns> returns_;
   mutable std::mutex lock_;
   std::string why_;  // why it stays here

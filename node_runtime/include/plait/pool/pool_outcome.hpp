@@ -1,8 +1,8 @@
 // What a worker process says of a batch, as a block of shared memory.
 //
-// The outcome of every operator of the trip, in their order, each with its failures; then the
+// The outcome of every operator of the chain, in their order, each with its failures; then the
 // columns of the rows that came out, of which those that came in unchanged are only named. A
-// failure behind the first operator carries its record, because nobody else has that. The reader
+// failure behind the first operator carries its record, because nothing else has that. The reader
 // makes of it what CallOperator expects, and gives what was raised, as bytes, to `Keep`.
 #pragma once
 
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/call_operator.hpp"
 #include "plait/columns/flat_block.hpp"
+#include "plait/stages/call_operator.hpp"
 
 namespace plait {
 

@@ -1,16 +1,16 @@
 // PooledStage: a stage whose state is with the worker processes of the pool, a lane in each.
 //
-// It begins as the stage it is made from, with the state in the engine's process. When it is told
-// to go it hands its bins over and from then on gives every batch to the lanes that have its keys,
-// one worker at a time and in order; the last lane's answer brings the batch back, and whoever
-// takes it puts the answers together and publishes the slot. Control items go the same way, between
-// the same two batches on every lane. At a layout nothing more is given until the bins that go are
-// shipped and those that come are with their lanes; nor where bins are put, since they are in all
-// together or not at all, and a lane does not know of the others.
+// It begins as the stage it is made from, with the state in the engine's process. When PoolLanes
+// says so it hands its bins over and from then on gives every batch to the lanes that have its
+// keys, one worker at a time and in order; the last lane's answer brings the batch back, and the
+// worker that takes it puts the answers together and publishes the slot. Control items go the same
+// way, between the same two batches on every lane. At a layout nothing more is given until the bins
+// that go are shipped and those that come are with their lanes; nor where bins are put, since they
+// are in all together or not at all, and a lane does not know of the others.
 //
 // Threads: batches are given under the stage's flag; answers are taken by any worker. No worker
-// waits for a lane. Full: what was refused is kept and tried again when there is room. Behind a
-// failure nothing is needed: what is outside there comes back at once.
+// waits for a lane. Full: what was refused is kept and tried again when there is room. After a
+// failure nothing is needed: what is outside comes back at once.
 #pragma once
 
 #include <atomic>
@@ -21,19 +21,21 @@
 #include <vector>
 
 #include "plait/pool/lane_backlog.hpp"
+#include "plait/stages/python_state_stage.hpp"
+#include "plait/workers/python_turn.hpp"
 
 namespace plait {
 
-// `Base`: OutsideStateStage or ProcessStage.
+// `Base`: PythonStateStage or ProcessStage.
 template <class Base>
 class PooledStage final : public Base {
  public:
   // Takes all bins out of the state, or refuses and leaves it as it is.
-  using HandOver = OutsideStateStage::ControlFunction;
+  using HandOver = PythonStateStage::ControlFunction;
 
   template <class Op>
   PooledStage(std::string name, const StageLimits& limits, std::unique_ptr<Op> op,
-              OutsideStateStage::ControlFunction control, HandOver hand_over, void* context,
+              PythonStateStage::ControlFunction control, HandOver hand_over, void* context,
               std::unique_ptr<LaneWork> work, std::shared_ptr<PoolLanes> lanes)
       : Base(std::move(name), limits, std::move(op), control, context),
         hand_over_(hand_over),
@@ -41,7 +43,7 @@ class PooledStage final : public Base {
         lanes_(std::move(lanes)),
         returns_(std::make_shared<LaneReturns>(*this, limits.batches, lanes_->lanes())),
         asked_(limits.batches),
-        giver_(*work_, *lanes_, *returns_) {
+        backlog_(*work_, *lanes_, *returns_) {
     lanes_->attach(returns_);
   }
   ~PooledStage() override { returns_->close(); }
@@ -85,7 +87,7 @@ class PooledStage final : public Base {
 
   Control& control_of(Slot& s) const { return *s.batch.control; }
   Asked& asked(uint64_t serial) { return asked_[serial & (asked_.size() - 1)]; }
-  uint32_t node() const { return this->state_operator().node(); }
+  uint32_t op() const { return this->state_operator().number(); }
   bool chance() const { return returns_->chances() != refused_at_.load(std::memory_order_relaxed); }
 
   // Hands the state over to the lanes.
@@ -96,7 +98,7 @@ class PooledStage final : public Base {
       Control all;
       hand_over_(this->context_, all);
       if (all.errors.empty()) {
-        (void)giver_.put_bins(PoolLanes::kNobody, all.collected);
+        (void)backlog_.put_bins(PoolLanes::kNobody, all.collected);
         waits_.store(Waits::Look, std::memory_order_relaxed);
         lanes_->gone();
       } else {
@@ -131,7 +133,7 @@ class PooledStage final : public Base {
     if (item.dropped) {
       work_->drop(s.batch);
     } else {
-      guarded(s.batch, node(), [&] { work_->settle(s.batch, item.answers, what, worker); });
+      guarded(s.batch, op(), [&] { work_->settle(s.batch, item.answers, what, worker); });
       if (s.batch.failure) forget_after(s.serial);
     }
     what = Asked();
@@ -147,7 +149,7 @@ class PooledStage final : public Base {
   // What all lanes say of a control item.
   void gather(Control& c, std::vector<LaneAnswer>& answers, std::vector<Control::Bin>& bins) const {
     for (auto& a : answers) {
-      for (auto& b : a.told.bins) bins.push_back({node(), b.bin, std::move(b.bytes)});
+      for (auto& b : a.told.bins) bins.push_back({op(), b.bin, std::move(b.bytes)});
       if (!a.told.refused.empty()) c.refuse(a.told.refused);
       if (a.outcome.fatal) c.refuse(a.outcome.failures.front().message);
     }
@@ -170,7 +172,7 @@ class PooledStage final : public Base {
       begin(*s, worker);
       if (worker.slice_over()) break;
     }
-    const bool more = !giver_.empty() || held_;
+    const bool more = !backlog_.empty() || held_;
     if (more && waits_.load(std::memory_order_relaxed) == Waits::Nothing) {
       waits_.store(Waits::Look, std::memory_order_relaxed);
     }
@@ -180,7 +182,7 @@ class PooledStage final : public Base {
   // Gives what was begun and not given yet. False: there is no room.
   bool give_rest() {
     uint64_t chances = 0;
-    if (giver_.give(chances)) return true;
+    if (backlog_.give(chances)) return true;
     refused_at_.store(chances, std::memory_order_relaxed);
     waits_.store(Waits::Room, std::memory_order_relaxed);
     return false;
@@ -196,10 +198,10 @@ class PooledStage final : public Base {
     }
     Asked& what = asked(s.serial);
     bool asks = false;
-    guarded(batch, node(), [&] { asks = work_->ask(batch, worker, what); });
+    guarded(batch, op(), [&] { asks = work_->ask(batch, worker, what); });
     if (!asks) return this->finish(s, worker);
     const uint64_t serial = s.serial;
-    giver_.add(serial, what);
+    backlog_.add(serial, what);
     if (!returns_->send(serial, what.count(), false)) {
       LaneReturns::Item item{serial, returns_->fatal(returns_->why()), false};
       return settle(s, item, worker);
@@ -222,11 +224,11 @@ class PooledStage final : public Base {
     asked(s.serial).head = this->head_of(snapshot, c.epoch);
     if (c.kind == Control::Kind::Put) return begin_put(s, worker);
     if (snapshot) {
-      (void)giver_.ask_bins(s.serial, LaneDo::Copy, {});
-    } else if (c.kind == Control::Kind::Take && c.node == node()) {
-      (void)giver_.ask_bins(s.serial, LaneDo::Take, c.bins);
+      (void)backlog_.ask_bins(s.serial, LaneDo::Copy, {});
+    } else if (c.kind == Control::Kind::Take && c.node == op()) {
+      (void)backlog_.ask_bins(s.serial, LaneDo::Take, c.bins);
     }
-    if (giver_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
+    if (backlog_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
       if (!returns_->why().empty()) c.refuse(returns_->why());
       this->finish(s, worker);
     }
@@ -235,7 +237,7 @@ class PooledStage final : public Base {
     if (!this->moves_) return this->finish(s, worker);
     hold(s, Passing::Taking);
     const auto going = this->note_moves(control_of(s));
-    if (going.empty() || !giver_.ask_bins(s.serial, LaneDo::Take, going)) nothing_comes();
+    if (going.empty() || !backlog_.ask_bins(s.serial, LaneDo::Take, going)) nothing_comes();
   }
   void begin_put(Slot& s, Worker& worker) {
     Control heads;
@@ -248,7 +250,7 @@ class PooledStage final : public Base {
     hold(s, Passing::Putting);
     putting_.clear();
     for (const auto& bin : mine) putting_.push_back(bin.bin);
-    if (!giver_.put_bins(s.serial, mine)) nothing_comes();
+    if (!backlog_.put_bins(s.serial, mine)) nothing_comes();
   }
   void hold(Slot& s, Passing passing) {
     held_ = &s;
@@ -296,7 +298,7 @@ class PooledStage final : public Base {
     not_put(*held_, *why);
     moved_.clear();
     passing_ = Passing::Undoing;
-    if (in.empty() || !giver_.ask_bins(held_->serial, LaneDo::Take, in)) nothing_comes();
+    if (in.empty() || !backlog_.ask_bins(held_->serial, LaneDo::Take, in)) nothing_comes();
     return true;
   }
   // What is known of time is as it was.
@@ -328,7 +330,7 @@ class PooledStage final : public Base {
     });
     if (!brought.empty()) {
       passing_ = Passing::Putting;
-      if (!giver_.put_bins(held_->serial, brought)) nothing_comes();
+      if (!backlog_.put_bins(held_->serial, brought)) nothing_comes();
       return true;
     }
     if (this->missing_.empty()) return end_held(worker);
@@ -360,7 +362,7 @@ class PooledStage final : public Base {
   std::atomic<Waits> waits_{Waits::Nothing};
   std::atomic<uint64_t> refused_at_{0};  // LaneReturns::chances before something was refused
   // Under the stage's flag:
-  LaneGiver giver_;
+  LaneBacklog backlog_;
   Slot* held_ = nullptr;  // the layout, or the bins to be put, that nothing is given behind
   Passing passing_ = Passing::Taking;
   std::vector<uint32_t> putting_;  // of a Put: its bins, in their order

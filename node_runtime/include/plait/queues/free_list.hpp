@@ -3,10 +3,10 @@
 // An item is in the list at most once (its `listed`). Who puts work into it adds it; who takes it
 // clears the mark before looking inside, and gives it back, to the end of the list, if anything is
 // left. The mark is only changed by read-modify-writes, so they form one chain: work whose giver
-// found the mark set is seen by whoever clears it. Hence an item that holds work is in the list, or
-// in the hands of a worker that will give it back. Threads: anyone may call anything. Progress: no
-// lock; adding waits for a worker that rests inside the very cell it needs. Empty: nothing holds
-// work, or others are at it. Paper: freePorts of IBM Streams 4.2, Fig. 2 to 5.
+// found the mark set is seen by the thread that clears it. Hence an item that holds work is in the
+// list, or in the hands of a worker that will give it back. Threads: anyone may call anything.
+// Progress: no lock; adding waits for a worker that rests inside the very cell it needs. Empty:
+// nothing holds work, or others are at it. Paper: freePorts of IBM Streams 4.2, Fig. 2 to 5.
 #pragma once
 
 #include <bit>

@@ -9,11 +9,10 @@
 // Threads: one producer at a time calls `try_add` (the worker that releases the stage upstream);
 // the role may pass on if the hand-over synchronises. Any worker calls `consume` at any time, also
 // from inside `operate`. At most one worker is inside `operate` for a partition, and each call for
-// a partition happens after the one before it.
-// Progress: nobody waits for anybody; a worker preempted inside `operate` holds up its partition
-// only. Full: `try_add` returns false and takes nothing. Empty: `consume` returns 0; items may
-// still be with active workers.
-// Paper: Fig. 7 and theorem 4.1.
+// a partition happens after the one before it. Progress: no worker waits for another; a worker
+// preempted inside `operate` holds up its partition only. Full: `try_add` returns false and takes
+// nothing. Empty: `consume` returns 0; items may still be with active workers. Paper: Fig. 7 and
+// theorem 4.1.
 #pragma once
 
 #include <bit>
@@ -39,7 +38,7 @@ class HybridQueue {
                               checked_capacity(capacity_per_partition) * 2)) {
     partitions_.reserve(partitions);
     for (std::size_t p = 0; p < partitions; ++p) {
-      partitions_.push_back(std::make_unique<Partition>(capacity_per_partition));
+      partitions_.push_back(std::make_unique<CountedPartition>(capacity_per_partition));
     }
   }
 
@@ -66,7 +65,7 @@ class HybridQueue {
     std::size_t processed = 0;
     std::uint32_t number = 0;
     for (std::size_t taken = 0; taken < max_items && master_.try_pop(number); ++taken) {
-      Partition& partition = *partitions_[number];
+      CountedPartition& partition = *partitions_[number];
       // Release pairs with the acquire of the active worker's fetch_sub: it sees the item behind
       // the entry we delegate. Acquire pairs with the release of the last active worker's
       // fetch_sub: we see all that its operate did, and its side of the partition's queue.
@@ -90,8 +89,8 @@ class HybridQueue {
   [[nodiscard]] std::size_t partitions() const noexcept { return partitions_.size(); }
 
  private:
-  struct Partition {
-    explicit Partition(std::size_t capacity) : queue(capacity) {}
+  struct CountedPartition {
+    explicit CountedPartition(std::size_t capacity) : queue(capacity) {}
 
     SpscRing<T*, Policy> queue;
     alignas(kCacheLine) typename Policy::template Atomic<std::uint64_t> count{0};
@@ -99,7 +98,7 @@ class HybridQueue {
 
   // The calling worker is the partition's active one: it raised the count from 0.
   template <class Operate>
-  std::size_t run(Partition& partition, std::uint32_t number, Operate& operate) {
+  std::size_t run(CountedPartition& partition, std::uint32_t number, Operate& operate) {
     std::size_t processed = 0;
     bool more = true;
     while (more) {
@@ -117,7 +116,7 @@ class HybridQueue {
   }
 
   MpmcRing<std::uint32_t, Policy> master_;
-  std::vector<std::unique_ptr<Partition>> partitions_;
+  std::vector<std::unique_ptr<CountedPartition>> partitions_;
 };
 
 }  // namespace plait

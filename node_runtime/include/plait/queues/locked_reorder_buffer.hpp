@@ -2,8 +2,9 @@
 //
 // A worker takes the lock, puts its item in slot `serial mod capacity`, and while it holds the lock
 // hands items downstream from slot `next` on until a slot is empty or downstream is full. Adding an
-// item therefore waits for whoever is sending, which is the cost that ReorderBuffer avoids. The
-// interface and the meaning of each result are those of ReorderBuffer, so that either can be used.
+// item therefore waits for the worker that is sending, which is the cost that ReorderBuffer avoids.
+// The interface and the meaning of each result are those of ReorderBuffer, so that either can be
+// used.
 //
 // Threads: any worker may call anything; `send` runs under the lock and must not call back.
 // Progress: blocking. Full: the serial is `capacity` or more ahead of `next`. Empty: a null slot.

@@ -6,11 +6,10 @@
 // and passes the turn on by a release store of the sequence. This is the well-known bounded queue
 // of Dmitry Vyukov, after which the code is written.
 //
-// Threads: anyone may call anything, except `can_push` (see there).
-// Progress: a thread preempted between its claim and its turn holds up that one cell only: others
-// then see "full" or "empty" and leave, nobody waits. Order is that of the claims.
-// Full: the next cell still holds (or is being relieved of) an old item. Empty: the next cell holds
-// no item yet, even if a later one does.
+// Threads: anyone may call anything, except `can_push` (see there). Progress: a thread preempted
+// between its claim and its turn holds up that one cell only: others then see "full" or "empty" and
+// leave; no thread waits. Order is that of the claims. Full: the next cell still holds (or is being
+// relieved of) an old item. Empty: the next cell holds no item yet, even if a later one does.
 // Paper: the shared worklist of a stateless operator (section 5) and the master queue of Fig. 7.
 #pragma once
 

@@ -7,11 +7,10 @@
 //
 // Threads: one producer at a time calls `try_add` (the role may pass on if the hand-over
 // synchronises); any worker calls `consume` at any time. At most one worker is inside `operate` for
-// a partition, and each call for a partition happens after the one before it.
-// Progress: nobody waits; a partition whose lock is taken is passed over. An item added while the
-// lock is being given back stays until the next `consume`: call again while size_approx() > 0.
-// Full: `try_add` returns false and takes nothing. Empty: `consume` returns 0.
-// Paper: section 4.2.
+// a partition, and each call for a partition happens after the one before it. Progress: no worker
+// waits; a partition whose lock is taken is passed over. An item added while the lock is being
+// given back stays until the next `consume`: call again while size_approx() > 0. Full: `try_add`
+// returns false and takes nothing. Empty: `consume` returns 0. Paper: section 4.2.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,7 @@ class PartitionedQueue {
         cursors_(std::make_unique<Padded<Atomic<std::size_t>>[]>(workers)) {
     partitions_.reserve(checked_count("partitions", partitions));
     for (std::size_t p = 0; p < partitions; ++p) {
-      partitions_.push_back(std::make_unique<Partition>(capacity_per_partition));
+      partitions_.push_back(std::make_unique<LockedPartition>(capacity_per_partition));
     }
   }
 
@@ -84,8 +83,8 @@ class PartitionedQueue {
   template <class U>
   using Atomic = typename Policy::template Atomic<U>;
 
-  struct Partition {
-    explicit Partition(std::size_t capacity) : queue(capacity) {}
+  struct LockedPartition {
+    explicit LockedPartition(std::size_t capacity) : queue(capacity) {}
 
     SpscRing<T*, Policy> queue;
     alignas(kCacheLine) Atomic<bool> locked{false};
@@ -93,7 +92,7 @@ class PartitionedQueue {
 
   template <class Operate>
   std::size_t drain(std::size_t number, Operate& operate, std::size_t max_items) {
-    Partition& partition = *partitions_[number];
+    LockedPartition& partition = *partitions_[number];
     if (partition.queue.size_approx() == 0) return 0;
     // Acquire pairs with the release of locked below: we see the last holder's work.
     if (partition.locked.exchange(true, std::memory_order_acquire)) return 0;
@@ -110,7 +109,7 @@ class PartitionedQueue {
 
   const std::size_t workers_;
   const std::unique_ptr<Padded<Atomic<std::size_t>>[]> cursors_;
-  std::vector<std::unique_ptr<Partition>> partitions_;
+  std::vector<std::unique_ptr<LockedPartition>> partitions_;
 };
 
 }  // namespace plait

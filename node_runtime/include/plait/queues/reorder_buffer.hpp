@@ -1,21 +1,21 @@
 // ReorderBuffer: puts the outputs of concurrent workers back into serial order, without blocking.
 //
-// A worker stores its item in slot `serial mod capacity` if the serial lies in
-// [next, next + capacity). It then tries to set the flag; whoever sets it hands items downstream
-// from slot `next` on until a slot is empty, clears the flag and looks once more, so that no item
-// that could go is left behind. Whoever finds the flag set leaves: the holder will see its item.
+// A worker stores its item in slot `serial mod capacity` if the serial lies in [next, next +
+// capacity). It then tries to set the flag; the worker that sets it hands items downstream from
+// slot `next` on until a slot is empty, clears the flag and looks once more, so that no item that
+// could go is left behind. A worker that finds the flag set leaves: the holder will see its item.
 //
 // Threads: any worker may call anything; a serial is added at most once (a failed try_add may be
 // repeated). `send` runs on one thread at a time, and each run happens after the one before.
 // Progress: try_add is wait-free; send_pending never waits, but a preempted holder of the flag
-// delays the release until it runs again (non-waiting, not lock-free).
-// Full: the serial is `capacity` or more ahead of `next`; try again after send_pending. Empty: a
-// null slot. Each serial must be added on every path (an item without rows if there is nothing to
-// send): a serial left out stops the buffer for ever. The buffer does not own the items.
-// Downstream full: `send` returns false; the item stays at the head and nobody is told when there
-// is room again. A single call of send_pending at that moment is not enough, since it may meet the
-// flag of the very worker that is being refused: poll, and call it as long as `ready` holds.
-// Paper: Fig. 4 and theorem 3.1, with a loop in place of the recursion.
+// delays the release until it runs again (non-waiting, not lock-free). Full: the serial is
+// `capacity` or more ahead of `next`; try again after send_pending. Empty: a null slot. Each serial
+// must be added on every path (an item without rows if there is nothing to send): a serial left out
+// stops the buffer for ever. The buffer does not own the items. Downstream full: `send` returns
+// false; the item stays at the head and no signal says when there is room again. A single call of
+// send_pending at that moment is not enough, since it may meet the flag of the very worker that is
+// being refused: poll, and call it as long as `ready` holds. Paper: Fig. 4 and theorem 3.1, with a
+// loop in place of the recursion.
 #pragma once
 
 #include <cstddef>

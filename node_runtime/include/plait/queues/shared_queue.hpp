@@ -50,7 +50,7 @@ class SharedQueue {
   std::size_t consume([[maybe_unused]] std::size_t worker, Operate&& operate,
                       std::size_t max_items) {
     std::size_t processed = 0;
-    Entry entry{};
+    QueuedItem entry{};
     while (processed < max_items && try_take(entry)) {
       operate(entry.partition, entry.item);
       // Release pairs with the acquire of busy_ in try_take: the next worker sees our work.
@@ -72,16 +72,16 @@ class SharedQueue {
   using Atomic = typename Policy::template Atomic<U>;
   using Mutex = typename Policy::Mutex;
 
-  struct Entry {
+  struct QueuedItem {
     std::size_t partition;
     T* item;
   };
 
   // Takes the head and marks its partition busy, or does neither.
-  bool try_take(Entry& entry) {
+  bool try_take(QueuedItem& entry) {
     const std::lock_guard<Mutex> lock(mutex_);
     if (head_ == tail_) return false;
-    const Entry& first = entries_[head_ % entries_.size()];
+    const QueuedItem& first = entries_[head_ % entries_.size()];
     Atomic<bool>& busy = *busy_[first.partition];
     // Acquire pairs with the release of busy_ in consume.
     if (busy.load(std::memory_order_acquire)) return false;
@@ -94,7 +94,7 @@ class SharedQueue {
 
   const std::size_t partitions_;
   mutable Mutex mutex_;
-  std::vector<Entry> entries_;  // Under mutex_, as are head_ and tail_.
+  std::vector<QueuedItem> entries_;  // Under mutex_, as are head_ and tail_.
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
   const std::unique_ptr<Padded<Atomic<bool>>[]> busy_;

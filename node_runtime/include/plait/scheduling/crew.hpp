@@ -39,7 +39,7 @@ class Crew {
     worker.bell = &bell;
     int idle = 0;
     int64_t polled = 0;
-    Levels* levels = threading_ == Threading::Dynamic ? &shared_.levels : nullptr;
+    WorkerLevels* levels = threading_ == Threading::Dynamic ? &shared_.levels : nullptr;
     while (!worker.leaves()) {
       if (levels && levels->suspended(worker.id)) {
         bell.ring();  // what it was woken for is another's now

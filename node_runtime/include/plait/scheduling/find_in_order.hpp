@@ -1,9 +1,9 @@
 // FindInOrder: one thread runs its stages in pipeline order: a batch of each source goes all the
 // way before the next is read.
 //
-// This is the manual model, in which whoever reads a batch runs all that is behind it, and with a
-// single stage the dedicated one. Latency is least: nothing waits in a worklist but what another
-// crew holds up. Paper: the threading models of IBM Streams, section 2.2.
+// This is the manual model, in which the thread that reads a batch runs everything after it, and
+// with a single stage the dedicated one. Latency is least: nothing waits in a worklist but what
+// another crew holds up. Paper: the threading models of IBM Streams, section 2.2.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/scheduling/finder.hpp"
 #include "plait/queues/free_list.hpp"
+#include "plait/scheduling/finder.hpp"
 
 namespace plait {
 

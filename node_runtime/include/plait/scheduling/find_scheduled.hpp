@@ -12,7 +12,7 @@
 
 #include "plait/scheduling/finder.hpp"
 #include "plait/scheduling/outside_scheduler.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/workers/python_turn.hpp"
 
 namespace plait {
 

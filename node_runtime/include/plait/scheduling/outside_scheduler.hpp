@@ -2,7 +2,8 @@
 //
 // A native one is asked like the engine's own. A Python one is asked only by a worker that holds
 // Python's turn, hence by one at a time and never while a Python operator runs: the others sweep
-// meanwhile, so that native work never waits for it. An answer that is no stage ends the run.
+// meanwhile, so that native work never waits for it. An answer that does not name a stage ends the
+// run.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 #include "plait/scheduler_abi.h"
 #include "plait/scheduling/schedulers.hpp"
-#include "plait/workers/worker.hpp"
+#include "plait/workers/shared.hpp"
 
 namespace plait {
 
@@ -48,7 +49,7 @@ class NativeScheduler final : public Scheduler {
     describe(stages, now_ns(), given);
     const int64_t answer =
         scheduler_.pick(scheduler_.context, given.data(), given.size(), options.slice_ns);
-    // What is no int is no stage either.
+    // Anything but an int does not name a stage either.
     return int(std::clamp<int64_t>(answer, INT32_MIN, INT32_MAX));
   }
 
@@ -83,11 +84,11 @@ class PythonScheduler {
 };
 
 // No operator is to blame.
-inline constexpr uint32_t kSchedulerNode = UINT32_MAX;
+inline constexpr uint32_t kSchedulerOp = UINT32_MAX;
 
 inline Failure scheduler_failure(std::string message, int64_t handle) {
   Failure failure;
-  failure.letter.node = kSchedulerNode;
+  failure.letter.node = kSchedulerOp;
   failure.letter.row = -1;
   failure.letter.message = std::move(message);
   failure.letter.handle = handle;

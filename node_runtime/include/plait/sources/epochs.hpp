@@ -49,7 +49,7 @@ class Epochs {
   // comes at the end of a source (windows that close) is not due: it is not at its end.
   Turn turn(size_t s, int64_t position, bool stop, bool cut = false) {
     std::lock_guard<std::mutex> hold(lock_);
-    Of& of = sources_[s];
+    SourceState& of = sources_[s];
     if (stop && stop_at_ == kNever) {
       cut_ = cut && !all_done();
       stop_at_ = next_boundary();
@@ -97,7 +97,7 @@ class Epochs {
   // item is ahead.
   bool idle(size_t s) {
     std::lock_guard<std::mutex> hold(lock_);
-    Of& of = sources_[s];
+    SourceState& of = sources_[s];
     of.asked = of.next < furthest();
     return of.asked;
   }
@@ -142,7 +142,7 @@ class Epochs {
   // Before the start: all sources begin with this epoch.
   void start_at(uint64_t epoch) {
     std::lock_guard<std::mutex> hold(lock_);
-    for (Of& of : sources_) of.next = epoch;
+    for (SourceState& of : sources_) of.next = epoch;
   }
   // The other nodes, from the last layout on.
   void peers(const std::vector<uint32_t>& ranks) {
@@ -165,7 +165,7 @@ class Epochs {
   Progress progress() {
     std::lock_guard<std::mutex> hold(lock_);
     Progress p;
-    for (const Of& of : sources_) p.next = std::max(p.next, of.next);
+    for (const SourceState& of : sources_) p.next = std::max(p.next, of.next);
     p.next = std::min(p.next, closing_at_);  // each node closes by itself
     p.done = all_done();
     return p;
@@ -204,15 +204,14 @@ class Epochs {
     note_owed();
   }
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Whether an empty epoch follows the last one: operators that know time need it. Before the
-  // start.
+  // Whether an empty epoch follows the last one: event-time operators need it. Before the start.
   bool closes = false;
 
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.
   bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
 
  private:
-  struct Of {
+  struct SourceState {
     uint64_t next = 0;              // the epoch it emits next
     bool asked = false;             // it may be making the batch of that epoch
     bool done = false;              // it has no more rows
@@ -222,13 +221,14 @@ class Epochs {
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
   };
 
-  void empty(Of& of, Turn& t) {
+  void empty(SourceState& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
     t.over = of.over;
     of.asked = true;
   }
   bool all_done() const {
-    return std::all_of(sources_.begin(), sources_.end(), [](const Of& of) { return of.done; });
+    return std::all_of(sources_.begin(), sources_.end(),
+                       [](const SourceState& of) { return of.done; });
   }
   bool others_done() const {
     return std::all_of(peers_.begin(), peers_.end(), [this](uint32_t rank) {
@@ -238,13 +238,13 @@ class Epochs {
   }
   uint64_t slowest() const {
     uint64_t least = UINT64_MAX - kAhead;
-    for (const Of& of : sources_) least = of.gone ? least : std::min(least, of.next);
+    for (const SourceState& of : sources_) least = of.gone ? least : std::min(least, of.next);
     return least;
   }
   // The earliest epoch that no source has begun or may be making now.
   uint64_t next_boundary() const {
     uint64_t epoch = furthest();
-    for (const Of& of : sources_) {
+    for (const SourceState& of : sources_) {
       if (of.asked) epoch = std::max(epoch, of.next + 1);
     }
     return epoch;
@@ -254,7 +254,7 @@ class Epochs {
     // A node that leaves does not follow the others beyond its end.
     most = std::max(most, leaving_ ? std::min(remote_, stop_at_) : remote_);
     if (stop_at_ != kNever) most = std::max(most, stop_at_);
-    for (const Of& of : sources_) most = std::max(most, of.next);
+    for (const SourceState& of : sources_) most = std::max(most, of.next);
     return most;
   }
   size_t scheduled() const { return let_go_ + controls_.size(); }
@@ -262,16 +262,17 @@ class Epochs {
   // stays, for its epoch.
   void let_go() {
     size_t emitted = scheduled();
-    for (const Of& of : sources_) emitted = of.gone ? emitted : std::min(emitted, of.cursor);
+    for (const SourceState& of : sources_)
+      emitted = of.gone ? emitted : std::min(emitted, of.cursor);
     while (controls_.size() > 1 && let_go_ < emitted) {
       controls_.pop_front();
       ++let_go_;
     }
-    for (Of& of : sources_) of.cursor = std::max(of.cursor, let_go_);
+    for (SourceState& of : sources_) of.cursor = std::max(of.cursor, let_go_);
   }
   void note_owed() {
     const uint64_t most = furthest();
-    for (Of& of : sources_) {
+    for (SourceState& of : sources_) {
       of.owed.store(of.cursor < scheduled() || of.next < most, std::memory_order_relaxed);
     }
   }
@@ -287,7 +288,7 @@ class Epochs {
   bool ended_ = false;
   std::vector<uint32_t> peers_;
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something
-  std::vector<Of> sources_;
+  std::vector<SourceState> sources_;
   std::deque<std::shared_ptr<Control>> controls_;
   size_t let_go_ = 0;  // control items before those
 };

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "plait/sources/source_stage.hpp"
+#include "plait/sources/origins.hpp"
 
 namespace plait {
 

@@ -1,4 +1,5 @@
-// Sources: they cut the stream into epochs, number the rows, and keep step with each other.
+// SourceStage: cuts the stream into epochs, numbers the rows, and keeps step with the other
+// sources.
 //
 // Every source emits exactly one batch for every epoch, empty if it has nothing while another
 // source is ahead. Control items and the end are emitted by all sources at the same epoch boundary,
@@ -17,51 +18,22 @@
 #include <utility>
 #include <vector>
 
-#include "plait/sources/epochs.hpp"
 #include "plait/columns/layout.hpp"
-#include "plait/columns/merge_parts.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/sources/epochs.hpp"
+#include "plait/sources/origins.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
+#include "plait/workers/python_turn.hpp"
 
 namespace plait {
 
-// What a source gives when asked.
-struct Polled {
-  enum class Kind { Rows, Wait, End, Failed } kind = Kind::End;
-  Batch batch;          // Rows: columns and length
-  int64_t wait_ns = 0;  // Wait
-  int64_t due_ns = 0;   // Rows: when the first of them was due; 0: now
-  std::string message;  // Failed
-  int64_t handle = -1;
-};
-
-class Origin {
- public:
-  virtual ~Origin() = default;
-  virtual void poll(int64_t max_rows, Polled& out) = 0;
-  virtual bool python() const { return false; }
-  // The number under which the outside keeps the present position; -1: the row number is the
-  // position.
-  virtual int64_t position() { return -1; }
-  // How many rows there are for slice() to read anywhere; kNoSlices: it reads only on; kEndless.
-  static constexpr int64_t kNoSlices = -2, kEndless = -1;
-  virtual int64_t rows() const { return kNoSlices; }
-  // The rows [first, first + count), all of them there; or Wait.
-  virtual void slice(int64_t /*first*/, int64_t /*count*/, Polled& /*out*/) {}
-};
-
-// What a node has in place of a source that another node reads.
-class NoOrigin final : public Origin {
- public:
-  void poll(int64_t, Polled&) override {}  // End
-};
-
 class SourceStage final : public Stage {
  public:
-  SourceStage(std::string name, const StageLimits& limits, uint32_t node, uint32_t source,
+  SourceStage(std::string name, const StageLimits& limits, uint32_t op, uint32_t source,
               Epochs& epochs, std::unique_ptr<Origin> origin, const std::vector<Type>& types,
               int64_t epoch_records, int64_t limit)
       : Stage(std::move(name), limits),
-        node_(node),
+        op_(op),
         source_(source),
         epochs_(epochs),
         origin_(std::move(origin)),
@@ -117,8 +89,8 @@ class SourceStage final : public Stage {
   // Of a source with a rate, on several nodes: rows in an epoch, on average. Sources of different
   // rates have epochs of the same duration, so that none holds another up.
   double paced_rows = 0;
-  // The column that is its event time, or -1; without rows for so long it holds nobody up (0: it
-  // does).
+  // The column that is its event time, or -1; without rows for `idle_ns` it does not hold time up
+  // (0: it does).
   int time_column = -1;
   int64_t idle_ns = 0;
   // Above 0: units are stamped with the wall clock, and a source without rows emits an empty one so
@@ -174,7 +146,7 @@ class SourceStage final : public Stage {
       return 0;
     }
     auto [from, count] = layout->slice(rank, rows);
-    const Unit unit{start, all < 0 ? rows : std::min(rows, all - start)};
+    const SourceUnit unit{start, all < 0 ? rows : std::min(rows, all - start)};
     from += start;
     if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
     if (count == 0) return data(empty_, epoch, 0, unit, worker);
@@ -213,7 +185,7 @@ class SourceStage final : public Stage {
       case Polled::Kind::Failed: {
         Batch marker;
         marker.failure = std::make_shared<Failure>();
-        marker.failure->letter.node = node_;
+        marker.failure->letter.node = op_;
         marker.failure->letter.source = source_;
         marker.failure->letter.epoch = epoch;
         marker.failure->letter.row = -1;
@@ -237,7 +209,7 @@ class SourceStage final : public Stage {
   bool stopped() const { return stopping && stopping->load(std::memory_order_acquire); }
 
   // What is the same for all parts of an epoch of the source.
-  struct Unit {
+  struct SourceUnit {
     int64_t base = 0, rows = 0;
     Flow flow = Flow::Running;
   };
@@ -265,7 +237,7 @@ class SourceStage final : public Stage {
     return *std::max_element(times, times + rows.length);
   }
 
-  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const Unit& unit,
+  int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const SourceUnit& unit,
                Worker& worker) {
     Batch batch;
     batch.base = unit.base;
@@ -283,7 +255,7 @@ class SourceStage final : public Stage {
     batch.first_row = first_row_ < 0 ? read : first_row_;
     batch.ingest_ns = due_ns ? due_ns : now_ns();
     rows_.store(read + batch.length, std::memory_order_relaxed);
-    Counts& c = worker.shared.counts[node_];
+    Counts& c = worker.shared.counts[op_];
     Counts::add(c.in, batch.length);
     Counts::add(c.out, batch.length);
     stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
@@ -305,7 +277,7 @@ class SourceStage final : public Stage {
     return n;
   }
 
-  const uint32_t node_, source_;
+  const uint32_t op_, source_;
   Epochs& epochs_;
   std::unique_ptr<Origin> origin_;
   static constexpr int64_t kLookNs = 1'000'000;
@@ -316,110 +288,6 @@ class SourceStage final : public Stage {
   std::atomic<int64_t> rows_{0}, due_{0}, beat_at_{0};
   std::atomic<int64_t> look_{0};  // not due_: that would make rows that are there come late
   std::atomic<bool> over_{false}, busy_{false};
-};
-
-// Whether the rows of a slice are due at this rate; `start`: when row 0 was, found at the first
-// call (a node that begins later takes the rows before its own as having been on time).
-inline bool slice_due(double rate, int64_t first, int64_t count, int64_t& start, Polled& out) {
-  const int64_t now = now_ns();
-  if (start == 0) start = now - int64_t(double(first) * 1e9 / rate);
-  const int64_t at = start + int64_t(double(first + count) * 1e9 / rate);
-  if (at > now) {
-    out.kind = Polled::Kind::Wait;
-    out.wait_ns = at - now;
-    return false;
-  }
-  out.due_ns = start + int64_t(double(first + 1) * 1e9 / rate);
-  return true;
-}
-
-// How many of at most `most` rows are due at this rate, behind `sent` ones; 0: wait. An epoch is at
-// least half a millisecond of rows (if there are so many): epochs of single rows would cost more
-// than they bring. `start`: when row 0 was due, found at the first call.
-inline int64_t rows_due(double rate, int64_t sent, int64_t most, int64_t& start, Polled& out) {
-  constexpr double kLeastS = 0.0005;
-  const int64_t now = now_ns();
-  if (start == 0) start = now;
-  const int64_t ready = int64_t(double(now - start) * 1e-9 * rate) - sent;
-  const int64_t wanted = std::clamp<int64_t>(int64_t(rate * kLeastS), 1, most);
-  if (ready < wanted) {
-    out.kind = Polled::Kind::Wait;
-    const int64_t at = start + int64_t(double(sent + wanted) * 1e9 / rate);
-    out.wait_ns = std::max<int64_t>(1000, at - now);
-    return 0;
-  }
-  out.due_ns = start + int64_t(double(sent + 1) * 1e9 / rate);
-  return std::min(most, ready);
-}
-
-// A table in memory, sliced without copying; optionally at a given rate, from its due times.
-class TableOrigin final : public Origin {
- public:
-  TableOrigin(std::vector<Batch> chunks, double rate_per_s)
-      : chunks_(std::move(chunks)), rate_(rate_per_s) {
-    int64_t n = 0;
-    for (const Batch& chunk : chunks_) {
-      starts_.push_back(n);
-      n += chunk.length;
-    }
-    all_ = n;
-  }
-
-  int64_t rows() const override { return all_; }
-  void slice(int64_t first, int64_t count, Polled& out) override {
-    if (rate_ > 0 && !slice_due(rate_, first, count, start_, out)) return;
-    out.kind = Polled::Kind::Rows;
-    auto c = size_t(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
-    std::vector<Batch> parts;
-    for (int64_t left = count; left > 0; ++c) {
-      const Batch& from = chunks_[c];
-      const int64_t at = first + (count - left) - starts_[c];
-      const int64_t n = std::min(left, from.length - at);
-      if (n <= 0) continue;
-      Batch part;
-      part.length = n;
-      for (const auto& column : from.columns) part.columns.push_back(column.slice(at, n));
-      parts.push_back(std::move(part));
-      left -= n;
-    }
-    out.batch.length = count;
-    for (size_t i = 0; i < parts[0].columns.size(); ++i) {
-      std::vector<const Column*> columns;
-      for (const Batch& part : parts) columns.push_back(&part.columns[i]);
-      out.batch.columns.push_back(columns.size() == 1 ? *columns[0]
-                                                      : concat_columns(columns, count));
-    }
-  }
-
-  void poll(int64_t max_rows, Polled& out) override {
-    if (rate_ > 0 && sent_ < all_) {
-      max_rows = rows_due(rate_, sent_, std::min(max_rows, all_ - sent_), start_, out);
-      if (max_rows == 0) return;
-    }
-    while (chunk_ < chunks_.size() && at_ >= chunks_[chunk_].length) {
-      ++chunk_;
-      at_ = 0;
-    }
-    if (chunk_ == chunks_.size()) {
-      out.kind = Polled::Kind::End;
-      return;
-    }
-    const Batch& from = chunks_[chunk_];
-    const int64_t n = std::min(max_rows, from.length - at_);
-    out.kind = Polled::Kind::Rows;
-    out.batch.length = n;
-    for (const auto& c : from.columns) out.batch.columns.push_back(c.slice(at_, n));
-    at_ += n;
-    sent_ += n;
-  }
-
- private:
-  std::vector<Batch> chunks_;
-  std::vector<int64_t> starts_;  // the row number of each chunk's first row
-  int64_t all_ = 0;
-  const double rate_;
-  size_t chunk_ = 0;
-  int64_t at_ = 0, sent_ = 0, start_ = 0;
 };
 
 }  // namespace plait

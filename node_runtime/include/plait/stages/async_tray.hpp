@@ -1,4 +1,4 @@
-// Tray: an Outside that somebody else empties: a loop that waits for a descriptor.
+// AsyncTray: an Outside that an event loop empties: the loop waits for a descriptor.
 //
 // Workers leave batches and ring; the loop is woken by the descriptor, hushes it, and then takes
 // batches as it has room for them, so what comes after the hush rings again. Outcomes go straight
@@ -25,13 +25,13 @@
 
 namespace plait {
 
-class Tray final : public Outside {
+class AsyncTray final : public Outside {
  public:
-  Tray() : bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  AsyncTray() : bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (bell_ < 0) throw std::system_error(errno, std::generic_category(), "no event descriptor");
   }
-  ~Tray() override { ::close(bell_); }
-  Tray(const Tray&) = delete;
+  ~AsyncTray() override { ::close(bell_); }
+  AsyncTray(const AsyncTray&) = delete;
 
   void attach(std::shared_ptr<Returns> returns) override { returns_ = std::move(returns); }
   bool try_submit(uint64_t serial, Batch& batch) override {

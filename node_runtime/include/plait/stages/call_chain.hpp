@@ -1,4 +1,4 @@
-// Trip: the operators that a batch meets outside the engine's workers, one behind the other.
+// CallChain: the operators that a batch meets outside the engine's workers, one after the other.
 //
 // The batch is counted in before it goes (begin); when its outcome is there, each operator puts its
 // part of it in place (finish): the outcome of the first one carries those of the others. The rows
@@ -16,12 +16,12 @@
 
 namespace plait {
 
-class Trip {
+class CallChain {
  public:
-  Trip(std::unique_ptr<CallOperator> call) { calls_.push_back(std::move(call)); }
-  explicit Trip(std::vector<std::unique_ptr<CallOperator>> calls) : calls_(std::move(calls)) {}
+  CallChain(std::unique_ptr<CallOperator> call) { calls_.push_back(std::move(call)); }
+  explicit CallChain(std::vector<std::unique_ptr<CallOperator>> calls) : calls_(std::move(calls)) {}
 
-  uint32_t node() const { return calls_.front()->node(); }
+  uint32_t op() const { return calls_.front()->number(); }
   // Counts the rows. False: there are none, and the batch is done.
   bool begin(Batch& batch, Worker& worker) const {
     if (calls_.front()->begin(batch, worker)) return true;

@@ -33,12 +33,9 @@ struct CallOutcome {
 class CallOperator final : public Operator {
  public:
   using Function = void (*)(void* context, const Batch& input, CallOutcome& outcome);
-  CallOperator(uint32_t node, OnError on_error, Function function, void* context,
+  CallOperator(uint32_t op, OnError on_error, Function function, void* context,
                std::vector<Type> types)
-      : Operator(node, on_error),
-        function_(function),
-        context_(context),
-        types_(std::move(types)) {}
+      : Operator(op, on_error), function_(function), context_(context), types_(std::move(types)) {}
 
   void run(Batch& batch, Worker& worker) override {
     if (!begin(batch, worker)) return;
@@ -86,7 +83,7 @@ class CallOperator final : public Operator {
   // Not a matter of one record: none of the batch goes on, and no record is named.
   void stop(Batch& batch, CallOutcome& o) {
     Letter letter;
-    letter.node = node();
+    letter.node = number();
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = -1;

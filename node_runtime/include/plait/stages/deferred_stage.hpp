@@ -25,9 +25,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/returns.hpp"
-#include "plait/stages/stages.hpp"
 #include "plait/stages/call_chain.hpp"
+#include "plait/stages/returns.hpp"
+#include "plait/stages/stage_impl.hpp"
+#include "plait/workers/python_turn.hpp"
 
 namespace plait {
 
@@ -50,10 +51,10 @@ class Outside {
 
 class DeferredStage final : public Stage {
  public:
-  DeferredStage(std::string name, const StageLimits& limits, Trip trip,
+  DeferredStage(std::string name, const StageLimits& limits, CallChain chain,
                 std::shared_ptr<Outside> outside, uint32_t in_flight)
       : Stage(std::move(name), limits),
-        trip_(std::move(trip)),
+        chain_(std::move(chain)),
         outside_(std::move(outside)),
         returns_(std::make_shared<Returns>(*this, limits.batches)),
         in_flight_(std::clamp(in_flight, 1u, limits.batches)) {
@@ -90,7 +91,7 @@ class DeferredStage final : public Stage {
       Slot& s = slot(item.serial);
       done += s.records + 1;
       if (item.dropped) {
-        trip_.drop(s.batch);
+        chain_.drop(s.batch);
         finish(s, worker);
       } else {
         settle(s, item.outcome, worker);
@@ -100,7 +101,7 @@ class DeferredStage final : public Stage {
     return done;
   }
   void settle(Slot& s, CallOutcome& outcome, Worker& worker) {
-    guarded(s.batch, trip_.node(), [&] { trip_.finish(s.batch, outcome, worker); });
+    guarded(s.batch, chain_.op(), [&] { chain_.finish(s.batch, outcome, worker); });
     if (s.batch.failure) forget_after(s.serial);
     finish(s, worker);
   }
@@ -117,7 +118,7 @@ class DeferredStage final : public Stage {
       Batch& batch = s->batch;
       const bool dropped = worker.shared.aborting.load(std::memory_order_acquire);
       if (!batch.control && !batch.end && !broken(batch) && !dropped) {
-        guarded(batch, trip_.node(), [&] { trip_.run(batch, worker); });
+        guarded(batch, chain_.op(), [&] { chain_.run(batch, worker); });
       }
       finish(*s, worker);
     }
@@ -156,7 +157,7 @@ class DeferredStage final : public Stage {
     if (batch.control || batch.end || broken(batch)) return false;
     if (worker.leaves()) return false;
     bool asked = false;
-    guarded(batch, trip_.node(), [&] { asked = trip_.begin(batch, worker); });
+    guarded(batch, chain_.op(), [&] { asked = chain_.begin(batch, worker); });
     return asked;
   }
 
@@ -164,7 +165,7 @@ class DeferredStage final : public Stage {
   bool give(Slot& s, Worker& worker) {
     const uint64_t serial = s.serial, chances = returns_->chances();
     if (serial > last_needed_.load(std::memory_order_relaxed)) {
-      trip_.drop(s.batch);
+      chain_.drop(s.batch);
       finish(s, worker);
     } else if (!returns_->send(serial)) {
       CallOutcome outcome = fatal_outcome(returns_->why());
@@ -204,7 +205,7 @@ class DeferredStage final : public Stage {
 
   bool chance() const { return returns_->chances() != refused_at_.load(std::memory_order_relaxed); }
 
-  const Trip trip_;
+  const CallChain chain_;
   const std::shared_ptr<Outside> outside_;
   const std::shared_ptr<Returns> returns_;
   const uint32_t in_flight_;

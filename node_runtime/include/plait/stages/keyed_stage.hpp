@@ -9,22 +9,22 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/nan_key_filter.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/moves/lane_moves.hpp"
 #include "plait/stages/lane_stage.hpp"
+#include "plait/stages/nan_key_filter.hpp"
 
 namespace plait {
 
 class KeyedStage final : public LaneStage, public MovingState {
  public:
-  KeyedStage(std::string name, const StageLimits& limits, uint32_t node,
+  KeyedStage(std::string name, const StageLimits& limits, uint32_t op,
              std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
              unsigned workers, Operators before, Operators after)
-      : LaneStage(std::move(name), limits, node, lanes, kind, workers, std::move(before),
+      : LaneStage(std::move(name), limits, op, lanes, kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
-        lane_(new Lane[lanes]) {
+        lane_(new KeyedLane[lanes]) {
     for (uint32_t l = 0; l < lanes; ++l) lane_[l].state = std::make_unique<KeyedState>(*plan_, l);
   }
 
@@ -34,7 +34,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   // QueueKind::Lanes.
   void moves(StateMoves& moves) {
     for (uint32_t l = 0; l < lanes_; ++l) {
-      lane_[l].moves = std::make_unique<LaneMoves>(*plan_, node_, l, *lane_[l].state, moves);
+      lane_[l].moves = std::make_unique<LaneMoves>(*plan_, op_, l, *lane_[l].state, moves);
     }
     moves.add_state(*this);
   }
@@ -44,7 +44,7 @@ class KeyedStage final : public LaneStage, public MovingState {
     for (uint32_t l = 0; l < lanes_; ++l) n += lane_[l].moves ? lane_[l].moves->bytes() : 0;
     return n;
   }
-  uint32_t state_node() const override { return node_; }
+  uint32_t state_op() const override { return op_; }
   uint64_t keys_of_a_bin() const override {
     uint64_t most = 0;
     for (uint32_t l = 0; l < lanes_; ++l) most = std::max(most, lane_[l].moves->keys());
@@ -56,11 +56,11 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
   bool ready() const override {
     return std::all_of(lane_.get(), lane_.get() + lanes_,
-                       [](const Lane& lane) { return lane.moves->ready(); });
+                       [](const KeyedLane& lane) { return lane.moves->ready(); });
   }
 
  protected:
-  void cut(Slot& s) override { split(*plan_, s.batch, s.split); }
+  void cut(Slot& s) override { split_by_lane(*plan_, s.batch, s.split); }
   bool passes(Batch& batch, uint32_t lane) override {
     return !lane_[lane].moves || lane_[lane].moves->pass(batch);
   }
@@ -70,9 +70,9 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
   void put_together(Slot& s, Worker& worker) override {
     Batch out;
-    merge(*plan_, s.batch, s.split, out);
+    merge_lanes(*plan_, s.batch, s.split, out);
     s.batch.columns = std::move(out.columns);
-    Counts::add(worker.shared.counts[node_].out, s.batch.length);
+    Counts::add(worker.shared.counts[op_].out, s.batch.length);
   }
 
   void control(Control& c, uint32_t lane) override {
@@ -80,12 +80,12 @@ class KeyedStage final : public LaneStage, public MovingState {
     if (c.kind == Control::Kind::Layout) return;  // see LaneMoves
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node != node_ || !owns(lane, bin.bin)) continue;
+        if (bin.node != op_ || !owns(lane, bin.bin)) continue;
         std::string why = state.put_bin(bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
     } else if (c.kind == Control::Kind::Take) {
-      if (c.node != node_) return;
+      if (c.node != op_) return;
       for (uint32_t bin : c.bins) {
         if (owns(lane, bin)) collect(c, bin, state.take_bin(bin));
       }
@@ -98,7 +98,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   }
 
  private:
-  struct Lane {
+  struct KeyedLane {
     std::unique_ptr<KeyedState> state;
     std::unique_ptr<LaneMoves> moves;  // null: this is the only node
   };
@@ -108,7 +108,7 @@ class KeyedStage final : public LaneStage, public MovingState {
 
   static constexpr uint64_t kSayEvery = 16;
   const std::shared_ptr<const KeyedPlan> plan_;
-  std::unique_ptr<Lane[]> lane_;
+  std::unique_ptr<KeyedLane[]> lane_;
 };
 
 }  // namespace plait

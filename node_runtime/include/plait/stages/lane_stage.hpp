@@ -2,14 +2,11 @@
 //
 // A worker claims the next batch, runs the operators before the state, and splits its rows by lane;
 // each lane's parts are run in serial order by one worker at a time; the worker that finishes a
-// batch's last lane puts the results together, runs the operators behind the state, and publishes
-// the batch to the reorder buffer. How parts reach workers is a choice:
-//   lanes        a flag a batch and a try-lock a lane: no queue at all (the default, the fastest
-//   measured) hybrid       the paper's Fig. 7: split batches pass a reorder buffer (Fig. 4), then
-//   master queue and lane queues partitioned  section 4.2: lane queues only, each worker serves its
-//   own lanes first shared       section 4.1: one queue, taking a part locks its lane
+// batch's last lane puts the results together, runs the operators after the state, and publishes
+// the batch to the reorder buffer. How parts reach workers is a choice (QueueKind).
+//
 // Control items are split like batches without rows: every lane meets them between the same two
-// batches. Nobody waits; a preempted worker that holds a lane delays that lane until it runs again.
+// batches. No worker waits; a preempted one that holds a lane delays that lane until it runs again.
 #pragma once
 
 #include <memory>
@@ -19,23 +16,34 @@
 #include "plait/queues/hybrid_queue.hpp"
 #include "plait/queues/partitioned_queue.hpp"
 #include "plait/queues/shared_queue.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/stages/row_operators.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
-enum class QueueKind : uint8_t { Lanes, Hybrid, Partitioned, Shared };
+enum class QueueKind : uint8_t {
+  // A flag for each batch and a try-lock for each lane, without a queue: the default, the fastest.
+  Lanes,
+  // Fig. 7 of the paper: split batches pass a reorder buffer (Fig. 4), then the master queue and
+  // the lanes' queues.
+  Hybrid,
+  // Section 4.2: the lanes' queues only; each worker serves its own lanes first.
+  Partitioned,
+  // Section 4.1: one queue; taking a part locks its lane.
+  Shared,
+};
 
 class LaneStage : public Stage {
  public:
-  LaneStage(std::string name, const StageLimits& limits, uint32_t node, uint32_t lanes,
+  LaneStage(std::string name, const StageLimits& limits, uint32_t op, uint32_t lanes,
             QueueKind kind, unsigned workers, Operators before, Operators after)
       : Stage(std::move(name), limits),
-        node_(node),
+        op_(op),
         lanes_(lanes),
         in_flight_(std::min<uint64_t>(limits.batches, 4 * uint64_t(workers) + 4)),
         before_ops_(std::move(before)),
         after_ops_(std::move(after)),
-        turns_(new Turn[lanes]) {
+        turns_(new LaneTurn[lanes]) {
     if (kind == QueueKind::Hybrid) {
       hybrid_ = std::make_unique<HybridQueue<Slot>>(lanes, limits.batches);
     } else if (kind == QueueKind::Partitioned) {
@@ -69,7 +77,7 @@ class LaneStage : public Stage {
     for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
   }
   uint32_t lanes() const { return lanes_; }
-  uint32_t node() const { return node_; }
+  uint32_t op() const { return op_; }
 
  protected:
   // Cuts the rows of a batch into the lanes' parts. Any worker, each on its own batch.
@@ -87,13 +95,13 @@ class LaneStage : public Stage {
   }
   void collect(Control& c, uint32_t bin, const Bytes& bytes) const {
     c.collect(
-        {node_, bin, std::string(reinterpret_cast<const char*>(bytes.data()), size_t(bytes.size))});
+        {op_, bin, std::string(reinterpret_cast<const char*>(bytes.data()), size_t(bytes.size))});
   }
 
-  const uint32_t node_, lanes_;
+  const uint32_t op_, lanes_;
 
  private:
-  struct alignas(kCacheLine) Turn {
+  struct alignas(kCacheLine) LaneTurn {
     std::atomic<bool> busy{false};
     std::atomic<uint64_t> next{0};  // the serial whose part runs next
   };
@@ -113,7 +121,7 @@ class LaneStage : public Stage {
     stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
     if (!batch.control && !batch.end) {
       run_all(before_ops_, batch, worker);
-      if (holds_rows(batch)) guarded(batch, node_, [&] { cut(*s); });
+      if (holds_rows(batch)) guarded(batch, op_, [&] { cut(*s); });
     }
     const int64_t records = s->records;  // once it is published the slot may be used again
     s->queued = 0;
@@ -183,7 +191,7 @@ class LaneStage : public Stage {
   }
 
   int64_t drain(uint32_t lane, Worker& worker) {
-    Turn& turn = turns_[lane];
+    LaneTurn& turn = turns_[lane];
     if (!part_ready(turn.next.load(std::memory_order_relaxed))) return 0;
     // Acquire pairs with the release below: the lane's state as its last holder left it.
     if (turn.busy.exchange(true, std::memory_order_acquire)) return 0;
@@ -218,7 +226,7 @@ class LaneStage : public Stage {
     if (s.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     Batch& batch = s.batch;
     if (holds_rows(batch)) {
-      guarded(batch, node_, [&] {
+      guarded(batch, op_, [&] {
         if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
         put_together(s, worker);
       });
@@ -232,7 +240,7 @@ class LaneStage : public Stage {
   const uint64_t in_flight_;
   const Operators before_ops_, after_ops_;
   std::atomic<bool> broken_{false};  // a lane ran out of memory: its state is not to be trusted
-  std::unique_ptr<Turn[]> turns_;
+  std::unique_ptr<LaneTurn[]> turns_;
   std::unique_ptr<ReorderBuffer<Slot>> splits_;
   std::unique_ptr<HybridQueue<Slot>> hybrid_;
   std::unique_ptr<PartitionedQueue<Slot>> partitioned_;

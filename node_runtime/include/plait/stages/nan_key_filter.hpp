@@ -1,5 +1,5 @@
-// KeyGuard: in front of keyed state, takes out rows whose key cannot be one. Any worker, on its own
-// batch.
+// NanKeyFilter: in front of keyed state, takes out rows whose key cannot be one. Any worker, on its
+// own batch.
 #pragma once
 
 #include <utility>
@@ -12,10 +12,10 @@ namespace plait {
 // Rows whose key cannot be one (NaN) leave by the operator's policy; all other rows stay. It sees
 // the rows as they came to the operator, so that a failed record is shown as it was, and counts
 // them in.
-class KeyGuard final : public Operator {
+class NanKeyFilter final : public Operator {
  public:
-  KeyGuard(uint32_t node, OnError on_error, std::vector<uint32_t> float_keys)
-      : Operator(node, on_error), float_keys_(std::move(float_keys)) {}
+  NanKeyFilter(uint32_t op, OnError on_error, std::vector<uint32_t> float_keys)
+      : Operator(op, on_error), float_keys_(std::move(float_keys)) {}
   void run(Batch& batch, Worker& worker) override {
     Counts::add(counts(worker).in, batch.length);
     if (float_keys_.empty()) return;

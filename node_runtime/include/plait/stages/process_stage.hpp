@@ -1,12 +1,12 @@
-// ProcessStage: state machines with timers, and operators with a loop of their own, outside the
-// engine (Python), one worker at a time, in order.
+// ProcessStage: state machines with timers, and operators with their own loop, outside the engine
+// (Python), one worker at a time, in order.
 //
 // The function gets every unit's rows in turn and then, as far as the watermark and the wall clock
 // behind the unit have come, fires what is due; units without rows reach it only if a timer is, or
 // if it asked to be told of the end of each source. It says of each row that it makes when it was
 // made, in order: at once and the place of its row, or by a timer, its time and its place; times by
-// the wall clock are above all event times. What is known of time goes with the bins. Waits for
-// nobody.
+// the wall clock are above all event times. What is known of time goes with the bins. It never
+// waits.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/stages.hpp"
+#include "plait/stages/python_state_stage.hpp"
 #include "plait/time/timed_rows.hpp"
 #include "plait/time/unit_time.hpp"
 
@@ -52,9 +52,9 @@ class ProcessOperator final : public Operator {
  public:
   using Function = void (*)(void* context, const ProcessUnit& unit, ProcessOutcome& outcome);
   // `nodes` and `sub_bits`: see TimedPlan. `ends`: it is told of the end of every source.
-  ProcessOperator(uint32_t node, OnError on_error, Function function, void* context,
+  ProcessOperator(uint32_t op, OnError on_error, Function function, void* context,
                   std::vector<Type> types, UnitTime time, bool nodes, int sub_bits, bool ends)
-      : Operator(node, on_error),
+      : Operator(op, on_error),
         time(std::move(time)),
         function_(function),
         context_(context),
@@ -164,7 +164,7 @@ class ProcessOperator final : public Operator {
   void stop(Batch& batch, const Batch& input, RowFailure& failure, int64_t row,
             Emitter::Order order) {
     Letter letter;
-    letter.node = node();
+    letter.node = number();
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = row;
@@ -186,21 +186,21 @@ class ProcessOperator final : public Operator {
   int64_t next_timer_ = kAllTime, next_timeout_ = kAllTime;
 };
 
-class ProcessStage : public OutsideStateStage {
+class ProcessStage : public PythonStateStage {
  public:
   ProcessStage(std::string name, const StageLimits& limits, std::unique_ptr<ProcessOperator> op,
                ControlFunction control, void* context)
-      : OutsideStateStage(std::move(name), limits, std::move(op), control, context) {}
+      : PythonStateStage(std::move(name), limits, std::move(op), control, context) {}
 
  protected:
   void state_control(Control& c) override {
     op().timers_changed();
-    if (c.kind == Control::Kind::Put) return OutsideStateStage::state_control(c);
+    if (c.kind == Control::Kind::Put) return PythonStateStage::state_control(c);
     Control inner;
     inner.kind = c.kind;
     inner.node = c.node;
     inner.bins = c.bins;
-    OutsideStateStage::state_control(inner);
+    PythonStateStage::state_control(inner);
     for (auto& why : inner.errors) c.refuse(std::move(why));
     collect(c, head_of(c.kind == Control::Kind::Snapshot, c.epoch), inner.collected);
   }

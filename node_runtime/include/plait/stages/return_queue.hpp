@@ -5,7 +5,7 @@
 // the engine takes the items in the order in which they were added. `break_off` says once why
 // nothing comes any more.
 //
-// Threads: any, for all public calls; the protected ones want the caller to hold `lock_`. Nobody
+// Threads: any, for all public calls; the protected ones want the caller to hold `lock_`. No caller
 // waits for more than a few instructions under it. Empty: `take` is false. Full: never, since the
 // stage's ring bounds what is outside. It outlives its stage if those outside still hold it;
 // `close` says that the stage is gone.

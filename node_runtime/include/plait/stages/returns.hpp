@@ -1,9 +1,9 @@
 // Returns: where batches that are worked on outside the engine come back to their stage.
 //
-// The stage says of each serial that it goes outside; whoever works on it brings the outcome, from
-// any thread, in any order; a worker of the engine takes it from here. Every serial that went out
-// comes back exactly once, whatever happens outside: an outcome that nobody waits for (a second
-// one, one after `broke` or after the stage is gone) is let go.
+// The stage says of each serial that it goes outside; what works on it brings the outcome, from any
+// thread, in any order; a worker of the engine takes it from here. Every serial that went out comes
+// back exactly once, whatever happens outside: an outcome that is not awaited (a second one, one
+// after `broke` or after the stage is gone) is let go.
 //
 // Threads, full and empty: as in `ReturnQueue`, all public calls from any thread.
 #pragma once

@@ -14,18 +14,19 @@
 #include <vector>
 
 #include "plait/columns/events.hpp"
-#include "plait/kernels/run.hpp"
 #include "plait/columns/select.hpp"
+#include "plait/kernels/run.hpp"
 #include "plait/workers/worker.hpp"
 
 namespace plait {
 
 class Operator {
  public:
-  Operator(uint32_t node, OnError on_error) : node_(node), on_error_(on_error) {}
+  Operator(uint32_t number, OnError on_error) : number_(number), on_error_(on_error) {}
   virtual ~Operator() = default;
   virtual void run(Batch& batch, Worker& worker) = 0;
-  uint32_t node() const { return node_; }
+  // Of the operator in the graph.
+  uint32_t number() const { return number_; }
   OnError on_error() const { return on_error_; }
 
  protected:
@@ -34,16 +35,16 @@ class Operator {
   void settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures, Worker& worker);
   // Notes a failed row without touching the batch.
   void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker);
-  Counts& counts(Worker& worker) const { return worker.shared.counts[node_]; }
+  Counts& counts(Worker& worker) const { return worker.shared.counts[number_]; }
 
  private:
-  const uint32_t node_;
+  const uint32_t number_;
   const OnError on_error_;
 };
 
-inline Letter make_letter(uint32_t node, const Batch& input, RowFailure& failure) {
+inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) {
   Letter letter;
-  letter.node = node;
+  letter.node = op;
   letter.source = input.source;
   letter.epoch = input.epoch;
   letter.row = input.row_number(failure.row);
@@ -67,9 +68,9 @@ inline void Operator::note(Batch& batch, const Batch& input, RowFailure& failure
   } else if (on_error_ == OnError::DeadLetter) {
     Counts::add(counts(worker).dead_lettered, 1);
     if (!batch.letters) batch.letters = std::make_shared<std::vector<Letter>>();
-    batch.letters->push_back(make_letter(node_, input, failure));
+    batch.letters->push_back(make_letter(number_, input, failure));
   } else {
-    batch.failure = std::make_shared<Failure>(Failure{make_letter(node_, input, failure), false});
+    batch.failure = std::make_shared<Failure>(Failure{make_letter(number_, input, failure), false});
   }
 }
 
@@ -122,8 +123,8 @@ inline void describe(ErrorRows& errors, std::vector<RowFailure>& failures) {
 
 class FilterOperator final : public Operator {
  public:
-  FilterOperator(uint32_t node, OnError on_error, std::shared_ptr<const Program> predicate)
-      : Operator(node, on_error), predicate_(std::move(predicate)) {}
+  FilterOperator(uint32_t op, OnError on_error, std::shared_ptr<const Program> predicate)
+      : Operator(op, on_error), predicate_(std::move(predicate)) {}
 
   void run(Batch& batch, Worker& worker) override {
     Counts& c = counts(worker);
@@ -170,8 +171,8 @@ class ProjectOperator final : public Operator {
     std::shared_ptr<const Program> program;
     uint32_t from = 0;
   };
-  ProjectOperator(uint32_t node, OnError on_error, std::vector<Item> items, bool hidden)
-      : Operator(node, on_error), items_(std::move(items)), hidden_(hidden) {}
+  ProjectOperator(uint32_t op, OnError on_error, std::vector<Item> items, bool hidden)
+      : Operator(op, on_error), items_(std::move(items)), hidden_(hidden) {}
 
   void run(Batch& batch, Worker& worker) override {
     Counts& c = counts(worker);
@@ -200,5 +201,33 @@ class ProjectOperator final : public Operator {
   std::vector<Item> items_;
   const bool hidden_;  // made by the planner for the operator behind it, which counts
 };
+
+using Operators = std::vector<std::unique_ptr<Operator>>;
+
+// Runs `step`; if it throws, the batch goes on without rows and with the failure, so its serial is
+// published all the same.
+template <class Step>
+void guarded(Batch& batch, uint32_t op, Step&& step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    batch.failure = std::make_shared<Failure>(runtime_failure(op, error));
+    batch.failure->broken = true;
+    batch.failure->letter.source = batch.source;
+    batch.failure->letter.epoch = batch.epoch;
+    batch.columns.clear();
+    batch.length = 0;
+  }
+}
+
+inline bool broken(const Batch& batch) { return batch.failure && batch.failure->broken; }
+
+// A batch whose operators failed in the runtime itself has no columns any more and is passed over.
+inline void run_all(const Operators& operators, Batch& batch, Worker& worker) {
+  for (const auto& op : operators) {
+    if (broken(batch)) return;
+    guarded(batch, op->number(), [&] { op->run(batch, worker); });
+  }
+}
 
 }  // namespace plait

@@ -1,9 +1,9 @@
 // Stage: one or more fused operators with a bounded ring of batches, in order at both ends.
 //
-// The stage before it pushes batches with consecutive serials (one pusher at a time: whoever holds
+// The stage before it pushes batches with consecutive serials (one pusher at a time: the holder of
 // that stage's release flag). A worker claims the next serial, works on its slot, and publishes it
-// to the reorder buffer; whoever finds the head published hands it on, in serial order, if every
-// stage after it has room. The slot is free again when it was handed on.
+// to the reorder buffer; the worker that finds the head published hands it on, in serial order, if
+// every stage after it has room. The slot is free again when it was handed on.
 //
 // Threads: any worker may call run and try_release at any time; push and room only the current
 // pusher. Full: `room` is false (slots, records or bytes); the batch stays in the stage before,
@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "plait/core/atomics.hpp"
 #include "plait/columns/batch.hpp"
-#include "plait/core/cache_line.hpp"
 #include "plait/columns/events.hpp"
+#include "plait/core/atomics.hpp"
+#include "plait/core/cache_line.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/queues/locked_reorder_buffer.hpp"
 #include "plait/queues/reorder_buffer.hpp"
@@ -35,7 +35,7 @@ template <class T, class Policy>
 class FreeListOf;
 using FreeList = FreeListOf<Stage, RealAtomics>;
 
-// Who runs a stage: any worker, a thread of its own, or the one thread of its region.
+// Who runs a stage: any worker, its own thread, or the one thread of its region.
 enum class Threading : uint8_t { Dynamic, Dedicated, Manual };
 
 struct StageLimits {
@@ -129,7 +129,7 @@ class Stage {
   // Runs a control item on the stage's state at once. Only before the engine is started.
   virtual void control_now(Control& /*control*/) {}
 
-  // Something came: whoever is to run the stage hears of it. Any thread.
+  // Something came: the crew that runs the stage hears of it. Any thread.
   void came();
 
   // Hands on what is ready, and what the room then lets go in the stages before. Returns whether
@@ -174,7 +174,7 @@ class Stage {
     for (const auto& o : outputs_) stages.push_back(o.stage->index);
     return stages;
   }
-  // Whether tags may come as bits: nobody from here to the next exchange looks at single ones.
+  // Whether tags may come as bits: no stage from here to the next exchange looks at single ones.
   bool takes_bits() const {
     return routes ||
            (keeps_bits && std::all_of(outputs_.begin(), outputs_.end(),
@@ -186,7 +186,7 @@ class Stage {
 
   const std::string name;
   uint32_t index = 0;
-  uint32_t last_node = 0;            // the operator whose fan-out counts as copied
+  uint32_t last_op = 0;              // the operator whose fan-out counts as copied
   std::atomic<uint32_t> limit{~0u};  // on the workers in it; may change while it runs
   bool python = false;  // needs the interpreter: at most one worker of the engine at a time
   virtual bool needs_python() const { return python; }  // now; once it does not, it stays so

@@ -1,8 +1,8 @@
-// TimedStage: an operator that knows time, by key: windows, joins.
+// TimedStage: an event-time operator by key: windows, joins.
 //
 // LaneStage has the protocol; the worker that finishes a unit's last lane puts what all lanes made
 // of it in order. A row that is made at once keeps the tag of the row it came from; what is due by
-// time comes behind all rows of the unit: its tag is the number of rows the source had. On several
+// time comes after all rows of the unit: its tag is the number of rows the source had. On several
 // nodes the rows go on with their order (times, subs), and where they meet they are put in order.
 #pragma once
 
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "plait/stages/nan_key_filter.hpp"
+#include "plait/columns/merge_parts.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/stages/lane_stage.hpp"
-#include "plait/columns/merge_parts.hpp"
+#include "plait/stages/nan_key_filter.hpp"
 #include "plait/time/timed_lane.hpp"
 
 namespace plait {
@@ -41,18 +41,18 @@ class TimedStage final : public LaneStage {
  public:
   using MakeLane = std::unique_ptr<LaneOperator> (*)(const TimedSpec&, unsigned lane);
 
-  TimedStage(std::string name, const StageLimits& limits, uint32_t node,
+  TimedStage(std::string name, const StageLimits& limits, uint32_t op,
              std::shared_ptr<const TimedPlan> plan, MakeLane make, QueueKind kind, unsigned workers,
              Operators before, Operators after)
-      : LaneStage(std::move(name), limits, node, plan->keys.lanes(), kind, workers,
-                  std::move(before), std::move(after)),
+      : LaneStage(std::move(name), limits, op, plan->keys.lanes(), kind, workers, std::move(before),
+                  std::move(after)),
         plan_(std::move(plan)),
-        units_(new Unit[limits.batches]) {
+        units_(new PendingUnit[limits.batches]) {
     const bool keyless = plan_->spec.key_columns.empty();
     const uint32_t bins = 1u << (plan_->spec.bin_bits - plan_->spec.lane_bits);
     for (uint32_t l = 0; l < lanes_; ++l) {
-      lane_.push_back(std::make_unique<TimedLane>(node, l * bins, bins, keyless,
-                                                  make(plan_->spec, l), UnitTime(plan_->sources)));
+      lane_.push_back(std::make_unique<TimedLane>(op, l * bins, bins, keyless, make(plan_->spec, l),
+                                                  UnitTime(plan_->sources)));
     }
     for (uint32_t u = 0; u < limits.batches; ++u) {
       for (uint32_t l = 0; l < lanes_; ++l) units_[u].made.emplace_back(plan_->spec.out_types);
@@ -66,7 +66,7 @@ class TimedStage final : public LaneStage {
   void control_now(Control& c) override {
     for (uint32_t l = 0; l < lanes_; ++l) {
       for (const auto& bin : c.put) {  // all lanes know how far time was
-        if (bin.node == node_) (void)lane_[l]->time.adopt(bytes_of(bin), bin.bytes.size());
+        if (bin.node == op_) (void)lane_[l]->time.adopt(bytes_of(bin), bin.bytes.size());
       }
       control(c, l);
     }
@@ -74,7 +74,7 @@ class TimedStage final : public LaneStage {
 
  protected:
   void cut(Slot& s) override {
-    split(plan_->keys, s.batch, s.split);
+    split_by_lane(plan_->keys, s.batch, s.split);
     if (plan_->nodes) unit(s).order = order_of(s.batch, plan_->sub_bits);
   }
   bool passes(Batch& batch, uint32_t lane) override {
@@ -85,7 +85,7 @@ class TimedStage final : public LaneStage {
   void run_part(Slot& s, uint32_t number) override {
     TimedLane& lane = *lane_[number];
     const Batch& batch = s.batch;
-    Unit& u = unit(s);
+    PendingUnit& u = unit(s);
     Emitter& out = u.made[number];
     if (number == 0) u.base = lane.time.place(batch);
     const int64_t before = lane.time.watermarks.now();
@@ -109,8 +109,8 @@ class TimedStage final : public LaneStage {
 
   void put_together(Slot& s, Worker& worker) override {
     Batch& batch = s.batch;
-    Unit& u = unit(s);
-    Counts& counts = worker.shared.counts[node_];
+    PendingUnit& u = unit(s);
+    Counts& counts = worker.shared.counts[op_];
     const int64_t in = batch.length;
     int64_t late = 0, left_out = 0;
     std::vector<TimedRow> rows;
@@ -144,7 +144,7 @@ class TimedStage final : public LaneStage {
     if (c.kind == Control::Kind::Layout) return;  // see passes
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node != node_ || !lane.owns(bin.bin)) continue;
+        if (bin.node != op_ || !lane.owns(bin.bin)) continue;
         std::string why = lane.put(bin.bin, bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
@@ -152,7 +152,7 @@ class TimedStage final : public LaneStage {
     }
     std::vector<uint32_t> bins;
     if (c.kind == Control::Kind::Take) {
-      if (c.node != node_) return;
+      if (c.node != op_) return;
       std::copy_if(c.bins.begin(), c.bins.end(), std::back_inserter(bins),
                    [&](uint32_t bin) { return lane.owns(bin); });
     } else {
@@ -168,12 +168,12 @@ class TimedStage final : public LaneStage {
 
  private:
   // What the lanes make of one unit, beside its slot.
-  struct Unit {
+  struct PendingUnit {
     BufferRef order;    // of its rows; several nodes only
     uint64_t base = 0;  // the place of its first row
     std::vector<Emitter> made;
   };
-  Unit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
+  PendingUnit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
 
   // The rows from the last start on are those of one lane.
   static void sort_run(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
@@ -194,7 +194,7 @@ class TimedStage final : public LaneStage {
     }
   }
 
-  static std::vector<Column> columns_of(const Unit& u, const std::vector<TimedRow>& rows) {
+  static std::vector<Column> columns_of(const PendingUnit& u, const std::vector<TimedRow>& rows) {
     const auto n = int64_t(rows.size());
     bool as_made = true;
     BufferRef order = BufferRef::make(4 * n);
@@ -221,7 +221,7 @@ class TimedStage final : public LaneStage {
   const std::shared_ptr<const TimedPlan> plan_;
   std::atomic<int64_t> bytes_{0};
   std::vector<std::unique_ptr<TimedLane>> lane_;
-  std::unique_ptr<Unit[]> units_;
+  std::unique_ptr<PendingUnit[]> units_;
   StateMoves* moves_ = nullptr;
 };
 

@@ -1,11 +1,11 @@
-// MergeStage: a union. Its inputs' batches of one epoch and source become one batch, rows by row
+// UnionStage: a union. Its inputs' batches of one epoch and source become one batch, rows by row
 // number, then by input.
 //
 // Each input's batches come in the order (epoch, source); a unit (epoch, source) is complete when
-// every input that carries that source has it at its head. The inputs are buffered without a bound
-// of their own: sources are kept in step (Epochs) and every other queue is bounded, so what waits
-// here is bounded too, and no branch can block another for ever. Any stage may push its input at
-// any time (a mutex); one worker at a time merges.
+// every input that carries that source has it at its head. The inputs are buffered without a bound:
+// sources are kept in step (Epochs) and every other queue is bounded, so what waits here is bounded
+// too, and no branch can block another for ever. Any stage may push its input at any time (a
+// mutex); one worker at a time merges.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@
 #include <vector>
 
 #include "plait/columns/merge_parts.hpp"
-#include "plait/stages/stages.hpp"
+#include "plait/stages/stage_impl.hpp"
 
 namespace plait {
 
-class MergeStage final : public Stage {
+class UnionStage final : public Stage {
  public:
   // `carries[i]` are the sources that reach input i, ascending.
   // `sub_bits`: how wide the inputs' subs are at most; -1: this is the only node.
-  MergeStage(std::string name, const StageLimits& limits, uint32_t node,
+  UnionStage(std::string name, const StageLimits& limits, uint32_t op,
              std::vector<std::vector<uint32_t>> carries, int sub_bits = -1)
       : Stage(std::move(name), limits),
-        node_(node),
+        op_(op),
         carries_(std::move(carries)),
         sub_bits_(sub_bits),
         inputs_(carries_.size()) {
@@ -67,7 +67,7 @@ class MergeStage final : public Stage {
         if (worker.slice_over()) break;
       }
     } catch (const std::exception& error) {
-      worker.shared.fail(runtime_failure(node_, error));
+      worker.shared.fail(runtime_failure(op_, error));
     }
     busy_.store(false, std::memory_order_release);  // pairs with the exchange above
     if (done) room_made(worker);
@@ -149,8 +149,8 @@ class MergeStage final : public Stage {
     }
     out.failure = failure;
     failed_ = failure != nullptr;
-    Counts::add(worker.shared.counts[node_].in, records);
-    Counts::add(worker.shared.counts[node_].out, out.length);
+    Counts::add(worker.shared.counts[op_].in, records);
+    Counts::add(worker.shared.counts[op_].out, out.length);
     stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
     hand_on(std::move(out), worker);
     return records;
@@ -172,7 +172,7 @@ class MergeStage final : public Stage {
     truncate(batch, n);
   }
 
-  const uint32_t node_;
+  const uint32_t op_;
   const std::vector<std::vector<uint32_t>> carries_;
   const int sub_bits_;
   std::vector<uint32_t> sources_;

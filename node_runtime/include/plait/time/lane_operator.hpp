@@ -1,10 +1,10 @@
-// LaneOperator: one lane of an operator that knows time: its keys' state, and what it makes of rows
-// and of time going on.
+// LaneOperator: one lane of an event-time operator: its keys' state, and what it makes of rows and
+// of time going on.
 //
 // For every unit, in order: process with the lane's rows (not called if there are none), then
-// advance with the watermark as it is behind the unit (not called if it did not rise and
-// `wants_end` is false). Bins move between units. All calls come from the holder of the lane, one
-// at a time; nothing here waits. An exception (out of memory) ends the job.
+// advance with the watermark as it is after the unit (not called if it did not rise and `wants_end`
+// is false). Bins move between units. All calls come from the holder of the lane, one at a time;
+// nothing here waits. An exception (out of memory) ends the job.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plait/columns/events.hpp"
-#include "plait/time/lane_operator.hpp"
 #include "plait/moves/state_moves.hpp"
+#include "plait/time/lane_operator.hpp"
 #include "plait/time/unit_time.hpp"
 
 namespace plait {
@@ -24,11 +24,11 @@ class TimedLane {
  public:
   // `bins`: of the lane, from `first` on. `keyless`: it is the one lane of an operator without
   // keys, whose state counts at one bin of the layout.
-  TimedLane(uint32_t node, uint32_t first, uint32_t bins, bool keyless,
+  TimedLane(uint32_t number, uint32_t first, uint32_t bins, bool keyless,
             std::unique_ptr<LaneOperator> op, UnitTime time)
       : time(std::move(time)),
         op(std::move(op)),
-        node_(node),
+        number_(number),
         first_(first),
         bins_(bins),
         keyless_(keyless) {}
@@ -89,7 +89,7 @@ class TimedLane {
   void give(const Control& c, StateMoves& moves) {
     std::vector<uint32_t> going, targets;
     missing_.clear();
-    each_move(c, node_, keyless_, first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
+    each_move(c, number_, keyless_, first_, bins_, [&](uint32_t bin, uint32_t from, uint32_t to) {
       if (from == moves.here()) {
         going.push_back(bin);
         targets.push_back(to);
@@ -102,13 +102,13 @@ class TimedLane {
     for (size_t i = 0; i < going.size(); ++i) {
       const uint8_t* data = states[i].bytes.data();
       const int64_t size = states[i].size;
-      moves.ship(targets[i], node_, going[i],
+      moves.ship(targets[i], number_, going[i],
                  {c.epoch, MoveKind::Whole, std::move(states[i].bytes), data, size});
     }
   }
   bool install(Control& c, uint32_t bin, StateMoves& moves) {
     MovedBin m;
-    if (!moves.take(node_, bin, c.epoch, m)) return false;
+    if (!moves.take(number_, bin, c.epoch, m)) return false;
     const bool whole = time.adopt(m.data, size_t(m.size));
     const std::string why = whole ? put(bin, m.data, size_t(m.size)) : "damaged: its times";
     if (!why.empty()) c.refuse(why);
@@ -116,7 +116,7 @@ class TimedLane {
     return true;
   }
 
-  const uint32_t node_, first_, bins_;
+  const uint32_t number_, first_, bins_;
   const bool keyless_;
   Control* passing_ = nullptr;  // the layout that is being passed, and the bins it still waits for
   std::vector<uint32_t> missing_;

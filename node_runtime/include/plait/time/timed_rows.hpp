@@ -1,5 +1,5 @@
-// The order of what an operator that knows time makes of a unit: places of the rows it is given,
-// tags of those it makes.
+// The order of what an event-time operator makes of a unit: places of the rows it is given, tags of
+// those it makes.
 //
 // A row's place is unique among all rows of all units but those of one key, and grows in their
 // order: the number of the unit, then the row within it. Any thread, on batches it owns.
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
-#include "plait/time/emitter.hpp"
 #include "plait/columns/events.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 

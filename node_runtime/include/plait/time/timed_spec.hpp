@@ -1,5 +1,6 @@
-// What an operator that knows time does, decided when the job is built; `plait.graph.temporal` in Python has
-// the meaning of every field. Times and lengths of time are microseconds. Plain data: any thread.
+// What an event-time operator does, decided when the job is built; `plait.graph.temporal` in Python
+// has the meaning of every field. Times and lengths of time are microseconds. Plain data: any
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 //
 // Every lane keeps its own, from what the units themselves carry, so lanes need not wait for each
 // other and all come to the same. It travels with the bins of the lane: a node that joins later
-// knows then what its units so far were worth. `plait.graph.temporal` in Python has the rule. One thread at
-// a time: the holder of the lane.
+// knows then what its units so far were worth. `plait.graph.temporal` in Python has the rule. One
+// thread at a time: the holder of the lane.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Watermarks {
 
   // Of an operator that no source with an event time reaches: time stands still until the end.
   void note(const Batch& unit) {
-    Of& of = of_[unit.source];
+    SourceTime& of = of_[unit.source];
     of.flow = unit.flow;
     clock_ = std::max(clock_, unit.stamp);
     if (unit.time != kNoTime) {
@@ -65,26 +65,26 @@ class Watermarks {
   }
 
   // As bytes, and from them.
-  size_t byte_size() const { return 16 + of_.size() * sizeof(Of); }
+  size_t byte_size() const { return 16 + of_.size() * sizeof(SourceTime); }
   void write(uint8_t* to) const {
     std::memcpy(to, &now_, 8);
     std::memcpy(to + 8, &clock_, 8);
-    std::memcpy(to + 16, of_.data(), of_.size() * sizeof(Of));
+    std::memcpy(to + 16, of_.data(), of_.size() * sizeof(SourceTime));
   }
   void read(const uint8_t* from) {
     std::memcpy(&now_, from, 8);
     std::memcpy(&clock_, from + 8, 8);
-    std::memcpy(of_.data(), from + 16, of_.size() * sizeof(Of));
+    std::memcpy(of_.data(), from + 16, of_.size() * sizeof(SourceTime));
   }
 
  private:
-  struct Of {
+  struct SourceTime {
     int64_t time = kNoTime;
     Flow flow = Flow::Running;
     uint8_t none[7] = {};
   };
   std::shared_ptr<const std::vector<TimedSource>> sources_;
-  std::vector<Of> of_;
+  std::vector<SourceTime> of_;
   int64_t now_ = kNoTime;
   int64_t clock_ = 0;
 };

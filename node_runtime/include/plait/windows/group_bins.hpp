@@ -66,8 +66,11 @@ inline Key read_group_key(GroupReader& in, const GroupPlan& plan, uint32_t bin, 
 template <class Read, class Undo>
 std::string read_group_bin(const GroupPlan& plan, uint32_t bin, bool here, const uint8_t* data,
                            size_t size, const char* what, Read&& read, Undo&& undo) {
-  GroupHeader h;
-  std::string reason = check_group_bin(plan.fingerprint, plan.bin_bits, bin, data, size, h);
+  BinHeader h, expected;
+  expected.bin_bits = uint16_t(plan.bin_bits);
+  expected.bin = bin;
+  expected.fingerprint = plan.fingerprint;
+  std::string reason = unsealed_bin(BinKind::Timed, expected, data, size, h);
   if (!reason.empty()) return reason;
   if (here) return "bin " + std::to_string(bin) + " is here already";
   GroupReader in(data + sizeof h, data + size);

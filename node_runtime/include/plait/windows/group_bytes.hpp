@@ -1,42 +1,20 @@
-// Bytes of the state of operators that know time: a writer, a reader that never reads beyond the
-// end, and the header that seals them.
+// Bytes of a bin of a window, a running aggregate or the last rows of keys: a writer, and a reader
+// that never reads beyond the end.
 //
-// The header says what the bytes are, of which bin and operator, how many entries and bytes follow,
-// and carries a checksum over all of it; check() refuses everything else. Nothing shared: any
-// thread, no waiting.
+// The header is BinHeader of kind Timed (keyed/bin_format.hpp); unsealed_bin() refuses bytes that
+// are damaged or not of this operator and bin. Nothing shared: any thread, no waiting.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <string_view>
 
 #include "plait/keyed/bin_format.hpp"
 #include "plait/keyed/sealed_bytes.hpp"
-#include "plait/core/xxh64.hpp"
 
 namespace plait {
 
-struct GroupHeader {
-  static constexpr uint16_t kVersion = 1;
-  char magic[4] = {'P', 'L', 'B', 'T'};
-  uint16_t version = kVersion;
-  uint16_t bin_bits = 0;
-  uint32_t bin = 0;
-  uint32_t reserved = 0;
-  uint64_t fingerprint = 0;
-  uint64_t count = 0;     // entries
-  uint64_t length = 0;    // of what follows the header
-  uint64_t checksum = 0;  // XXH64 of what follows, seeded by that of the header before this field
-
-  uint64_t right_checksum(const uint8_t* payload) const {
-    return xxh64(payload, length, xxh64(this, offsetof(GroupHeader, checksum), 0));
-  }
-};
-static_assert(sizeof(GroupHeader) == 48);
-
-class GroupWriter : private SealedBytes<GroupHeader> {
+class GroupWriter : private SealedBytes {
  public:
   GroupWriter() : SealedBytes(1024) {}
 
@@ -52,7 +30,8 @@ class GroupWriter : private SealedBytes<GroupHeader> {
   uint64_t count() const { return count_; }
 
   Bytes finish(uint64_t fingerprint, unsigned bin_bits, uint32_t bin) {
-    GroupHeader h;
+    BinHeader h;
+    h.magic[3] = BinHeader::mark(BinKind::Timed);
     h.bin_bits = uint16_t(bin_bits);
     h.bin = bin;
     h.fingerprint = fingerprint;
@@ -102,19 +81,5 @@ class GroupReader {
   const uint8_t *at_, *end_;
   bool ok_ = true;
 };
-
-// Empty when the bytes are whole and of this operator and bin; else why not.
-inline std::string check_group_bin(uint64_t fingerprint, unsigned bin_bits, uint32_t bin,
-                                   const uint8_t* data, size_t size, GroupHeader& h) {
-  std::string why = unsealed(data, size, h, [](const GroupHeader& g) {
-    const bool right = std::memcmp(g.magic, GroupHeader().magic, 4) == 0;
-    return right ? nullptr : "not the state of a timed bin";
-  });
-  if (!why.empty()) return why;
-  if (h.fingerprint != fingerprint) return "of another operator: its window or results differ";
-  if (why = other_bins(h.bin_bits, bin_bits); !why.empty()) return why;
-  if (h.bin != bin) return "of bin " + std::to_string(h.bin);
-  return "";
-}
 
 }  // namespace plait

@@ -12,7 +12,7 @@
 
 #include "plait/keyed/aggregates.hpp"
 #include "plait/windows/group_plan.hpp"
-#include "plait/windows/group_set.hpp"
+#include "plait/windows/value_set.hpp"
 
 namespace plait {
 

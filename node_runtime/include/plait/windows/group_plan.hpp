@@ -13,8 +13,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "plait/windows/key_codec.hpp"
 #include "plait/time/timed_spec.hpp"
+#include "plait/windows/key_codec.hpp"
 #include "plait/windows/top_rows.hpp"
 
 namespace plait {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/windows/group_cells.hpp"
 #include "plait/core/zeroed_region.hpp"
+#include "plait/windows/group_cells.hpp"
 
 namespace plait {
 

@@ -1,9 +1,9 @@
 // KeyCodec: the key of a row as what a table knows it by, and back into columns.
 //
 // A key of one fixed-width column (or of none) is its hash, which is one to one; only the null key
-// needs to be told apart. Any other key is its hash and bytes: those of one text, or the encoding
-// of several columns. bind() names the batch whose rows are asked for; the rest is pure. For one
-// thread at a time (the holder of the lane); never waits.
+// is marked. Any other key is its hash and bytes: those of one text, or the encoding of several
+// columns. bind() names the batch whose rows are asked for; the rest is pure. For one thread at a
+// time (the holder of the lane); never waits.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/time/emitter.hpp"
 #include "plait/columns/key_hash.hpp"
+#include "plait/time/emitter.hpp"
 
 namespace plait {
 

@@ -1,5 +1,5 @@
-// LastLane: aggregates over the last n records of each key: with every record, or with every so
-// many of them (windows of rows).
+// LastNLane: aggregates over the last n records of each key: with every record, or with every n-th
+// (windows of rows).
 //
 // Results come at the place of the record that completes them. Time plays no part, unless the keys
 // have a ttl (time_to_live.hpp). All calls belong to the holder of the lane; never waits.
@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "plait/time/lane_operator.hpp"
+#include "plait/time/time_to_live.hpp"
 #include "plait/windows/group_bins.hpp"
 #include "plait/windows/group_table.hpp"
-#include "plait/time/lane_operator.hpp"
 #include "plait/windows/last_rows.hpp"
-#include "plait/time/time_to_live.hpp"
 
 namespace plait {
 
-class LastLane : public LaneOperator {
+class LastNLane : public LaneOperator {
  public:
-  explicit LastLane(const TimedSpec& spec)
+  explicit LastNLane(const TimedSpec& spec)
       : each_(spec.kind == TimedSpec::Kind::Last),
         size_(uint64_t(each_ ? spec.k : spec.size)),
         every_(uint64_t(each_ ? 1 : spec.every)),
@@ -41,7 +41,7 @@ class LastLane : public LaneOperator {
     const bool good = size_ > 0 && every_ > 0 && size_ <= uint64_t(1) << 40 && timed;
     if (!good) throw std::invalid_argument("a window of rows has at least one");
   }
-  ~LastLane() override {
+  ~LastNLane() override {
     table_.each([&](uint64_t* slot, uint64_t) { drop(slot); });
   }
 

@@ -25,7 +25,7 @@ inline std::unique_ptr<LaneOperator> make_window_lane(const TimedSpec& spec, uns
     return std::make_unique<LateLane>(spec);
   }
   if (spec.kind == K::Last || (spec.kind == K::Window && spec.within == W::Rows)) {
-    return std::make_unique<LastLane>(spec);
+    return std::make_unique<LastNLane>(spec);
   }
   if (spec.kind == K::Running) return std::make_unique<RunningLane>(spec);
   throw std::invalid_argument("there is no such window");

@@ -52,7 +52,7 @@ class SessionStore {
   [[gnu::always_inline]] void prefetch(uint64_t h) const { __builtin_prefetch(&index_[home(h)]); }
   // Some time after prefetch().
   [[gnu::always_inline]] void prefetch_slot(uint64_t h) const {
-    if (const Entry& e = index_[home(h)]; e.id) {
+    if (const IndexEntry& e = index_[home(h)]; e.id) {
       const uint64_t* s = slot(e.id - 1);
       __builtin_prefetch(s, 1);
       __builtin_prefetch(s + 8, 1);
@@ -60,7 +60,7 @@ class SessionStore {
   }
   // The first session of a key, or kNone.
   uint32_t first(const Key& key) const {
-    const Entry& e = index_[find(key)];
+    const IndexEntry& e = index_[find(key)];
     return e.id - 1;
   }
 
@@ -78,7 +78,7 @@ class SessionStore {
     s[kDue] = uint64_t(INT64_MAX);
     s[kSerial] = ++serial_;
     ++bin_sessions_[plan_.bin_in_lane(plan_.bin(key.hash))];
-    Entry& e = index_[find(key)];
+    IndexEntry& e = index_[find(key)];
     if (e.id == 0) {
       ++keys_;
       e = {id + 1, tag(key.hash)};
@@ -118,20 +118,20 @@ class SessionStore {
   // Calls visit(id) for every session, those of a key in the order of time.
   template <class Visit>
   void each(Visit visit) const {
-    for (const Entry& e : index_) {
+    for (const IndexEntry& e : index_) {
       for (uint32_t id = e.id - 1; id != kNone; id = next(slot(id))) visit(id);
     }
   }
   uint64_t in_bin(uint32_t bin) const { return bin_sessions_[plan_.bin_in_lane(bin)]; }
   size_t byte_size() const {
-    size_t n = chunks_.size() * kChunk * plan_.words * 8 + index_.size() * sizeof(Entry);
+    size_t n = chunks_.size() * kChunk * plan_.words * 8 + index_.size() * sizeof(IndexEntry);
     each([&](uint32_t id) { n += Blob::space(slot(id)[kKey]) + owned_bytes(plan_, slot(id)); });
     return n;
   }
 
  private:
   static constexpr uint32_t kChunk = 1024;
-  struct Entry {
+  struct IndexEntry {
     uint32_t id = 0;   // and 1; 0: free
     uint32_t tag = 0;  // of the hash, to spare a look at the session
   };
@@ -163,13 +163,13 @@ class SessionStore {
       index_[i] = index_[k];
       i = k;
     }
-    index_[i] = Entry();
+    index_[i] = IndexEntry();
     --keys_;
   }
   void grow() {
-    std::vector<Entry> old(index_.size() * 2);
+    std::vector<IndexEntry> old(index_.size() * 2);
     old.swap(index_);
-    for (const Entry& e : old) {
+    for (const IndexEntry& e : old) {
       if (!e.id) continue;
       size_t i = home(slot(e.id - 1)[kHash]);
       while (index_[i].id) i = (i + 1) & (index_.size() - 1);
@@ -199,7 +199,7 @@ class SessionStore {
   std::vector<uint32_t> free_;
   uint32_t made_ = 0;
   uint64_t serial_ = 0;
-  std::vector<Entry> index_;
+  std::vector<IndexEntry> index_;
   size_t keys_ = 0;
   std::vector<uint64_t> bin_sessions_;  // by the bin's number in the lane
 };

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "plait/columns/key_hash.hpp"
 #include "plait/time/emitter.hpp"
 #include "plait/windows/group_bytes.hpp"
-#include "plait/columns/key_hash.hpp"
 
 namespace plait {
 
@@ -49,8 +49,8 @@ class TopRows {
   }
 
   size_t bytes() const {
-    size_t n = sizeof *this + rows_.capacity() * sizeof(Row);
-    for (const Row& r : rows_) n += r.packed.capacity();
+    size_t n = sizeof *this + rows_.capacity() * sizeof(RankedRow);
+    for (const RankedRow& r : rows_) n += r.packed.capacity();
     return n;
   }
 
@@ -73,7 +73,7 @@ class TopRows {
       if (rule.greatest ? order < 0 : order > 0) return;
       if (order == 0 && !rule.ties) return;
     }
-    Row& r = rows_.emplace_back();
+    RankedRow& r = rows_.emplace_back();
     r.rank = rank;
     r.place = place;
     for (size_t c = 0; c < rule.types.size(); ++c) pack(rule, c, batch.columns[c], row, r);
@@ -88,7 +88,7 @@ class TopRows {
   template <class Begin>
   void emit(const TopRule& rule, std::vector<GrowingColumn>& out, Begin begin) {
     prune(rule);
-    for (const Row& r : rows_) {
+    for (const RankedRow& r : rows_) {
       begin();
       const char* at = r.packed.data();
       for (size_t c = 0; c < rule.types.size(); ++c) at = unpack(rule.types[c], at, out[c]);
@@ -97,7 +97,7 @@ class TopRows {
 
   void write(GroupWriter& out) const {
     out.word(rows_.size());
-    for (const Row& r : rows_) {
+    for (const RankedRow& r : rows_) {
       out.word(r.place);
       out.text(r.packed);
     }
@@ -105,7 +105,7 @@ class TopRows {
   void read(const TopRule& rule, GroupReader& in) {
     const uint64_t n = in.word();
     for (uint64_t i = 0; i < n && in.ok(); ++i) {
-      Row r;
+      RankedRow r;
       r.place = in.word();
       r.packed = in.text();
       if (in.ok() && !settle(rule, r)) in.fail();
@@ -116,7 +116,7 @@ class TopRows {
 
  private:
   static constexpr size_t kSpare = 16;
-  struct Row {
+  struct RankedRow {
     int64_t rank = 0;
     uint64_t place = 0;
     uint32_t by_at = 0, by_size = 0;  // the value ranked by, where it is a text
@@ -129,9 +129,12 @@ class TopRows {
     std::memcpy(&bits, c.data + 8 * size_t(row), 8);
     return bits;
   }
-  static std::string_view by_text(const Row& r) { return {r.packed.data() + r.by_at, r.by_size}; }
+  static std::string_view by_text(const RankedRow& r) {
+    return {r.packed.data() + r.by_at, r.by_size};
+  }
 
-  static void pack(const TopRule& rule, size_t column, const Column& c, uint32_t row, Row& r) {
+  static void pack(const TopRule& rule, size_t column, const Column& c, uint32_t row,
+                   RankedRow& r) {
     const bool null = !c.valid(row);
     r.packed.push_back(char(null));
     if (null) return;
@@ -165,7 +168,7 @@ class TopRows {
     return at;
   }
   // Finds the rank in a packed row that came from elsewhere; false: it is no row.
-  static bool settle(const TopRule& rule, Row& r) {
+  static bool settle(const TopRule& rule, RankedRow& r) {
     const auto* from = reinterpret_cast<const uint8_t*>(r.packed.data());
     GroupReader in(from, from + r.packed.size());
     for (size_t c = 0; c < rule.types.size(); ++c) {
@@ -188,14 +191,14 @@ class TopRows {
   }
 
   // Negative: a is better by its value alone.
-  static int compare(const TopRule& rule, const Row& a, const Row& b) {
+  static int compare(const TopRule& rule, const RankedRow& a, const RankedRow& b) {
     if (!rule.by_text()) return a.rank > b.rank ? -1 : a.rank < b.rank;
     const int order = by_text(a).compare(by_text(b));
     return rule.greatest ? -order : order;
   }
   // Leaves the top rows, in order.
   void prune(const TopRule& rule) {
-    std::stable_sort(rows_.begin(), rows_.end(), [&](const Row& a, const Row& b) {
+    std::stable_sort(rows_.begin(), rows_.end(), [&](const RankedRow& a, const RankedRow& b) {
       const int order = compare(rule, a, b);
       return order ? order < 0 : a.place < b.place;
     });
@@ -212,7 +215,7 @@ class TopRows {
     room_ = std::max(2 * rows_.size(), size_t(rule.k) + kSpare);
   }
 
-  std::vector<Row> rows_;
+  std::vector<RankedRow> rows_;
   size_t room_ = kSpare;
   bool full_ = false;  // there are k; the last of them is rows_[last_]
   size_t last_ = 0;

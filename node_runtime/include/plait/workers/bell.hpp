@@ -1,4 +1,4 @@
-// Bell: where the threads of a crew sleep when they have nothing to do, until somebody rings.
+// Bell: where the threads of a crew sleep when they have nothing to do, until it is rung.
 //
 // Who has made work (a batch, room, a turn) rings; who finds nothing lies down (`Nap`), looks once
 // more, and then sleeps. If `exact`, either the ringer sees the sleeper or the sleeper's last look

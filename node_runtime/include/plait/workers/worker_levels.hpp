@@ -1,9 +1,9 @@
-// Levels: how many workers take part; the others are suspended.
+// WorkerLevels: how many workers take part; the others are suspended.
 //
-// Each worker has a flag of its own, on a line of its own, and looks at it between two runs of a
-// stage: what it holds there (a lane, a batch) it has given back. A suspended worker sleeps until
-// its flag is taken back or the run is over, and costs nothing meanwhile. Worker 0 is never
-// suspended: it serves the links to other nodes to the end.
+// Each worker has its own flag, on its own cache line, and looks at it between two runs of a stage:
+// what it holds there (a lane, a batch) it has given back. A suspended worker sleeps until its flag
+// is taken back or the run is over, and costs nothing meanwhile. Worker 0 is never suspended: it
+// serves the links to other nodes to the end.
 //
 // Threads: `set` and `wake` any; `suspended` and `rest` the worker itself; `active` any, and it is
 // what really is: a worker that a function does not return to counts until it has come back.
@@ -21,9 +21,9 @@
 
 namespace plait {
 
-class Levels {
+class WorkerLevels {
  public:
-  explicit Levels(unsigned workers)
+  explicit WorkerLevels(unsigned workers)
       : workers_(workers), flags_(std::make_unique<Flag[]>(workers)), active_(workers) {}
 
   void set(unsigned level) {

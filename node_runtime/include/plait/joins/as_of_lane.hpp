@@ -19,8 +19,8 @@ class AsOfLane final : public JoinState {
  public:
   AsOfLane(const TimedSpec& spec, unsigned lane)
       : JoinState(spec, lane), left_only_(spec.how == How::Semi || spec.how == How::Anti) {
-    layouts_[0] = RowLayout(spec.types, spec.left.columns);
-    if (!left_only_) layouts_[1] = RowLayout(spec.types, spec.right.columns);
+    layouts_[0] = PackedRow(spec.types, spec.left.columns);
+    if (!left_only_) layouts_[1] = PackedRow(spec.types, spec.right.columns);
   }
 
   void process(const LaneRows& rows, Emitter& out) override {
@@ -29,7 +29,7 @@ class AsOfLane final : public JoinState {
     const int64_t* clocks[2] = {batch.columns[size_t(spec_.left.time)].i64(),
                                 batch.columns[size_t(spec_.right.time)].i64()};
     keys_.bind(batch);
-    for (RowLayout& layout : layouts_) layout.bind(batch);
+    for (PackedRow& layout : layouts_) layout.bind(batch);
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plait/windows/group_bytes.hpp"
 #include "plait/columns/key_hash.hpp"
+#include "plait/windows/group_bytes.hpp"
 
 namespace plait {
 

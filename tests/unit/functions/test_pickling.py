@@ -1,0 +1,55 @@
+"""Code as bytes: what is sent by value, and what is said of what cannot be sent."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import pytest
+
+import plait
+from plait.functions.pickling import CodePickler, dumps, why_not
+
+
+@plait.compiled
+def doubled(n: int) -> int:
+    return 2 * n
+
+
+def ray_pickler() -> CodePickler:
+    from plait.cluster.ray_payload import PayloadPickler
+
+    return PayloadPickler()
+
+
+@pytest.fixture(params=["this machine", "ray"])
+def pickler(request: pytest.FixtureRequest) -> CodePickler:
+    return CodePickler() if request.param == "this machine" else ray_pickler()
+
+
+def test_functions_come_back(pickler: CodePickler) -> None:
+    step = 3
+    assert pickle.loads(pickler.dumps(lambda n: n + step))(4) == 7
+
+
+def test_compiled_functions_are_sent_as_python(pickler: CodePickler) -> None:
+    copy = pickle.loads(pickler.dumps(doubled))
+    assert copy is not doubled
+    assert copy(4) == 8
+    assert copy.parameter_types == doubled.parameter_types
+
+
+def test_the_variable_is_named(pickler: CodePickler) -> None:
+    lock = threading.Lock()
+
+    def locked(n: int) -> int:
+        with lock:
+            return n
+
+    assert str(pickler.why_not([locked])).endswith('; it holds "lock", a lock')
+    assert pickler.why_not([len, lambda n: n]) is None
+
+
+def test_the_short_forms_use_this_machines_pickler() -> None:
+    assert pickle.loads(dumps({"n": 1})) == {"n": 1}
+    assert why_not([threading.Lock()]) is not None
