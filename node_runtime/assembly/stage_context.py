@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageEnds:
-    """Of the engine's stages that one stage of the pipeline became: the one that takes its input, and
-    the one that gives its output; -1: on this node it has none."""
+    """Of the engine's stages that one stage of the pipeline became: the one that takes its input,
+    and the one that gives its output; -1: on this node it has none."""
 
     head: int
     tail: int

@@ -40,21 +40,23 @@ class Pools:
         self.forced = False
         self.ways: list[Way] = []
 
-    def add(self, plan: Pipeline, stage: PipelineStage) -> tuple[int, int]:
+    def add(self, pipeline: Pipeline, stage: PipelineStage) -> tuple[int, int]:
         """Adds the stages of these functions: the first, which takes their input, and the last."""
-        graph = plan.graph
+        graph = pipeline.graph
         calls = [op for i in stage.operators if isinstance(op := graph.operators[i], CallOp)]
         routes = [route_of_call(op, graph, self.settings) for op in calls]
         made: list[int] = []
         for routed, operators in trips(stage.operators, routes):
             name = " + ".join(graph.operators[i].name for i in operators)
-            made.append(self.trip(plan, operators, routed, name))
+            made.append(self.trip(pipeline, operators, routed, name))
         for before, after in itertools.pairwise(made):
             self.engine.connect(before, after, 0)
         return made[0], made[-1]
 
-    def trip(self, plan: Pipeline, operators: tuple[int, ...], routed: Routed, name: str) -> int:
-        graph = plan.graph
+    def trip(
+        self, pipeline: Pipeline, operators: tuple[int, ...], routed: Routed, name: str
+    ) -> int:
+        graph = pipeline.graph
         calls: list[tuple[CallOp, Any]] = []
         for i in operators:
             op = graph.operators[i]
@@ -84,11 +86,11 @@ class Pools:
         return way
 
     def lanes(
-        self, plan: Pipeline, number: int, state: KeyedPython | ProcessPython
+        self, pipeline: Pipeline, number: int, state: KeyedPython | ProcessPython
     ) -> tuple[NativeLanes, MeasuredState] | None:
         """The lanes of an operator with state, and the state as long as it is here; None: it
         stays here."""
-        graph = plan.graph
+        graph = pipeline.graph
         op: StateNode = graph.operators[number]  # type: ignore[assignment]
         routed = route_of_call(op, graph, self.settings)
         if routed.route == "inline":

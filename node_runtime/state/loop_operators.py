@@ -195,7 +195,8 @@ class OperatorPython:
         elif self.spec.bound is not None and len(waiting) >= self.spec.bound:
             self.refused = Misfit(
                 f'port "{name}" is full: {len(waiting):,} records wait there while the operator'
-                f" waits with {self.ports.describe_wait()}; let it pop them, or give bound= more or None"
+                f" waits with {self.ports.describe_wait()}; let it pop them, or give bound= more"
+                " or None"
             )
         else:
             waiting.append(record)

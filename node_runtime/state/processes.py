@@ -92,7 +92,7 @@ class ProcessPython(PythonStates):
         self.has_float = Type.FLOAT64 in self.types
         self.take(op.spec, in_schema)
         self.out = Shape(op.schema)
-        self.heaps = [TimerHeap(clock, self.found) for clock in CLOCKS]
+        self.heaps = [TimerHeap(clock, self.find) for clock in CLOCKS]
         self.now = 0
         """The wall clock of the unit."""
         self.ttl = op.spec.ttl_us

@@ -100,7 +100,7 @@ class LocalRun:
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
-        self.plan = make_pipeline(graph, settings.fuse)
+        self.pipeline = make_pipeline(graph, settings.fuse)
         positions = checked_for(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False
@@ -111,7 +111,7 @@ class LocalRun:
             undo.callback(self.ends.abort)
             self.letters = Letters(graph)
             undo.callback(self.letters.close, False)
-            self.parts = build(self.plan, settings, self.ends.sources, self.ends.sinks)
+            self.parts = build(self.pipeline, settings, self.ends.sources, self.ends.sinks)
             undo.callback(self.parts.stop_helpers)
             undo.callback(self.parts.close)
             self.engine = self.parts.engine

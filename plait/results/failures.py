@@ -169,8 +169,8 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     label = source_label(graph, source)
     if not len(letter[6]):  # a timer: it is due behind the records of its epoch
         failed = RecordError(
-            f"{describe_op(op)}: {message}\n  it was due behind record {row:,} of source {label}; all "
-            "before it was delivered, nothing after it",
+            f"{describe_op(op)}: {message}\n  it was due behind record {row:,} of source {label}; "
+            "all before it was delivered, nothing after it",
             operator=op.name,
             at=str(op.at),
             source=label,
