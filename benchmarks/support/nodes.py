@@ -93,8 +93,8 @@ class Host:
     def progress(self) -> tuple[int, int, str]:
         """The epoch, the last layout passed, and an error: cheaper than a report."""
         cluster, engine = self.agent.cluster, self.agent.engine
-        error = self.agent.error_text(engine) or cluster.refused()
-        return cluster.next_epoch(), cluster.passed(engine.sinks()), error
+        error = self.agent.error_text(engine) or cluster.refusal()
+        return cluster.next_epoch(), cluster.passed_epoch(engine.sinks()), error
 
     def ready(self) -> int:
         """The last plan for whose bins all memory is there."""
@@ -139,9 +139,9 @@ class Host:
 
 def warm_rate(engine: Any, rows: int) -> float:
     """Waits for the end of a run; the rate of its second half, when the tables have grown."""
-    while engine.delivered() < rows // 2 and not engine.wait(0.0):
+    while engine.records_delivered() < rows // 2 and not engine.wait(0.0):
         time.sleep(0.001)
-    began, before = time.perf_counter(), engine.delivered()
+    began, before = time.perf_counter(), engine.records_delivered()
     while not engine.wait(1.0):
         pass
     return float((rows - before) / (time.perf_counter() - began))

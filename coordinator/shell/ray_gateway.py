@@ -104,7 +104,7 @@ class RayGateway:
                 self.actors[key] = actor
                 self.places[key] = host.name
                 self.unwanted.discard(command.job)
-            self.when_done(actor.made.remote(), lambda done: self.made(command, done))
+            self.when_done(actor.identity.remote(), lambda done: self.made(command, done))
         except Exception as error:
             self.not_made(command, first_line(error))
 

@@ -1,11 +1,12 @@
 """What an engine is built from at its ends, and what `build` gives.
 
 An end is what the engine knows of a source or a sink: a table in memory, a generator, or functions
-that are called. Plain data; nothing here opens or closes anything but what it was given.
+that are called. Plain data; nothing here opens or closes anything but the parts themselves.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from plait.node_runtime.native._engine import NativeEngine
     from plait.node_runtime.pool.stages import Pools
     from plait.node_runtime.state.loop_operators import OperatorPython
+
+TICK_S = 0.1
+LEAVE_S = 10.0
+"""How long an interrupted Python function may hold a worker up at the end of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ class ReaderEnd:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
     """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run
-    after so many."""
+    after this many rows."""
 
     write: Callable[[NativeBatch], None] | None = None
     keep: bool = False
@@ -89,7 +94,7 @@ class Helper(Protocol):
 
 
 @dataclass(slots=True)
-class Built:
+class EngineParts:
     """An engine ready to start, and what is needed to read its results."""
 
     engine: NativeEngine
@@ -98,11 +103,11 @@ class Built:
     sink_stages: dict[int, int] = field(default_factory=dict)
     """Sink operator -> stage."""
     heads: list[int] = field(default_factory=list)
-    """By stage of the plan: the engine's stage that takes its input, and ..."""
+    """By stage of the pipeline: the engine's stage that takes its input, and ..."""
     tails: list[int] = field(default_factory=list)
     """... the one that gives its output; -1: on this node it has none."""
     operators: list[OperatorPython] = field(default_factory=list)
-    """Those with a loop of their own."""
+    """Those with their own loop."""
     loop: AsyncLoop | None = None
     """Where functions are awaited, if there are any."""
     pools: Pools | None = None
@@ -115,6 +120,23 @@ class Built:
         for helper in self.helpers:
             helper.start()
         self.engine.start()
+
+    def end(self, *, grace_s: float) -> bool:
+        """Waits until the workers have left, and ends what ran beside them. After `grace_s` the
+        Python function that holds one up is interrupted; False: it does not return even then, and
+        its thread was left behind."""
+        interrupt_at = time.monotonic() + grace_s
+        while not self.engine.join(TICK_S):
+            late_s = time.monotonic() - interrupt_at
+            if late_s >= LEAVE_S:
+                self.engine.abandon()
+                self.close()
+                self.stop_helpers()
+                return False
+            if late_s >= 0:
+                self.engine.interrupt_python()  # again: another record may have begun meanwhile
+        self.close()
+        return self.stop_helpers()
 
     def close(self) -> None:
         """Ends the loops of operators, whatever becomes of the others; when no worker runs."""

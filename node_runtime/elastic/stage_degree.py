@@ -112,7 +112,7 @@ def decide(
         return DegreeDecision(changes=(), reason="measuring"), replace(memory, samples=samples)
     view, trial = mean_of(samples), memory.trial
     memory = replace(memory, samples=(), trial=None, time=memory.time + 1)
-    if trial is not None and not helped(view, policy, trial):
+    if trial is not None and not has_helped(view, policy, trial):
         reason = f"one worker more in stage {trial.stage} was no better: back to {trial.degree}"
         refused = {**memory.refused, trial.stage: refusal(trial, policy, memory)}
         changes = ((trial.stage, trial.degree),)
@@ -148,7 +148,7 @@ def refusal(trial: Trial, policy: DegreePolicy, memory: DegreeMemory) -> Refusal
     return Refusal(throughput=trial.throughput, until=memory.time + patience, times=times)
 
 
-def helped(view: DegreesView, policy: DegreePolicy, trial: Trial) -> bool:
+def has_helped(view: DegreesView, policy: DegreePolicy, trial: Trial) -> bool:
     """Whether a step made the throughput rise, or the stage is congested no more."""
     faster = view.throughput > trial.throughput * (1 + policy.sensitivity_ratio)
     return faster or view.stages[trial.stage].blocked_ratio < policy.congestion_ratio

@@ -51,7 +51,7 @@ def policy_of(settings: Settings) -> LevelPolicy:
     return TrendPolicy(max_level=most, min_level=least)
 
 
-def watched(engine: NativeEngine, settings: Settings) -> ElasticWatch | None:
+def start_watch(engine: NativeEngine, settings: Settings) -> ElasticWatch | None:
     """A watch over a running engine, if the settings ask for one. Stop it before the engine is
     let go. Degrees that do not change are set here too."""
     if isinstance(settings.stage_parallelism, int):

@@ -229,7 +229,7 @@ def by_trend(
     changed = side != 0
     if changed:
         memory = replace(forgotten(memory, ()), quick=has_quick_round(policy), noise_ratio=0.0)
-    memory = recorded(measured, memory)
+    memory = record(measured, memory)
     wanted, reason, memory = chosen(view, policy, memory)
     if changed:
         reason = f"the load changed; {reason}"
@@ -290,7 +290,7 @@ def deviation(measured: float, policy: TrendPolicy, memory: LevelMemory) -> int:
     return 0
 
 
-def recorded(measured: float, memory: LevelMemory) -> LevelMemory:
+def record(measured: float, memory: LevelMemory) -> LevelMemory:
     """The measurement in its record."""
     records = list(memory.records)
     old = records[memory.level]
@@ -309,7 +309,7 @@ def chosen(
 ) -> tuple[int, str, LevelMemory]:
     """The next level, why, and what is remembered of the choice."""
     if memory.settled is not None:
-        found = rechecked(view, policy, memory)
+        found = recheck(view, policy, memory)
         if found is not None:
             return found
         memory = forgotten(memory, (memory.level, memory.settled))
@@ -372,7 +372,7 @@ def forgotten(memory: LevelMemory, kept: tuple[int, ...]) -> LevelMemory:
     return replace(memory, records=records, settled=None, refining=False)
 
 
-def rechecked(
+def recheck(
     view: LevelView, policy: TrendPolicy, memory: LevelMemory
 ) -> tuple[int, str, LevelMemory] | None:
     """A settled level is kept, but for a look at the level above now and then; None: that one is

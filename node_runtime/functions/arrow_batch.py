@@ -55,7 +55,7 @@ class Batch:
                 f"expected the columns {', '.join(wanted.names)},"
                 f" got {', '.join(table.column_names)}"
             )
-        columns = [converted(table.column(field.name), field) for field in wanted.fields]
+        columns = [convert(table.column(field.name), field) for field in wanted.fields]
         return cls(wanted, pa.RecordBatch.from_arrays(columns, schema=wanted.to_arrow()))
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ def to_table(given: Any) -> Any:
     )
 
 
-def converted(column: Any, field: Field) -> Any:
+def convert(column: Any, field: Field) -> Any:
     """A chunked column as one array of the field's Arrow type; the same memory if it has it."""
     import pyarrow as pa
 

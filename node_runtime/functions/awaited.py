@@ -20,7 +20,7 @@ from plait.graph.operators import Retrying
 from plait.model.records import Misfit
 from plait.model.schema import Schema
 from plait.node_runtime.functions.retries import pauses_s
-from plait.node_runtime.native._calls import Records, assemble, misfit_of, taken
+from plait.node_runtime.native._calls import Records, assemble, misfit_of, take_rows
 from plait.node_runtime.native._outside import NativeTray
 from plait.node_runtime.native._records import Shape, columns_of
 
@@ -103,7 +103,7 @@ class AsyncCall:
                 continue
             row, flight.begun = flight.begun, flight.begun + 1
             self.free -= 1
-            task = asyncio.get_running_loop().create_task(self.worked(flight.batch, row))
+            task = asyncio.get_running_loop().create_task(self.work(flight.batch, row))
             flight.tasks[row] = task
             task.add_done_callback(functools.partial(self.done, flight, row))
 
@@ -116,9 +116,9 @@ class AsyncCall:
                 return self.flights[serial]
         return None
 
-    async def worked(self, batch: NativeBatch, row: int) -> Any:
+    async def work(self, batch: NativeBatch, row: int) -> Any:
         try:
-            return await self.tries.of(lambda: self.form.given(batch, row))
+            return await self.tries.of(lambda: self.form.read_row(batch, row))
         except (KeyboardInterrupt, SystemExit) as error:
             return Ended(error)  # raised here it would end the loop
 
@@ -132,7 +132,7 @@ class AsyncCall:
             error = task.exception()
         if row < flight.needed and flight.serial in self.flights:
             if error is None and isinstance(task.result(), Ended):
-                self.ended(flight, task.result().error)
+                self.end_run(flight, task.result().error)
             else:
                 self.settle(flight, row, error, None if error else task.result())
         self.start_rows()
@@ -156,7 +156,7 @@ class AsyncCall:
         except BaseException as error:  # no batch may be missing
             self.tray.stop(flight.serial, error)
 
-    def ended(self, flight: Flight, error: BaseException) -> None:
+    def end_run(self, flight: Flight, error: BaseException) -> None:
         del self.flights[flight.serial]
         flight.drop_from(0)
         self.tray.stop(flight.serial, error)
@@ -168,7 +168,7 @@ class AsyncCall:
         for row in sorted({*flight.results, *flight.failures}):
             error = flight.failures.get(row)
             if error is None:
-                error = self.added(records, row, flight.results[row])
+                error = self.add_result(records, row, flight.results[row])
             if error is not None:
                 failures.append((row, error))
                 if self.stop_at_first:
@@ -177,7 +177,7 @@ class AsyncCall:
         kept = found if failures else None
         return self.form.rows(flight.batch, made, kept), kept, failures
 
-    def added(self, records: Records, row: int, result: Any) -> Exception | None:
+    def add_result(self, records: Records, row: int, result: Any) -> Exception | None:
         try:
             records.add(row, result)
         except Exception as error:
@@ -200,11 +200,11 @@ class Whole:
         self.function = op.function
         self.shape, self.out = Shape(schema), Shape(op.schema)
 
-    def given(self, batch: NativeBatch, row: int) -> Any:
+    def read_row(self, batch: NativeBatch, row: int) -> Any:
         return self.shape.row(batch, row)
 
     async def call(self, record: Any) -> Any:
-        return awaited(await self.function(record))
+        return check_result(await self.function(record))
 
     def rows(self, batch: NativeBatch, made: NativeBatch, kept: array[int] | None) -> NativeBatch:
         return made
@@ -228,7 +228,7 @@ class Columns:
             for name in op.schema.names
         ]
 
-    def given(self, batch: NativeBatch, row: int) -> dict[int, Any]:
+    def read_row(self, batch: NativeBatch, row: int) -> dict[int, Any]:
         values = columns_of(batch, self.read, (row,))
         return {place: value[0] for place, value in zip(self.read, values, strict=True)}
 
@@ -240,12 +240,12 @@ class Columns:
             for place, function, places in self.calls
         ]
         if len(begun) == 1:
-            return (awaited(await begun[0][1]),)
+            return (check_result(await begun[0][1]),)
         results: list[Any] = [None] * len(begun)
-        tasks = [(place, asyncio.ensure_future(held(one))) for place, one in begun]
+        tasks = [(place, asyncio.ensure_future(catch_exit(one))) for place, one in begun]
         try:
             for place, task in tasks:
-                result = awaited(await task)
+                result = check_result(await task)
                 if isinstance(result, Ended):
                     raise result.error
                 results[place] = result
@@ -256,7 +256,7 @@ class Columns:
         return tuple(results)
 
     def rows(self, batch: NativeBatch, made: NativeBatch, kept: array[int] | None) -> NativeBatch:
-        base = batch if kept is None else taken(batch, kept)
+        base = batch if kept is None else take_rows(batch, kept)
         return assemble(self.sources, base, made)
 
 
@@ -265,7 +265,7 @@ def places_of(function: Callable[..., Any], schema: Schema) -> list[int]:
     return [schema.index(name) for name in inspect.signature(function).parameters]
 
 
-async def held(coroutine: Awaitable[Any]) -> Any:
+async def catch_exit(coroutine: Awaitable[Any]) -> Any:
     """What a task of its own gives; who asks for the end of the process must not end the loop."""
     try:
         return await coroutine
@@ -273,7 +273,7 @@ async def held(coroutine: Awaitable[Any]) -> Any:
         return Ended(error)
 
 
-def awaited(result: Any) -> Any:
+def check_result(result: Any) -> Any:
     if isinstance(result, CoroutineType):
         result.close()
         raise Misfit("the function returned a coroutine; write `return await ...`")

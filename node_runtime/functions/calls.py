@@ -28,7 +28,7 @@ from plait.node_runtime.native._calls import (
     map_rows,
     misfit_of,
     reached,
-    taken,
+    take_rows,
 )
 from plait.node_runtime.native._records import Shape, place
 
@@ -113,7 +113,7 @@ class FilterCall(RowCall):
         kept, failures = filter_rows(self.function, batch, given, stop, self.again)
         if len(kept) == len(batch):
             return CallResult(batch, None, failures)
-        return CallResult(taken(batch, kept), kept, failures)
+        return CallResult(take_rows(batch, kept), kept, failures)
 
 
 class ColumnsCall:
@@ -134,7 +134,7 @@ class ColumnsCall:
     def __call__(self, batch: NativeBatch) -> CallResult:
         stop = self.stop_at_first
         fresh, kept, failures = call_columns(self.calls, self.order, batch, stop, self.again)
-        base = batch if kept is None else taken(batch, kept)
+        base = batch if kept is None else take_rows(batch, kept)
         return CallResult(assemble(self.sources, base, fresh), kept, failures)
 
 
@@ -173,7 +173,7 @@ class BatchesCall:
 
         rows = len(batch)
         if not rows:
-            return self.failed(batch, [])
+            return self.all_failed(batch, [])
         for tried in itertools.count():
             try:
                 reached(WHOLE_BATCH)
@@ -181,11 +181,11 @@ class BatchesCall:
                 break
             except Exception as error:
                 if self.again is None or isinstance(error, Misfit) or not self.again(tried):
-                    return self.failed(batch, self.failures(rows, error))
+                    return self.all_failed(batch, self.failures(rows, error))
         try:
-            out = NativeBatch.from_arrow(fitting(result, self.out), self.out)
+            out = NativeBatch.from_arrow(fit(result, self.out), self.out)
         except Exception as error:  # what came may be anything
-            return self.failed(batch, self.failures(rows, misfit_of(error)))
+            return self.all_failed(batch, self.failures(rows, misfit_of(error)))
         if len(out) == rows:
             place(out, batch, None)
             return CallResult(out, None, [])
@@ -196,13 +196,13 @@ class BatchesCall:
     def failures(self, rows: int, error: BaseException) -> Failures:
         return [(row, error) for row in range(1 if self.stop_at_first else rows)]
 
-    def failed(self, batch: NativeBatch, failures: Failures) -> CallResult:
+    def all_failed(self, batch: NativeBatch, failures: Failures) -> CallResult:
         out, kept, _ = self.nothing.from_records(())
         place(out, batch, kept)
         return CallResult(out, kept, failures)
 
 
-def fitting(given: Any, schema: Schema) -> Any:
+def fit(given: Any, schema: Schema) -> Any:
     """What a batch function returned, as one RecordBatch of the schema; any error is a misfit."""
     import pyarrow as pa
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -20,8 +21,8 @@ from plait.errors import PlaitError, StateError
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.stages import make_pipeline
 from plait.node_runtime.assembly.build import build
-from plait.node_runtime.assembly.engine_parts import Built, Seat
-from plait.node_runtime.elastic.watch import ElasticWatch, watched
+from plait.node_runtime.assembly.engine_parts import EngineParts, Seat
+from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
 from plait.node_runtime.native._cluster import NativeCluster
 from plait.protocol.messages import (
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from plait.node_runtime.host.tls_tunnel import TlsTunnel
     from plait.node_runtime.native._engine import NativeEngine
 
-TICK_S = 0.1
-GRACE_S = 10.0
-"""How long a Python function of the job may hold a worker up when the node ends."""
 FAILING_S = 2.0
 """A failed record is reported when all sinks behind it have what came before it, or after so
 long."""
@@ -85,7 +83,7 @@ class NodeAgent:
         self.address = Peer(rank=rank, host=listen_host, port=port)
         self.known: set[int] = set()
         self.lock = threading.RLock()
-        self.built: Built | None = None
+        self.parts: EngineParts | None = None
         self.ends: Ends | None = None
         self.letters: Letters | None = None
         self.first_epoch = 0
@@ -111,11 +109,11 @@ class NodeAgent:
         """Carries out a command."""
         with self.lock:
             try:
-                return self.carried_out(command)
+                return self.carry_out(command)
             except (PlaitError, OSError, RuntimeError, ValueError) as error:
                 return Refused(reason=f"{type(error).__name__}: {error}")
 
-    def carried_out(self, command: Command) -> Answer:
+    def carry_out(self, command: Command) -> Answer:
         match command:
             case Prepare():
                 return self.prepare(command)
@@ -145,28 +143,28 @@ class NodeAgent:
                 assert_never(command)
 
     def prepare(self, command: Prepare) -> Answer:
-        if self.built is None:
+        if self.parts is None:
             here = {
-                node
-                for number, node in enumerate(self.graph.sources)
+                op
+                for number, op in enumerate(self.graph.sources)
                 if command.layout.readers[number] in (EVERYONE, self.rank)
             }
             if self.settings.order == "key" or self.rank == command.home:
                 here.update(self.graph.sinks)
-            self.ends = open_ends(self.graph, {}, here)
-            try:
+            with ExitStack() as undo:
+                self.ends = open_ends(self.graph, {}, here)
+                undo.callback(self.ends.abort)
                 if here.intersection(self.graph.sinks):
                     self.letters = Letters(self.graph)
                 seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
-                plan = make_pipeline(self.graph, self.settings.fuse)
-                self.built = build(plan, self.settings, self.ends.sources, self.ends.sinks, seat)
-                self.cluster.hold(self.built.engine)
-                self.built.start()
-            except BaseException:
-                if self.built is not None:
-                    self.built.stop_helpers()
-                self.ends.abort()
-                raise
+                pipeline = make_pipeline(self.graph, self.settings.fuse)
+                self.parts = build(
+                    pipeline, self.settings, self.ends.sources, self.ends.sinks, seat
+                )
+                undo.callback(self.parts.stop_helpers)
+                self.cluster.hold(self.parts.engine)
+                self.parts.start()
+                undo.pop_all()
         return self.connect(command.peers)
 
     def connect(self, peers: tuple[Peer, ...]) -> Answer:
@@ -181,7 +179,7 @@ class NodeAgent:
         return Done()
 
     def begin(self, layout: Layout) -> Answer:
-        if self.built is None:
+        if self.parts is None:
             return Refused(reason="the node is not prepared")
         if not self.begun:
             self.begun = True
@@ -189,7 +187,7 @@ class NodeAgent:
             self.began = time.perf_counter()
             records = layout.epoch_records or self.settings.epoch_records
             self.cluster.begin(replace(layout, epoch_records=records), layout.epoch > 0)
-            self.elastic = watched(self.built.engine, self.settings)
+            self.elastic = start_watch(self.parts.engine, self.settings)
         return Done()
 
     def expect(self, command: Expect) -> Answer:
@@ -223,9 +221,9 @@ class NodeAgent:
 
     @property
     def engine(self) -> NativeEngine:
-        if self.built is None:
+        if self.parts is None:
             raise StateError("the node is not prepared")
-        return self.built.engine
+        return self.parts.engine
 
     def report(self, loads: bool = False) -> NodeReport:
         """How the node is."""
@@ -237,25 +235,25 @@ class NodeAgent:
             "process_cpu_s": used.user + used.system,
             "rss_bytes": self.process.memory_info().rss,
         }
-        built = self.built
-        if built is None or not self.begun:
-            return NodeReport(phase="made" if built is None else "prepared", **own)
-        engine = built.engine
+        parts = self.parts
+        if parts is None or not self.begun:
+            return NodeReport(phase="made" if parts is None else "prepared", **own)
+        engine = parts.engine
         over = self.done is not None or engine.wait(0.0)
         error = self.error_text(engine)
-        passed = self.cluster.passed(engine.sinks())
-        refused = self.cluster.refused()
+        passed = self.cluster.passed_epoch(engine.sinks())
+        refused = self.cluster.refusal()
         epoch = self.cluster.next_epoch()
         self.pace.note(epoch)
-        bins, size_bytes = self.cluster.moved()
+        bins, size_bytes = self.cluster.received()
         p50, p99, most = self.latencies.since_last(dict(engine.latency_buckets()[0]))
         stops_early = self.ends is not None and self.ends.stops_early
         return NodeReport(
             phase=self.phase(over, error, refused),
             epoch=epoch,
             delivered_epoch=passed,
-            read=engine.read(),
-            delivered=engine.delivered(),
+            read=engine.records_read(),
+            delivered=engine.records_delivered(),
             state_bytes=engine.state_bytes(),
             workers=engine.load()[2],
             moved_bins=bins,
@@ -272,13 +270,13 @@ class NodeAgent:
         )
 
     def phase(self, over: bool, error: str, refused: str) -> Any:
-        if refused or (error and self.settled(over)):
+        if refused or (error and self.failure_arrived(over)):
             return "failed"
         if not over or error:
             return "running"
         return "left" if self.leaving else "ended"
 
-    def settled(self, over: bool) -> bool:
+    def failure_arrived(self, over: bool) -> bool:
         """Whether a failure has come to all sinks that are behind it: those are where they are
         exact, so a node without sinks leaves it to the ones that have some."""
         now = time.monotonic()
@@ -302,9 +300,9 @@ class NodeAgent:
 
     def end(self, good: bool) -> None:
         """Ends the engine and closes the ends; `good`: what sinks wrote is to stay."""
-        if self.done is not None or self.built is None:
+        if self.done is not None or self.parts is None:
             return
-        engine = self.built.engine
+        engine = self.parts.engine
         if self.elastic is not None:
             self.elastic.stop()
         seconds = time.perf_counter() - self.began if self.begun else 0.0
@@ -313,30 +311,23 @@ class NodeAgent:
         self.cluster.close()
         if not natural:
             engine.interrupt_python()
-        patience = time.monotonic() + GRACE_S
-        while not engine.join(TICK_S):
-            if time.monotonic() >= patience:
-                engine.abandon()
-                break
-            engine.interrupt_python()
-        self.built.close()
-        self.built.stop_helpers()
+        self.parts.end(grace_s=0.0)
         self.done = self.outcome_of(engine, good and natural, seconds)
 
     def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:
         assert self.ends is not None
-        assert self.built is not None
+        assert self.parts is not None
         failure = engine.error()
         error: BaseException | None = None
         if failure is not None:
             error = error_of(failure, self.graph, engine.raised)
-        elif refused := self.cluster.refused():
+        elif refused := self.cluster.refusal():
             error = StateError(f"state could not move between the nodes: {refused}")
         outputs: dict[str, Any] = {}
         try:
             if self.letters is not None:
                 self.letters.add(engine.letters())
-            outputs = self.ends.close(good and error is None, self.built)
+            outputs = self.ends.close(good and error is None, self.parts)
         except Exception as closing:
             error = error or closing
         finally:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from plait.connectors.base import Writer
     from plait.model.schema import Schema
-    from plait.node_runtime.assembly.engine_parts import Built
+    from plait.node_runtime.assembly.engine_parts import EngineParts
 
 EMPTY_WAIT_S = 0.001
 """How soon a reader is asked again that gave no rows and did not say when."""
@@ -50,27 +50,27 @@ class Ends:
         self.stops_early = False
         """Whether a sink ends the run before the sources do."""
 
-    def close(self, good: bool, built: Built) -> dict[str, Any]:
+    def close(self, good: bool, parts: EngineParts) -> dict[str, Any]:
         """Closes everything; gives what each sink returned, by its label."""
         outputs: dict[str, Any] = {}
         errors: list[Exception] = []
         for reader in self.readers:
             attempt(reader.close, errors)
-        for number, node in enumerate(self.graph.operators):
-            if isinstance(node, SinkOp) and number in self.sinks:
-                closing = partial(told, self.closing(number, node, good, built), node)
-                outputs[node.label] = attempt(closing, errors)
+        for number, op in enumerate(self.graph.operators):
+            if isinstance(op, SinkOp) and number in self.sinks:
+                closing = partial(call_endpoint, self.closer(number, op, good, parts), op)
+                outputs[op.label] = attempt(closing, errors)
         if errors and good:
             raise errors[0]
         return outputs
 
-    def closing(self, number: int, node: SinkOp, good: bool, built: Built) -> Callable[[], Any]:
+    def closer(self, number: int, op: SinkOp, good: bool, parts: EngineParts) -> Callable[[], Any]:
         if number in self.writers:
             writer = self.writers[number]
             return writer.close if good else writer.abort
         if self.sinks[number].keep:
-            return lambda: kept_table(built, number, node.schema)
-        return lambda: built.engine.counts(number)[1]
+            return lambda: kept_table(parts, number, op.schema)
+        return lambda: parts.engine.counts(number)[1]
 
     def abort(self) -> None:
         """Closes what was opened for a run that never started."""
@@ -81,15 +81,15 @@ class Ends:
             attempt(writer.abort, ignored)
 
 
-def told(action: Callable[[], Any], node: SourceOp | SinkOp) -> Any:
+def call_endpoint(action: Callable[[], Any], op: SourceOp | SinkOp) -> Any:
     """Runs the user's side of an end; what it raises names the end and the line."""
     try:
         return action()
     except PlaitError:
         raise
     except Exception as error:
-        kind = SourceError if isinstance(node, SourceOp) else SinkError
-        raise kind(f"{node.label} ({node}): {type(error).__name__}: {error}") from error
+        kind = SourceError if isinstance(op, SourceOp) else SinkError
+        raise kind(f"{op.label} ({op}): {type(error).__name__}: {error}") from error
 
 
 def attempt(action: Callable[[], Any], errors: list[Exception]) -> Any:
@@ -101,10 +101,12 @@ def attempt(action: Callable[[], Any], errors: list[Exception]) -> Any:
         return None
 
 
-def kept_table(built: Built, number: int, schema: Schema) -> Any:
+def kept_table(parts: EngineParts, number: int, schema: Schema) -> Any:
     import pyarrow as pa
 
-    batches = [batch.to_arrow(schema) for batch in built.engine.kept(built.sink_stages[number])]
+    batches = [
+        batch.to_arrow(schema) for batch in parts.engine.kept_batches(parts.sink_stages[number])
+    ]
     return pa.Table.from_batches(batches, schema.to_arrow())
 
 
@@ -115,25 +117,25 @@ def open_ends(
     others."""
     ends = Ends(graph)
     try:
-        for number, node in enumerate(graph.operators):
+        for number, op in enumerate(graph.operators):
             open_here = here is None or number in here
-            if isinstance(node, SourceOp) and not open_here:
+            if isinstance(op, SourceOp) and not open_here:
                 ends.sources[number] = ElsewhereEnd()
-            elif isinstance(node, SourceOp):
-                ends.sources[number] = open_source(ends, node, positions.get(node.label))
-            elif isinstance(node, SinkOp) and open_here:
-                ends.sinks[number] = open_sink(ends, number, node)
+            elif isinstance(op, SourceOp):
+                ends.sources[number] = open_source(ends, op, positions.get(op.label))
+            elif isinstance(op, SinkOp) and open_here:
+                ends.sinks[number] = open_sink(ends, number, op)
     except BaseException:
         ends.abort()
         raise
     return ends
 
 
-def open_source(ends: Ends, node: SourceOp, position: Any) -> SourceEnd:
-    source = node.source
+def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
+    source = op.source
     if type(source) is Table:
         table = source.arrow().slice(position or 0)
-        chunks = [NativeBatch.from_arrow(chunk, node.schema) for chunk in table.to_batches()]
+        chunks = [NativeBatch.from_arrow(chunk, op.schema) for chunk in table.to_batches()]
         return TableEnd(chunks=chunks, rate_per_s=source.rate_per_s or 0.0)
     if type(source) is Rate:
         total = -1 if source.total is None else source.total
@@ -143,12 +145,12 @@ def open_source(ends: Ends, node: SourceOp, position: Any) -> SourceEnd:
             start_us=source.start_us,
             first=position or 0,
         )
-    reader = told(lambda: source.open(position), node)
+    reader = call_endpoint(lambda: source.open(position), op)
     ends.readers.append(reader)
     if type(reader) is ItemsReader:
         items = ItemsPoll(reader)
         return ReaderEnd(poll=items.poll, position=items.position)
-    return ReaderEnd(poll=polled(reader, node), position=reader.position)
+    return ReaderEnd(poll=poll_of(reader, op), position=reader.position)
 
 
 class ItemsPoll:
@@ -205,11 +207,11 @@ class ItemsPoll:
         return self.reader.position() - len(self.held)
 
 
-def polled(reader: Reader, node: SourceOp) -> Callable[[int], NativeBatch | float | None]:
+def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float | None]:
     """The reader's poll with its answer in native form, checked."""
     import pyarrow as pa
 
-    schema, arrow = node.schema, node.schema.to_arrow()
+    schema, arrow = op.schema, op.schema.to_arrow()
     read = 0
 
     def poll(max_rows: int) -> NativeBatch | float | None:
@@ -223,12 +225,12 @@ def polled(reader: Reader, node: SourceOp) -> Callable[[int], NativeBatch | floa
             answer = to_batch(answer, schema, read)
         if not isinstance(answer, pa.RecordBatch | pa.Table):
             raise SourceError(
-                f"{node.label}: poll returned {type(answer).__name__}; it must return "
+                f"{op.label}: poll returned {type(answer).__name__}; it must return "
                 "a RecordBatch, a Table, a list of records, Wait(seconds), or None at the end"
             )
         if answer.num_rows > max_rows:
             raise SourceError(
-                f"{node.label}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
+                f"{op.label}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
             )
         if answer.num_rows == 0:
             return EMPTY_WAIT_S
@@ -242,17 +244,17 @@ def polled(reader: Reader, node: SourceOp) -> Callable[[int], NativeBatch | floa
     return poll
 
 
-def open_sink(ends: Ends, number: int, node: SinkOp) -> SinkEnd:
-    sink, schema = node.sink, node.schema
+def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:
+    sink, schema = op.sink, op.schema
     if type(sink) is Collect:
         most = -1 if sink.limit is None else sink.limit
         ends.stops_early = ends.stops_early or most >= 0
         return SinkEnd(keep=True, most=most)
     if type(sink) is Discard:
         return SinkEnd()
-    writer = ends.writers[number] = told(lambda: sink.open(schema), node)
+    writer = ends.writers[number] = call_endpoint(lambda: sink.open(schema), op)
 
     def write(batch: NativeBatch) -> None:
-        told(lambda: writer.write(batch.to_arrow(schema)), node)
+        call_endpoint(lambda: writer.write(batch.to_arrow(schema)), op)
 
     return SinkEnd(write=write)

@@ -62,7 +62,7 @@ class RayNode:
         self.once = Once(self.agent.apply)
 
     @ray.method(concurrency_group="ask")
-    def made(self) -> tuple[Peer, int]:
+    def identity(self) -> tuple[Peer, int]:
         """Where the node listens, and the id of its process."""
         return self.agent.peer(), os.getpid()
 
@@ -77,14 +77,14 @@ class RayNode:
 
     @ray.method(concurrency_group="fetch")
     def outcome(self) -> bytes | None:
-        """The node's part of the result, as `unpacked` reads it; None before its end.
+        """The node's part of the result, as `unpack_outcome` reads it; None before its end.
 
         A node that has left its job is not told to end: it ends when it is asked.
         """
         if self.agent.outcome() is None and self.agent.report().phase == "left":
             self.agent.apply(End(good=True))
         found = self.agent.outcome()
-        return None if found is None else packed(found)
+        return None if found is None else pack_outcome(found)
 
     @ray.method(concurrency_group="fetch")
     def explain(self) -> str:
@@ -119,7 +119,7 @@ def tail_of(stream: int, lines: int) -> list[str]:
     return kept[-lines:] if lines > 0 else kept
 
 
-def packed(outcome: NodeOutcome) -> bytes:
+def pack_outcome(outcome: NodeOutcome) -> bytes:
     """An outcome as bytes. What cannot be sent (a record, an exception) is sent as its text."""
     error = outcome.error
     cause = None if error is None else error.__cause__
@@ -145,8 +145,8 @@ def packed(outcome: NodeOutcome) -> bytes:
     return data
 
 
-def unpacked(data: bytes) -> NodeOutcome:
-    """What `packed` made, with the error's cause in its place."""
+def unpack_outcome(data: bytes) -> NodeOutcome:
+    """What `pack_outcome` made, with the error's cause in its place."""
     outcome, cause = cloudpickle.loads(data)
     if outcome.error is not None:
         outcome.error.__cause__ = cause

@@ -57,7 +57,7 @@ class Lowered:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
-def lowered(op: TimedOp, given: Schema) -> Lowered:
+def lower_timed(op: TimedOp, given: Schema) -> Lowered:
     """The plan of `operator`, whose input has the schema `given`."""
     spec = op.spec
     match spec:

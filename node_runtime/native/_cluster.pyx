@@ -119,18 +119,18 @@ cdef class NativeCluster:
         with nogil:
             self.cluster.get().drop(peer)
 
-    def passed(self, uint32_t sinks):
+    def passed_epoch(self, uint32_t sinks):
         """The last layout that has passed every stage of this node."""
         return self.cluster.get().passed(sinks)
 
     def next_epoch(self):
         return self.cluster.get().next_epoch()
 
-    def moved(self):
+    def received(self):
         """(bins, bytes) that came to this node."""
         return self.cluster.get().bins_in(), self.cluster.get().bytes_in()
 
-    def refused(self):
+    def refusal(self):
         return self.cluster.get().refused().decode("utf-8", "replace")
 
     def down_peers(self):

@@ -59,6 +59,9 @@ cdef shared_ptr[KeyedPlan] keys_plan(list keys, unsigned bin_bits) except *:
 
 
 cdef dict BY = {"key": 0, "bin": 1, "home": 2, "pinned": 3}
+cdef dict ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
+cdef dict QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
+cdef dict THREADINGS = {"dynamic": 0, "dedicated": 1, "manual": 2}
 
 
 cdef class NativeEngine:
@@ -113,11 +116,11 @@ cdef class NativeEngine:
     def scheduler_seed(self, seed):
         self.engine.get().options.seed = seed
 
-    def place(self, int threading, uint32_t region, bint ordered=True):
+    def place(self, str threading, uint32_t region, bint ordered=True):
         """The model (dynamic, dedicated, manual) and region of the stages that are added now, and
         whether their batches leave in the order in which they came."""
         self.builder.get().limits.ordered = ordered
-        self.engine.get().threading = <Threading>threading
+        self.engine.get().threading = <Threading><int>THREADINGS[threading]
         self.engine.get().region = region
 
     def use_scheduler(self, scheduler):
@@ -132,13 +135,13 @@ cdef class NativeEngine:
             self.engine.get().use_python(
                 ask_outside, self.hold(scheduler.pick, (scheduler_name(scheduler), names)))
 
-    def filter(self, uint32_t node, int on_error, NativeProgram program not None):
-        self.builder.get().filter(node, on_error, program.program)
+    def filter(self, uint32_t node, str on_error, NativeProgram program not None):
+        self.builder.get().filter(node, ON_ERROR[on_error], program.program)
 
-    def project(self, uint32_t node, int on_error, list items, bint hidden=False):
+    def project(self, uint32_t node, str on_error, list items, bint hidden=False):
         """`items`: a NativeProgram, or the number of an input column that is passed on as it is."""
         cdef shared_ptr[Program] none
-        self.builder.get().project(node, on_error, hidden)
+        self.builder.get().project(node, ON_ERROR[on_error], hidden)
         for item in items:
             if isinstance(item, ProgramType):
                 self.builder.get().item((<NativeProgram>item).program, 0)
@@ -146,12 +149,12 @@ cdef class NativeEngine:
                 self.builder.get().item(none, item)
         self.builder.get().end_project()
 
-    def call(self, uint32_t node, int on_error, function, schema, bint whole):
-        cdef void* context = self.hold(function, None, whole, on_error == 0)
-        self.builder.get().call(node, on_error, call_outside, context, types_of(schema))
+    def call(self, uint32_t node, str on_error, function, schema, bint whole):
+        cdef void* context = self.hold(function, None, whole, on_error == "fail")
+        self.builder.get().call(node, ON_ERROR[on_error], call_outside, context, types_of(schema))
 
-    def key_guard(self, uint32_t node, int on_error, list float_keys):
-        self.builder.get().key_guard(node, on_error, float_keys)
+    def key_guard(self, uint32_t node, str on_error, list float_keys):
+        self.builder.get().key_guard(node, ON_ERROR[on_error], float_keys)
 
     def keyed(self, uint32_t node, list keys, list aggregates, unsigned bin_bits,
               unsigned lane_bits):
@@ -170,27 +173,27 @@ cdef class NativeEngine:
     def timed(self, uint32_t node, NativeTimedPlan plan not None):
         self.builder.get().timed(node, plan.plan)
 
-    def timed_stage(self, str name, int queue):
-        return self.builder.get().timed_stage(name.encode(), queue, self.workers)
+    def timed_stage(self, str name, str queue):
+        return self.builder.get().timed_stage(name.encode(), QUEUES[queue], self.workers)
 
     def parallel_stage(self, str name, bint python):
         return self.builder.get().parallel_stage(name.encode(), python)
 
-    def tray_stage(self, str name, uint32_t node, int on_error, schema, NativeTray tray not None,
+    def tray_stage(self, str name, uint32_t node, str on_error, schema, NativeTray tray not None,
                    uint32_t in_flight):
         """One operator whose batches wait in the tray for whoever works on them."""
         cdef shared_ptr[Outside] outside = <shared_ptr[Outside]>tray.tray
         tray.raised = self.raised
-        tray.stops = on_error == 0
-        return self.builder.get().deferred_stage(name.encode(), node, on_error, types_of(schema),
+        tray.stops = on_error == "fail"
+        return self.builder.get().deferred_stage(name.encode(), node, ON_ERROR[on_error], types_of(schema),
                                                  outside, in_flight)
 
     def pool_stage(self, str name, NativeWay way not None):
         """The functions added so far, in worker processes (or here, until the pool is used)."""
         return self.builder.get().pool_stage(name.encode(), way.outside)
 
-    def keyed_stage(self, str name, uint32_t lanes, int queue):
-        return self.builder.get().keyed_stage(name.encode(), lanes, queue, self.workers)
+    def keyed_stage(self, str name, uint32_t lanes, str queue):
+        return self.builder.get().keyed_stage(name.encode(), lanes, QUEUES[queue], self.workers)
 
     def state_stage(self, str name, state, bint keyless):
         return self.builder.get().state_stage(name.encode(), control_outside,
@@ -203,22 +206,22 @@ cdef class NativeEngine:
             name.encode(), control_outside, hand_over_outside, self.hold(None, state), keyless,
             lanes.lanes, keys_plan(keys, bin_bits))
 
-    def pooled_process_stage(self, str name, uint32_t node, int on_error,
+    def pooled_process_stage(self, str name, uint32_t node, str on_error,
                              NativeTimedPlan plan not None, state, schema, bint keyless,
                              NativeLanes lanes not None, list keys, unsigned bin_bits):
         """A process with its state in worker processes, as soon as `lanes` says so."""
         return self.builder.get().pooled_process_stage(
-            name.encode(), node, on_error, plan.plan, process_outside, control_outside,
-            hand_over_outside, self.hold(state, state, False, on_error == 0), types_of(schema),
+            name.encode(), node, ON_ERROR[on_error], plan.plan, process_outside, control_outside,
+            hand_over_outside, self.hold(state, state, False, on_error == "fail"), types_of(schema),
             keyless, lanes.lanes, keys_plan(keys, bin_bits))
 
-    def process_stage(self, str name, uint32_t node, int on_error, NativeTimedPlan plan not None,
+    def process_stage(self, str name, uint32_t node, str on_error, NativeTimedPlan plan not None,
                       state, schema, bint keyless, bint pinned=False):
         """A process with timers: `state` is called with every unit, and has its bins. `pinned`: an
         operator with its own loop."""
         return self.builder.get().process_stage(
-            name.encode(), node, on_error, plan.plan, process_outside, control_outside,
-            self.hold(state, state, False, on_error == 0), types_of(schema), keyless, pinned)
+            name.encode(), node, ON_ERROR[on_error], plan.plan, process_outside, control_outside,
+            self.hold(state, state, False, on_error == "fail"), types_of(schema), keyless, pinned)
 
     def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
                     unsigned bin_bits, uint32_t home, bint repeats, bint tags):
@@ -385,10 +388,10 @@ cdef class NativeEngine:
     def stamps(self, size_t source):
         return stamps_of(self.engine.get()[0], source)
 
-    def read(self):
+    def records_read(self):
         return self.engine.get().read()
 
-    def delivered(self):
+    def records_delivered(self):
         return delivered_of(self.engine.get()[0])
 
     def latency_ns(self, percents):
@@ -412,7 +415,7 @@ cdef class NativeEngine:
         """How many ends the streams have on this node."""
         return self.engine.get().sinks_total
 
-    def kept(self, uint32_t stage):
+    def kept_batches(self, uint32_t stage):
         """The batches that a sink kept."""
         cdef size_t i
         cdef const vector[Batch]* batches = &kept_of(self.engine.get()[0], stage)

@@ -129,7 +129,7 @@ cdef class NativePool:
             with nogil:
                 self.pool.get().close()
 
-    def died(self, uint32_t worker, str how):
+    def note_death(self, uint32_t worker, str how):
         """A worker process is dead: its batches are done again, or fail. How many failed."""
         cdef string text = how.encode("utf-8", "replace")
         cdef uint32_t poison
@@ -282,7 +282,7 @@ cdef object message_of(LaneMessage& message):
 WHAT = ("rows", "unit", "copy", "take", "put")
 
 
-def restored(int fd, int64_t size):
+def read_replay(int fd, int64_t size):
     """What a new process does first: of each program (number, [(bin, bytes)], messages); the
     messages must be done before the next program is asked for. Takes the descriptor over."""
     cdef Restore restore = Restore(fd, size)

@@ -59,7 +59,7 @@ class Answer:
     rows: MadeRows | None = None
     stop: Stop | None = None
 
-    def stopped(self, error: BaseException, time: int, place: int, text: str = "") -> None:
+    def set_stop(self, error: BaseException, time: int, place: int, text: str = "") -> None:
         """Something ended the run there; `text`: that of a timer, else it is no matter of one."""
         words = (text or text_of(error)).encode("utf-8", "replace")
         self.stop = (words, pack(error), time, place, not text)
@@ -111,16 +111,16 @@ class LaneProgram:
         try:
             match what:
                 case "rows":
-                    answer = self.made_of_rows(batch)
+                    answer = self.answer_rows(batch)
                 case "unit":
                     assert isinstance(self.states, ProcessPython)
                     base, before, watermark, now, clock = unit
                     unit_made = self.states.attempt(
                         batch, base, order, watermark, before, now, clock
                     )
-                    answer = self.made(unit_made)
+                    answer = self.answer_unit(unit_made)
                 case _:
-                    return self.moved(what, bins, put)
+                    return self.move_bins(what, bins, put)
             if answer.stop is None and not (self.stops and answer.step[4]):
                 self.try_packing(answer)
         except BaseException as error:  # not a matter of one record
@@ -128,31 +128,31 @@ class LaneProgram:
             return Answer((None, None, False, True, [told], None))
         return answer
 
-    def made_of_rows(self, batch: NativeBatch) -> Answer:
+    def answer_rows(self, batch: NativeBatch) -> Answer:
         assert isinstance(self.states, KeyedPython)
         out, origin, failures = self.states.attempt(batch)
         left = failures.pop() if failures and ends_run(failures[-1][1]) else None
-        answer = Answer((out, origin, False, False, self.failed(failures), None))
+        answer = Answer((out, origin, False, False, self.pack_failures(failures), None))
         if left is not None:
-            answer.stopped(left[1], AT_ONCE, left[0])
+            answer.set_stop(left[1], AT_ONCE, left[0])
         return answer
 
-    def made(self, made: UnitResult) -> Answer:
+    def answer_unit(self, made: UnitResult) -> Answer:
         step: Step = (
-            made.rows.finish(), None, False, False, self.failed(made.failures), None
+            made.rows.finish(), None, False, False, self.pack_failures(made.failures), None
         )  # fmt: skip
         answer = Answer(step, rows=made.rows)
         if made.timer is not None:
             text, error, due, place = made.timer
-            answer.stopped(error, due, place, "" if isinstance(error, ENDINGS) else text)
+            answer.set_stop(error, due, place, "" if isinstance(error, ENDINGS) else text)
         return answer
 
-    def moved(self, what: str, bins: list[int] | None, put: list[tuple[int, bytes]]) -> Answer:
+    def move_bins(self, what: str, bins: list[int] | None, put: list[tuple[int, bytes]]) -> Answer:
         """Copies, takes or puts bins; refused: why not."""
         states = self.states
         try:
             if what == "put":
-                return self.all_put(put)
+                return self.put_all(put)
             if what == "take":
                 return Answer(bins=[(bin, states.take_bin(bin)) for bin in bins or ()])
             found = states.bins()
@@ -161,7 +161,7 @@ class LaneProgram:
         except Exception as error:
             return Answer(refused=text_of(error))
 
-    def all_put(self, put: list[tuple[int, bytes]]) -> Answer:
+    def put_all(self, put: list[tuple[int, bytes]]) -> Answer:
         """Puts all of them or none; refused: the first that was, and why."""
         done: list[int] = []
         for number, data in put:
@@ -190,10 +190,10 @@ class LaneProgram:
                     '  use route="inline"'
                 )
                 raised.__cause__ = error
-                answer.stopped(raised, *BEHIND_ALL)
+                answer.set_stop(raised, *BEHIND_ALL)
             return
 
-    def failed(self, failures: Failures) -> list[tuple[int, bytes, bytes]]:
+    def pack_failures(self, failures: Failures) -> list[tuple[int, bytes, bytes]]:
         return [
             (row, text_of(error).encode("utf-8", "replace"), pack(error) if self.stops else b"")
             for row, error in failures

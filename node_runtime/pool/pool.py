@@ -69,7 +69,7 @@ class Child:
         with suppress(ProcessLookupError):  # it is gone already
             self.pidfd = os.pidfd_open(pid)
 
-    def gone(self) -> None:
+    def kill(self) -> None:
         """Makes sure that it is dead, and lets go of it."""
         if self.pidfd < 0:
             return
@@ -173,7 +173,7 @@ class Pool:
         try:
             functions = self.functions_fd()
             for _ in range(TRIES):
-                if self.served(functions):
+                if self.run_zygote(functions):
                     return
             self.gave_up(f"the process that starts them died {TRIES} times")
         except Exception as error:
@@ -183,7 +183,7 @@ class Pool:
             if functions >= 0:
                 os.close(functions)
 
-    def served(self, functions: int) -> bool:
+    def run_zygote(self, functions: int) -> bool:
         """Runs a zygote until the pool closes or breaks; False: it died, and its workers too."""
         zygote = Zygote(self.native.fd, functions, self.has_tables())
         try:
@@ -197,9 +197,9 @@ class Pool:
         finally:
             zygote.end()
             for child in self.children:
-                child.gone()
+                child.kill()
         for worker in range(self.processes):
-            self.native.died(worker, "was killed")
+            self.native.note_death(worker, "was killed")
             self.children[worker] = Child()
         return self.closing or self.broken is not None
 
@@ -233,7 +233,7 @@ class Pool:
         while not self.closing and self.broken is None:
             ready = dict(poll.poll(tick_s * 1000))
             if zygote.control.fileno() in ready:
-                told = zygote.told()
+                told = zygote.receive()
                 if told is None:
                     return False
                 self.take(told, zygote)
@@ -254,7 +254,7 @@ class Pool:
             case "broken":
                 self.gave_up(told["text"])
             case "died":
-                self.buried(told["worker"], told["status"], zygote)
+                self.bury(told["worker"], told["status"], zygote)
 
     def all_ready(self) -> None:
         with self.lock:
@@ -263,15 +263,17 @@ class Pool:
         for tell in told:
             tell()
 
-    def buried(self, worker: int, status: int, zygote: Zygote) -> None:
+    def bury(self, worker: int, status: int, zygote: Zygote) -> None:
         """A worker process is gone: its batch is done again, by others or by a new one."""
         child = self.children[worker]
         began = child.ready
-        how = f"did nothing for {self.hang_s:g} s and was killed" if child.hung else ended(status)
-        child.gone()
+        how = (
+            f"did nothing for {self.hang_s:g} s and was killed" if child.hung else exit_text(status)
+        )
+        child.kill()
         self.children[worker] = Child()
         self.deaths += 1
-        self.native.died(worker, how)
+        self.native.note_death(worker, how)
         self.stillborn = 0 if began else self.stillborn + 1
         if self.stillborn >= TRIES * self.processes:
             self.gave_up(f"a worker process {how} before it had begun")
@@ -306,14 +308,14 @@ class Pool:
         while left and (rest_s := until - time.monotonic()) > 0:
             if not select.select([zygote.control], [], [], rest_s)[0]:
                 break
-            told = zygote.told()
+            told = zygote.receive()
             if told is None:
                 break
             if told["kind"] == "died":
                 left.discard(told["worker"])
 
 
-def ended(status: int) -> str:
+def exit_text(status: int) -> str:
     """How a process ended, from its exit status; negative: the signal that killed it."""
     if status >= 0:
         return f"ended with status {status}"
@@ -349,7 +351,7 @@ class Zygote:
         else:
             socket.send_fds(self.control, [message], [fd])
 
-    def told(self) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         """The next message; None: there will be none."""
         message = self.control.recv(65_536)
         return json.loads(message) if message else None

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from plait.node_runtime.state.folds import KeyedPython
     from plait.node_runtime.state.processes import ProcessPython
 
-ON_ERROR = {"fail": 0, "skip": 1, "dead_letter": 2}
-
 
 class Pools:
     """The pool of an engine, if any of its stages may use one, and what became of each stage."""
@@ -42,21 +40,23 @@ class Pools:
         self.forced = False
         self.ways: list[Way] = []
 
-    def add(self, plan: Pipeline, stage: PipelineStage) -> tuple[int, int]:
+    def add(self, pipeline: Pipeline, stage: PipelineStage) -> tuple[int, int]:
         """Adds the stages of these functions: the first, which takes their input, and the last."""
-        graph = plan.graph
+        graph = pipeline.graph
         calls = [op for i in stage.operators if isinstance(op := graph.operators[i], CallOp)]
         routes = [route_of_call(op, graph, self.settings) for op in calls]
         made: list[int] = []
         for routed, operators in trips(stage.operators, routes):
             name = " + ".join(graph.operators[i].name for i in operators)
-            made.append(self.trip(plan, operators, routed, name))
+            made.append(self.trip(pipeline, operators, routed, name))
         for before, after in itertools.pairwise(made):
             self.engine.connect(before, after, 0)
         return made[0], made[-1]
 
-    def trip(self, plan: Pipeline, operators: tuple[int, ...], routed: Routed, name: str) -> int:
-        graph = plan.graph
+    def trip(
+        self, pipeline: Pipeline, operators: tuple[int, ...], routed: Routed, name: str
+    ) -> int:
+        graph = pipeline.graph
         calls: list[tuple[CallOp, Any]] = []
         for i in operators:
             op = graph.operators[i]
@@ -86,11 +86,11 @@ class Pools:
         return way
 
     def lanes(
-        self, plan: Pipeline, number: int, state: KeyedPython | ProcessPython
+        self, pipeline: Pipeline, number: int, state: KeyedPython | ProcessPython
     ) -> tuple[NativeLanes, MeasuredState] | None:
         """The lanes of an operator with state, and the state as long as it is here; None: it
         stays here."""
-        graph = plan.graph
+        graph = pipeline.graph
         op: StateNode = graph.operators[number]  # type: ignore[assignment]
         routed = route_of_call(op, graph, self.settings)
         if routed.route == "inline":
@@ -107,7 +107,7 @@ class Pools:
         return made, MeasuredState(state, self.way((number,), made, routed))
 
     def call(self, number: int, op: CallOp, operator: Operator) -> None:
-        self.engine.call(number, ON_ERROR[op.on_error], operator, op.schema, op.mode == "batches")
+        self.engine.call(number, op.on_error, operator, op.schema, op.mode == "batches")
 
     def start(self) -> None:
         """Starts the worker processes of those who want them from the first record on."""
@@ -127,9 +127,9 @@ class Pools:
             return None
         return self.pool.broken
 
-    def told(self) -> dict[int, str]:
+    def describe(self) -> dict[int, str]:
         """What became of each function that could take the pool."""
-        return {op: way.told() for way in self.ways for op in way.operators}
+        return {op: way.describe() for way in self.ways for op in way.operators}
 
 
 class Way:
@@ -155,7 +155,7 @@ class Way:
         if self.pool.broken is None:
             self.outside.go()
 
-    def told(self) -> str:
+    def describe(self) -> str:
         where = f"pool of {self.pool.processes} worker processes"
         if self.outside.here:
             if self.pool.broken is not None and self.chosen is not None:

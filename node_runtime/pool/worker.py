@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.node_runtime.functions.calls import Operator, compile_call
-from plait.node_runtime.native._calls import at_step, beat_at, taken
-from plait.node_runtime.native._pool import NativeWorker, die_with_parent, restored
+from plait.node_runtime.native._calls import at_step, beat_at, take_rows
+from plait.node_runtime.native._pool import NativeWorker, die_with_parent, read_replay
 from plait.node_runtime.pool.errors import pack, text_of
 from plait.node_runtime.pool.lanes import LaneProgram, LaneSpec
 from plait.node_runtime.state import pickling
@@ -96,7 +96,7 @@ def trip(program: Program, batch: NativeBatch, poison: list[tuple[int, int, str]
         ]
         records = None
         if failed and number > 0:
-            records = taken(batch, array.array("I", [row for row, _ in failures]))
+            records = take_rows(batch, array.array("I", [row for row, _ in failures]))
         steps.append((out, origin, function.whole, False, failed, records))
         if not len(out):
             break
@@ -114,7 +114,7 @@ def load(functions_fd: int) -> list[Program | LaneProgram]:
 
 def restore(programs: list[Program | LaneProgram], fd: int) -> None:
     """Gives the programs with state what a dead process had, and closes the file."""
-    for number, bins, messages in restored(fd, os.fstat(fd).st_size):
+    for number, bins, messages in read_replay(fd, os.fstat(fd).st_size):
         program = programs[number]
         assert isinstance(program, LaneProgram)
         program.restore(bins, messages)

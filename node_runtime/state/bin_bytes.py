@@ -49,17 +49,17 @@ class Head:
 
 def pack_bin(states: States, owner: Owner, *, bin: int, base: int = 0) -> bytes:
     """The states of a bin as bytes."""
-    return packed("whole", states, len(states), owner, bin, base)
+    return pack("whole", states, len(states), owner, bin, base)
 
 
 def pack_difference(
     changed: States, gone: list[Key], owner: Owner, *, bin: int, base: int
 ) -> bytes:
     """What changed in a bin since its copy `base`: new states, and keys that are gone."""
-    return packed("difference", (changed, gone), len(changed) + len(gone), owner, bin, base)
+    return pack("difference", (changed, gone), len(changed) + len(gone), owner, bin, base)
 
 
-def packed(kind: Kind, what: Any, count: int, owner: Owner, bin: int, base: int) -> bytes:
+def pack(kind: Kind, what: Any, count: int, owner: Owner, bin: int, base: int) -> bytes:
     try:
         payload = pickling.dumps(what)
     except Exception as error:  # a state's own code may raise anything
@@ -98,7 +98,7 @@ def read_head(data: bytes, kind: Kind, owner: Owner) -> Head:
 
 def load_states(head: Head) -> States:
     """The states of a whole bin."""
-    states: States = unpickled(head)
+    states: States = unpickle(head)
     if len(states) != head.count:
         raise StateError(f"bin {head.bin}: {len(states)} keys of {head.count}")
     return states
@@ -108,13 +108,13 @@ def load_difference(head: Head) -> tuple[States, list[Key]]:
     """The states that changed, and the keys that are gone."""
     changed: States
     gone: list[Key]
-    changed, gone = unpickled(head)
+    changed, gone = unpickle(head)
     if len(changed) + len(gone) != head.count:
         raise StateError(f"bin {head.bin}: {len(changed) + len(gone)} keys of {head.count}")
     return changed, gone
 
 
-def unpickled(head: Head) -> Any:
+def unpickle(head: Head) -> Any:
     try:
         return pickling.loads(head.payload)
     except Exception as error:  # a class that is gone, or its own code

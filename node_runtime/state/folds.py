@@ -18,7 +18,7 @@ from plait.graph.operators import FoldOp, StatefulOp
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
 from plait.node_runtime.functions.calls import CallResult, Failures, ends_run, in_parts
-from plait.node_runtime.native._calls import Records, Values, assemble, misfit_of, taken
+from plait.node_runtime.native._calls import Records, Values, assemble, misfit_of, take_rows
 from plait.node_runtime.native._records import Shape, columns_of, place
 from plait.node_runtime.state.bin_bytes import Key, Owner, States
 from plait.node_runtime.state.key_hash import bin_of, xxh64
@@ -96,7 +96,7 @@ class KeyedPython(PythonStates):
                 except ValueError as error:
                     raise misfit_of(error) from error
                 if part is None:
-                    part = self.settled(key)
+                    part = self.add_key(key)
                 part[key] = state
                 kept.append(row)
             except BaseException as error:
@@ -108,7 +108,7 @@ class KeyedPython(PythonStates):
             place(fresh, batch, None)
             return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
         place(fresh, batch, kept)
-        keys = taken(assemble(self.places, batch, batch), kept)
+        keys = take_rows(assemble(self.places, batch, batch), kept)
         return CallResult(assemble((*range(len(self.places)), -1), keys, fresh), kept, failures)
 
     def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
@@ -134,7 +134,7 @@ class KeyedPython(PythonStates):
                     except ValueError as error:
                         raise misfit_of(error) from error
                 if part is None:
-                    part = self.settled(key)
+                    part = self.add_key(key)
                 part[key] = state
             except BaseException as error:
                 failures.append((row, error))
@@ -161,7 +161,7 @@ class KeyedPython(PythonStates):
         init = self.operator.init
         return init() if callable(init) else copy.deepcopy(init)
 
-    def settled(self, key: Key) -> States:
+    def add_key(self, key: Key) -> States:
         """The part of the states in which a new key is to be."""
         bin = bin_of(key, self.types, self.bin_bits)
         part = self.home[key] = self.states.setdefault(bin, {})

@@ -98,11 +98,11 @@ class OperatorPython:
     ) -> UnitResult:
         """Takes a unit, as `ProcessPython` does; `ended`: the source that is at its end behind."""
         rows = MadeRows(self.out, len(batch))
-        self.ending = self.ended(ended)
+        self.ending = self.end_source(ended)
         if self.finished or not (len(batch) or self.ending):
             return UnitResult(rows, [], None, ALL_TIME)
         self.rows, self.base, self.order, self.row = rows, base, order, NO_ROW
-        self.arrivals = enumerate(self.given(batch))
+        self.arrivals = enumerate(self.arrivals_of(batch))
         if not self.begun:
             # What it emits before it waits comes at the place of the first record.
             self.begun = True
@@ -195,7 +195,8 @@ class OperatorPython:
         elif self.spec.bound is not None and len(waiting) >= self.spec.bound:
             self.refused = Misfit(
                 f'port "{name}" is full: {len(waiting):,} records wait there while the operator'
-                f" waits with {self.ports.told()}; let it pop them, or give bound= more or None"
+                f" waits with {self.ports.describe_wait()}; let it pop them, or give bound= more"
+                " or None"
             )
         else:
             waiting.append(record)
@@ -219,7 +220,7 @@ class OperatorPython:
             raise RuntimeError("the run is over; nothing can be emitted")
         self.rows.add(row, self.time, self.place)
 
-    def ended(self, source: int) -> tuple[str, ...]:
+    def end_source(self, source: int) -> tuple[str, ...]:
         """The ports that are over when a source is at its end."""
         found: list[str] = []
         for port, left in zip(self.spec.inputs, self.open, strict=True):
@@ -229,7 +230,7 @@ class OperatorPython:
                     found.append(port.name)
         return tuple(found)
 
-    def given(self, batch: NativeBatch) -> Iterator[Arrival]:
+    def arrivals_of(self, batch: NativeBatch) -> Iterator[Arrival]:
         """What arrives, row by row."""
 
         def failed(row: int, error: Exception) -> Arrival:

@@ -33,7 +33,7 @@ class Foreign:
         self.here = True
         self.classes = None
 
-    def sent(self, module: str, name: str) -> type | None:
+    def find(self, module: str, name: str) -> type | None:
         """The class of this name that was sent; None: it is to be imported."""
         if is_installed(sys.modules.get(module)):
             return None
@@ -57,9 +57,9 @@ def loads(data: bytes | memoryview) -> Any:
     return Loader(io.BytesIO(data)).load() if foreign.here else pickle.loads(data)
 
 
-def named(module: str, name: str) -> Any:
+def class_by_name(module: str, name: str) -> Any:
     """The class of this name, as this process has it."""
-    if foreign.here and (found := foreign.sent(module, name)) is not None:
+    if foreign.here and (found := foreign.find(module, name)) is not None:
         return found
     return reduce(getattr, name.split("."), importlib.import_module(module))
 
@@ -70,14 +70,14 @@ class ByName(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, type) or "<locals>" in obj.__qualname__ or is_importable(obj):
             return NotImplemented
-        return named, (obj.__module__, obj.__qualname__)
+        return class_by_name, (obj.__module__, obj.__qualname__)
 
 
 class Loader(pickle.Unpickler):
     """Reads the names of classes that were sent as these."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = foreign.sent(module, name)
+        found = foreign.find(module, name)
         return super().find_class(module, name) if found is None else found
 
 

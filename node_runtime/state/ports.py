@@ -178,7 +178,7 @@ class PortContext:
             if self.bound is not None and n > self.bound:
                 raise ValueError(f"{what}({port}={n}): at most bound={self.bound} can wait there")
 
-    def told(self) -> str:
+    def describe_wait(self) -> str:
         """What the coroutine waits for, in words."""
         what, counts = self.wanted
         return f"{what}({', '.join(f'{port}={n}' for port, n in counts.items())})"

@@ -92,7 +92,7 @@ class ProcessPython(PythonStates):
         self.has_float = Type.FLOAT64 in self.types
         self.take(op.spec, in_schema)
         self.out = Shape(op.schema)
-        self.heaps = [TimerHeap(clock, self.found) for clock in CLOCKS]
+        self.heaps = [TimerHeap(clock, self.find) for clock in CLOCKS]
         self.now = 0
         """The wall clock of the unit."""
         self.ttl = op.spec.ttl_us
@@ -163,14 +163,14 @@ class ProcessPython(PythonStates):
             place = base + (row if order is None else order[row])
             count = len(rows)
             try:
-                key, side, record = self.checked(given)
-                kept = self.found(key)
+                key, side, record = self.check(given)
+                kept = self.find(key)
                 over = kept is None
                 if times and kept is not None:
                     over = self.over(kept.last, max(before, times[side][row]))
                 values = None if kept is None or over else kept.values
                 if values is not None and self.mutable and not self.stop_at_first:
-                    values = self.copied(values)
+                    values = self.copy_values(values)
                 state = self.new_state(self.kinds, values)
                 timers = self.run(self.handlers[side], key, record, state, rows, AT_ONCE, place)
             except ENDINGS as error:
@@ -210,7 +210,7 @@ class ProcessPython(PythonStates):
             except BaseException as error:
                 rows.back(count)
                 name = ("on_timer", "on_timeout")[clock]
-                text = f"{name} of key {shown(key)!r} at {time}: {error_text(error)}"
+                text = f"{name} of key {user_key(key)!r} at {time}: {error_text(error)}"
                 return FailedTimer(text, error, BEHIND[clock] + due, place)
             if until != ALL_TIME:
                 self.set(kept, timers, due if clock == EVENT else AT_ONCE, place, key)
@@ -255,7 +255,7 @@ class ProcessPython(PythonStates):
     ) -> Timers:
         """Calls a handler and adds what it yields; gives the timers that it set."""
         timers = Timers(self.now, self.on_due[WALL] is not None)
-        made = handler(shown(key), given, state, timers)
+        made = handler(user_key(key), given, state, timers)
         if made is not None:
             for result in made:
                 try:
@@ -264,7 +264,7 @@ class ProcessPython(PythonStates):
                     raise misfit_of(error) from error
         return timers
 
-    def found(self, key: Key) -> Kept | None:
+    def find(self, key: Key) -> Kept | None:
         part = self.home.get(key)
         if part is None:
             return None
@@ -290,7 +290,7 @@ class ProcessPython(PythonStates):
         # By its text, because -0.0 equals 0.0; nearly all states differ before that.
         return values == self.fresh and repr(values) == repr(self.fresh) and not self.numbers
 
-    def copied(self, values: dict[str, Any]) -> dict[str, Any]:
+    def copy_values(self, values: dict[str, Any]) -> dict[str, Any]:
         """A handler changes lists and dicts in place, and may fail after that."""
         return values | {name: copy.deepcopy(values[name]) for name in self.mutable}
 
@@ -317,9 +317,9 @@ class ProcessPython(PythonStates):
 
     def inputs(self, batch: NativeBatch) -> Iterator[Given | Exception]:
         """Key, side and record of each row, or its error where no record can be made."""
-        return in_parts(range(len(batch)), partial(self.given, batch), lambda _, error: error)
+        return in_parts(range(len(batch)), partial(self.read_rows, batch), lambda _, error: error)
 
-    def given(self, batch: NativeBatch, rows: Sequence[int]) -> list[Given]:
+    def read_rows(self, batch: NativeBatch, rows: Sequence[int]) -> list[Given]:
         count = len(rows)
         keys: list[Key] = list(zip(*columns_of(batch, self.keys, rows), strict=True))
         parts = [assemble(columns, batch, batch) for columns in self.columns]
@@ -334,7 +334,7 @@ class ProcessPython(PythonStates):
             made.append(iter(shape.rows(part, of_side)))
         return [(key, one, next(made[one])) for key, one in zip(keys, sides, strict=True)]
 
-    def checked(self, given: Given | Exception) -> Given:
+    def check(self, given: Given | Exception) -> Given:
         if isinstance(given, Exception):
             raise given
         return (canonical(given[0]), *given[1:]) if self.has_float else given
@@ -352,6 +352,6 @@ def state_class(kinds: Mapping[str, Any]) -> type[KeyState]:
     )
 
 
-def shown(key: Key) -> Any:
+def user_key(key: Key) -> Any:
     """The key as a handler gets it."""
     return key[0] if len(key) == 1 else key

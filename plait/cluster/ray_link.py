@@ -200,12 +200,12 @@ class RayLink:
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
         """A node's part of the result: from the node, or kept by the manager after its end."""
-        from plait.node_runtime.host.ray_node import unpacked
+        from plait.node_runtime.host.ray_node import unpack_outcome
 
         data: bytes | None = self.ask_node(job, rank, "outcome")
         if data is None:
             data = self.ask("kept_outcome", job, rank)
-        return None if data is None else unpacked(data)
+        return None if data is None else unpack_outcome(data)
 
     def explain(self, job: str, rank: int) -> str:
         return str(self.ask_node(job, rank, "explain") or "")

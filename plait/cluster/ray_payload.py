@@ -15,7 +15,7 @@ from ray import cloudpickle
 from plait.errors import JobError
 from plait.functions.pickling import CodePickler
 from plait.model.settings import Settings
-from plait.results.failures import named
+from plait.results.failures import describe_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def unsendable_text(graph: Graph, error: BaseException) -> str:
         if reason is not None:
             held = next(filter(None, map(pickler.holder_text, functions_of(op))), "")
             return (
-                f"{named(op)} cannot be sent to other nodes: {reason}{held}\n"
+                f"{describe_op(op)} cannot be sent to other nodes: {reason}{held}\n"
                 "  make such things inside the function, or in a source's or sink's open()"
             )
     return f'the job "{graph.name}" cannot be sent to other nodes: {error}'

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
@@ -20,7 +21,7 @@ from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings
 from plait.node_runtime.assembly.build import build
-from plait.node_runtime.elastic.watch import ElasticWatch, watched
+from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
 from plait.results.failures import Letters, error_of
 from plait.results.outcomes import tally
@@ -61,7 +62,7 @@ def run(
     given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     with Presses() as presses:
-        return start(job, **chosen, **settings).finished(progress, presses)
+        return start(job, **chosen, **settings).watch_to_end(progress, presses)
 
 
 def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalRun:
@@ -99,31 +100,28 @@ class LocalRun:
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
         self.graph = graph
         self.settings = settings
-        self.plan = make_pipeline(graph, settings.fuse)
+        self.pipeline = make_pipeline(graph, settings.fuse)
         positions = check_snapshot(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False
         self.done: Result | None = None
         self.elastic: ElasticWatch | None = None
         self.ends: Ends = open_ends(graph, positions)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.ends.abort)
             self.letters = Letters(graph)
-            self.built = build(self.plan, settings, self.ends.sources, self.ends.sinks)
-            self.engine = self.built.engine
+            undo.callback(self.letters.close, False)
+            self.parts = build(self.pipeline, settings, self.ends.sources, self.ends.sinks)
+            undo.callback(self.parts.stop_helpers)
+            undo.callback(self.parts.close)
+            self.engine = self.parts.engine
             self.began = time.perf_counter()
             if state:
-                self.refused("the snapshot", self.engine.put_now(state.bins))
-            self.built.start()
+                self.raise_refusal("the snapshot", self.engine.put_now(state.bins))
+            self.parts.start()
             self.ended = False
-            self.elastic = watched(self.engine, settings)
-        except BaseException:
-            self.ends.abort()
-            if hasattr(self, "built"):
-                self.built.close()
-                self.built.stop_helpers()
-            if hasattr(self, "letters"):
-                self.letters.close(False)
-            raise
+            self.elastic = start_watch(self.engine, settings)
+            undo.pop_all()
 
     def __del__(self) -> None:
         """A run that nobody waits for ends here, with its loops and processes."""
@@ -134,9 +132,9 @@ class LocalRun:
     def wait(self, *, progress: bool | None = None) -> Result:
         """Waits for the end and gives the result, or raises what ended the run."""
         with Presses() as presses:
-            return self.finished(progress, presses)
+            return self.watch_to_end(progress, presses)
 
-    def finished(self, progress: bool | None, presses: Presses) -> Result:
+    def watch_to_end(self, progress: bool | None, presses: Presses) -> Result:
         try:
             stopped = self.watch(progress, presses)
         except KeyboardInterrupt:  # a second one while the first was being answered
@@ -162,10 +160,12 @@ class LocalRun:
         line = ProgressLine(sys.stderr) if shown else None
         stopped: type[Interrupted] | None = None
         deadline = self.deadline()
-        while not presses.waited(self.engine, TICK_S if deadline is None else 0.02):
+        while not presses.wait(self.engine, TICK_S if deadline is None else 0.02):
             self.collect_letters()
             if line is not None:
-                line.update(self.engine.read(), self.engine.delivered(), self.seconds())
+                line.update(
+                    self.engine.records_read(), self.engine.records_delivered(), self.seconds()
+                )
             late = deadline is not None and time.monotonic() >= deadline
             if stopped is None and (presses.count or late):
                 stopped = Interrupted if presses.count else TimedOut
@@ -202,18 +202,7 @@ class LocalRun:
         self.ended = True
         if self.elastic is not None:
             self.elastic.stop()
-        patience = time.monotonic() + (0 if self.aborted else GRACE_S)
-        while not self.engine.join(TICK_S):
-            late_s = time.monotonic() - patience
-            if late_s >= GRACE_S:
-                self.engine.abandon()
-                self.built.close()
-                self.built.stop_helpers()
-                return LEFT_BEHIND
-            if late_s >= 0:
-                self.engine.interrupt_python()  # again: another record may have begun meanwhile
-        self.built.close()
-        return "" if self.built.stop_helpers() else LEFT_BEHIND
+        return "" if self.parts.end(grace_s=0.0 if self.aborted else GRACE_S) else LEFT_BEHIND
 
     def finish(self, stopped: type[Interrupted] | None) -> Result:
         seconds = self.seconds()
@@ -226,10 +215,10 @@ class LocalRun:
             self.give_up()
             raise
         failure = None if self.aborted else self.engine.error()
-        broken = self.built.pools.broken if self.built.pools is not None else None
+        broken = self.parts.pools.broken if self.parts.pools is not None else None
         good = failure is None and stopped is None
         try:
-            outputs = self.ends.close(good, self.built)
+            outputs = self.ends.close(good, self.parts)
         finally:
             self.letters.close(good)
         result = self.done = self.result(seconds, outputs)
@@ -275,7 +264,7 @@ class LocalRun:
         )
 
     def routes(self) -> dict[str, str]:
-        told = self.built.pools.told() if self.built.pools is not None else {}
+        told = self.parts.pools.describe() if self.parts.pools is not None else {}
         return {str(self.graph.operators[op]): words for op, words in told.items()}
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
@@ -325,10 +314,10 @@ class LocalRun:
             if item is not None and not self.engine.wait(0.0):
                 raise StateError(f"{kind}: the state was not reached within {timeout:g} s")
             raise StateError(f"{kind}: the job ended before its state could be reached")
-        self.refused(f"{kind} at epoch {item.epoch}", item.errors())
+        self.raise_refusal(f"{kind} at epoch {item.epoch}", item.errors())
         return item
 
-    def refused(self, what: str, why: Sequence[str]) -> None:
+    def raise_refusal(self, what: str, why: Sequence[str]) -> None:
         if why:
             raise StateError(f"{what}: {'; '.join(why)}")
 
@@ -347,17 +336,17 @@ class Presses:
         here = threading.current_thread() is threading.main_thread()
         self.ours = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self.ours:
-            signal.signal(signal.SIGINT, self.pressed)
+            signal.signal(signal.SIGINT, self.count_press)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def pressed(self, *_: object) -> None:
+    def count_press(self, *_: object) -> None:
         self.count += 1
 
-    def waited(self, engine: NativeEngine, seconds: float) -> bool:
+    def wait(self, engine: NativeEngine, seconds: float) -> bool:
         """Waits for the engine; True when its run is over."""
         try:
             return engine.wait(seconds)

@@ -169,8 +169,8 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     label = source_label(graph, source)
     if not len(letter[6]):  # a timer: it is due behind the records of its epoch
         failed = RecordError(
-            f"{named(op)}: {message}\n  it was due behind record {row:,} of source {label}; all "
-            "before it was delivered, nothing after it",
+            f"{describe_op(op)}: {message}\n  it was due behind record {row:,} of source {label}; "
+            "all before it was delivered, nothing after it",
             operator=op.name,
             at=str(op.at),
             source=label,
@@ -185,7 +185,7 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
     if port is not None:
         advice = "an operator with its own loop goes on from what it catches itself"
     error = RecordError(
-        f"{named(op)} {said(message, cause)}\n"
+        f"{describe_op(op)} {said(message, cause)}\n"
         f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
         f"  the {row:,} records before it were delivered, nothing after it; {advice}",
         operator=op.name,
@@ -211,7 +211,7 @@ def said(message: str, cause: BaseException | None) -> str:
     return f"failed: {message}" if plain else f"raised {message}"
 
 
-def named(op: AnyOp) -> str:
+def describe_op(op: AnyOp) -> str:
     """The operator as an error names it: verb, function if it has a name, and line."""
     function: Any = None
     if isinstance(op, CallOp):
@@ -235,9 +235,9 @@ def end_error(op: AnyOp, message: str, cause: BaseException | None) -> BaseExcep
     elif message.startswith("the pool of worker processes "):
         made = JobError(f"{op}: {message}")
     elif message.startswith("the worker process "):  # a timer, or the state itself, killed it
-        made = RecordError(f"{named(op)}: {message}", operator=op.name, at=str(op.at))
+        made = RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
     elif cause is not None and not isinstance(cause, Exception):
-        made = RecordError(f"{named(op)} raised {message}", operator=op.name, at=str(op.at))
+        made = RecordError(f"{describe_op(op)} raised {message}", operator=op.name, at=str(op.at))
     else:
         made = InternalError(f"{op}: {message}")
     made.__cause__ = cause

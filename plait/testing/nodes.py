@@ -314,7 +314,7 @@ class Nodes:
         return failed or self.state_refused()
 
     def state_refused(self) -> bool:
-        return any(agent.cluster.refused() for agent in self.agents.values())
+        return any(agent.cluster.refusal() for agent in self.agents.values())
 
     def end_failing(self) -> bool:
         """A record failed: its sinks have what comes before it, the others go on to their end. If
@@ -343,7 +343,7 @@ class Nodes:
     def knows_why(self, agent: NodeAgent) -> bool:
         failure = agent.engine.error()
         if failure is None:
-            return bool(agent.cluster.refused())
+            return bool(agent.cluster.refusal())
         number, handle = failure[0], failure[5]
         if handle >= 0 or number == NO_OPERATOR:
             return True

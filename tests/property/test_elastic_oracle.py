@@ -77,8 +77,8 @@ def random_levels(seed: int) -> Iterator[None]:
         return RandomLevels(engine, next(numbers))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[LocalRun.__module__], "watched", changed)
-        patch.setattr(agent, "watched", changed)
+        patch.setattr(sys.modules[LocalRun.__module__], "start_watch", changed)
+        patch.setattr(agent, "start_watch", changed)
         yield
 
 

@@ -292,7 +292,7 @@ def test_all_bins_move_to_another_run(
 
 
 def wait_until_read(running: LocalRun, rows: int) -> None:
-    while running.engine.read() < rows:
+    while running.engine.records_read() < rows:
         running.snapshot()
 
 

@@ -85,7 +85,7 @@ def active_are(engine: NativeEngine, level: int) -> bool:
 
 
 def reads_past(engine: NativeEngine, records: int) -> bool:
-    read: int = engine.read()
+    read: int = engine.records_read()
     return read > records
 
 
@@ -95,7 +95,7 @@ def test_suspended_workers_sleep_and_come_back() -> None:
     for level in (1, 4, 2, 3, 1):
         engine.set_level(level)
         until(partial(active_are, engine, level))
-        until(partial(reads_past, engine, engine.read()))  # the others go on
+        until(partial(reads_past, engine, engine.records_read()))  # the others go on
     engine.set_level(0)
     until(lambda: engine.load()[2] == 1)
     engine.set_level(99)
@@ -112,7 +112,7 @@ def test_a_suspended_worker_uses_no_processor_time() -> None:
     used = {
         task: ticks for task, ticks in worker_ticks().items() if not task.startswith("plait-w0")
     }
-    read = running.engine.read()
+    read = running.engine.records_read()
     until(partial(reads_past, running.engine, read + 300_000))
     after = worker_ticks()
     assert all(after[task] - ticks <= 1 for task, ticks in used.items())  # a tick of the kernel

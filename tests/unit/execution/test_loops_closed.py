@@ -241,7 +241,7 @@ def test_aborts_at_any_time() -> None:
             stream = passing(stream).out
         running = start(job_of(stream), workers=1, epoch_records=1)
         for _ in range(looks):
-            running.engine.read()
+            running.engine.records_read()
         running.abort()
         with pytest.raises(plait.Interrupted):
             running.wait()

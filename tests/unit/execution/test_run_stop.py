@@ -246,7 +246,7 @@ class TestHandle:
         sink = Capture()
         stream.sink(sink)
         running = start(stream.job, workers=2)
-        while running.engine.delivered() < 100:
+        while running.engine.records_delivered() < 100:
             running.engine.wait(0.001)
         running.stop()
         result = running.wait()

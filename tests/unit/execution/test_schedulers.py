@@ -86,7 +86,7 @@ def test_a_slow_scheduler_does_not_stop_the_others() -> None:
             done = threading.Event()
             while not done.wait(0.01):
                 running = last.get("running")
-                if running is not None and running.engine.delivered() == len(ROWS):
+                if running is not None and running.engine.records_delivered() == len(ROWS):
                     done.set()
             return None
 

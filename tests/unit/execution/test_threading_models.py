@@ -174,7 +174,7 @@ def test_each_model_has_its_threads(settings: dict[str, Any], want: list[str]) -
     rows.filter(col("seq") >= 0).filter(col("seq") >= 0).sink(plait.Discard())
     running = start(rows.job, timeout_s=30.0, **settings)
     try:
-        while running.engine.delivered() == 0 and not running.engine.wait(0.001):
+        while running.engine.records_delivered() == 0 and not running.engine.wait(0.001):
             pass
         found = thread_names()
     finally:

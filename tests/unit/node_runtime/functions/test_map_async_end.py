@@ -100,8 +100,8 @@ def test_a_run_that_nobody_waits_for_ends() -> None:
     stuck = Stuck()
     running = start(orders(3).map_async(stuck, timeout=None).sink(plait.Collect()).job, workers=1)
     assert stuck.there.wait(60)
-    assert running.built.loop is not None
-    thread = running.built.loop.thread
+    assert running.parts.loop is not None
+    thread = running.parts.loop.thread
     assert thread is not None
     del running
     thread.join(60)

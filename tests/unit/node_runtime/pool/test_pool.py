@@ -197,7 +197,7 @@ def more_batches(pool: Any) -> None:
 @pytest.mark.parametrize("victim", ["worker", "zygote"])
 def test_processes_that_are_killed_are_replaced(victim: str) -> None:
     run, enough = running(same, "pool", pool=2)
-    pool = run.built.pools.pool
+    pool = run.parts.pools.pool
     for _ in range(3):
         pids = wait_for(lambda: len(pool.pids()) == 2 and pool.pids())
         more_batches(pool)
@@ -216,10 +216,10 @@ def test_processes_that_are_killed_are_replaced(victim: str) -> None:
 
 def test_a_function_that_costs_enough_moves_to_the_pool_in_the_middle() -> None:
     run, enough = running(slow, "auto")
-    (way,) = run.built.pools.ways
+    (way,) = run.parts.pools.ways
     assert way.outside.here
     wait_for(lambda: not way.outside.here)
-    wait_for(lambda: run.built.pools.pool.native.batches > 5)
+    wait_for(lambda: run.parts.pools.pool.native.batches > 5)
     enough.set()
     result = run.wait()
     assert result.outputs["out"]["n"].to_pylist() == list(range(result.account.read))
@@ -242,7 +242,7 @@ def test_a_function_that_costs_little_stays() -> None:
 
 def test_an_abort_does_not_wait_for_a_function() -> None:
     run, enough = running(endless, "pool", pool=2)
-    wait_for(lambda: run.engine.read() > 300)
+    wait_for(lambda: run.engine.records_read() > 300)
     run.abort()
     enough.set()
     with pytest.raises(plait.Interrupted):
@@ -304,7 +304,7 @@ def leaves_nothing_when_killed(folder: Path, module: str, name: str, batches: in
             sys.path.insert(0, {str(here)!r})
             from tests.unit.node_runtime.pool import {module} as jobs
             run, _ = jobs.running(jobs.{name}, "pool", pool=2)
-            pool = run.built.pools.pool
+            pool = run.parts.pools.pool
             while len(pool.pids()) < 2 or pool.native.batches < {batches}:
                 time.sleep(0.01)
             print("ready", flush=True)

@@ -149,10 +149,10 @@ def refused_put(make: Any, route: str, damage: Any) -> tuple[Any, ...]:
     node = next(i for i, one in enumerate(job.graph().operators) if one.name in BINS)
     rows = given(400).to_pylist()
     feed.push(rows[:200])
-    wait_for(lambda: run.engine.read() >= 200)
+    wait_for(lambda: run.engine.records_read() >= 200)
     taken = run.take_bins(node, range(8))
     feed.push(rows[200:300])
-    wait_for(lambda: run.engine.read() >= 300)
+    wait_for(lambda: run.engine.records_read() >= 300)
     run.take_bins(node, range(8))
     with pytest.raises(plait.StateError) as raised:
         run.put_bins(node, damage(taken))

@@ -99,7 +99,7 @@ def test_timers_before_1970_while_their_lane_is_busy() -> None:
     stream.key_by("k").process(Slow(), route="pool").sink(plait.Collect(), name="out")
     run = start(job, workers=2, pool=2, epoch_records=1)
     feed.push(rows[:1])
-    wait_for(lambda: run.engine.read() >= 1)
+    wait_for(lambda: run.engine.records_read() >= 1)
     run.snapshot()
     feed.push(rows[1:])
     feed.close()
@@ -249,7 +249,7 @@ def assert_counted(result: plait.Result) -> None:
 @pytest.mark.parametrize("replay_bytes", [1, 20_000, 1 << 25])
 def test_state_survives_the_death_of_its_process(victim: str, replay_bytes: int) -> None:
     run, enough = running(counts, "pool", pool=2, pool_replay_bytes=replay_bytes)
-    pool = run.built.pools.pool
+    pool = run.parts.pools.pool
     for _ in range(3):
         pids = wait_for(lambda: len(pool.pids()) == 2 and pool.pids())
         more_batches(pool)
@@ -266,10 +266,10 @@ def test_state_survives_the_death_of_its_process(victim: str, replay_bytes: int)
 
 def test_what_is_kept_to_be_done_again_is_bounded() -> None:
     run, enough = running(counts, "pool", pool=2, pool_replay_bytes=50_000)
-    (way,) = run.built.pools.ways
+    (way,) = run.parts.pools.ways
     most = 0
     for _ in range(20):
-        more_batches(run.built.pools.pool)
+        more_batches(run.parts.pools.pool)
         most = max(most, way.outside.log_bytes)
     enough.set()
     assert_counted(run.wait())
@@ -279,10 +279,10 @@ def test_what_is_kept_to_be_done_again_is_bounded() -> None:
 
 def test_a_state_that_costs_enough_moves_to_the_pool_in_the_middle() -> None:
     run, enough = running(slow_counts, "auto")
-    (way,) = run.built.pools.ways
+    (way,) = run.parts.pools.ways
     assert way.outside.here
     wait_for(lambda: not way.outside.here)
-    wait_for(lambda: run.built.pools.pool.native.batches > 50)
+    wait_for(lambda: run.parts.pools.pool.native.batches > 50)
     enough.set()
     result = run.wait()
     assert_counted(result)
@@ -297,13 +297,13 @@ def test_a_process_moves_with_its_timers() -> None:
     source = job.source(feed, name="given", event_time="ts")
     source.key_by("k").process(Laborious()).sink(plait.Collect(), name="out")
     run: Any = start(job, workers=2, epoch_records=16)
-    (way,) = run.built.pools.ways
+    (way,) = run.parts.pools.ways
     rows = job_table(20_000).select(["k", "n", "ts"]).to_pylist()
     at = 0
     while way.outside.here:
         feed.push(rows[at : at + 10])
         at += 10
-        wait_for(functools.partial(lambda n: run.engine.read() >= n, at))
+        wait_for(functools.partial(lambda n: run.engine.records_read() >= n, at))
         run.snapshot()
     feed.push(rows[at : at + 100])
     feed.close()
@@ -357,10 +357,10 @@ def test_a_state_that_cannot_be_pickled_stays_by_itself() -> None:
     made = job.source(Gate(enough)).key_by("k").stateful(0, slow_locked, schema={"n": int})
     made.sink(plait.Collect(), name="out")
     run: Any = start(job, workers=2, epoch_records=64)
-    (way,) = run.built.pools.ways
+    (way,) = run.parts.pools.ways
     wait_for(lambda: way.outside.why_here)
-    before = run.engine.read()
-    wait_for(lambda: run.engine.read() > before + 1_000)
+    before = run.engine.records_read()
+    wait_for(lambda: run.engine.records_read() > before + 1_000)
     enough.set()
     result = run.wait()
     assert result.outputs["out"]["n"].to_pylist() == list(range(result.account.read))
@@ -468,7 +468,7 @@ def test_a_snapshot_goes_on_on_any_route(first: str, second: str, name: str) -> 
 
     run = start(job(first, feed), workers=2, pool=2, epoch_records=16, bin_bits=4)
     feed.push(rows[:200])
-    wait_for(lambda: run.engine.read() >= 200)
+    wait_for(lambda: run.engine.records_read() >= 200)
     snapshot = run.snapshot()
     feed.push(rows[200:])
     feed.close()
@@ -495,7 +495,7 @@ def test_bins_are_taken_and_put_while_it_runs() -> None:
     run = start(job, workers=2, pool=2, epoch_records=16, bin_bits=3)
     node = next(i for i, one in enumerate(job.graph().operators) if one.name == "fold")
     feed.push([(n % 5, n) for n in range(50)])
-    wait_for(lambda: run.engine.read() >= 50)
+    wait_for(lambda: run.engine.records_read() >= 50)
     taken = run.take_bins(node, range(8))
     assert sorted(taken) == list(range(8))
     with pytest.raises(plait.StateError, match="checksum"):
@@ -504,7 +504,7 @@ def test_bins_are_taken_and_put_while_it_runs() -> None:
     with pytest.raises(plait.StateError, match="already"):
         run.put_bins(node, taken)
     feed.push([(n % 5, n) for n in range(50, 60)])
-    wait_for(lambda: run.engine.read() >= 60)
+    wait_for(lambda: run.engine.records_read() >= 60)
     run.take_bins(node, range(8))
     feed.push([(n % 5, n) for n in range(60, 65)])
     feed.close()
@@ -515,7 +515,7 @@ def test_bins_are_taken_and_put_while_it_runs() -> None:
 
 def test_an_abort_does_not_wait_for_a_step() -> None:
     run, enough = running(stuck, "pool", pool=2)
-    wait_for(lambda: run.engine.read() > 300)
+    wait_for(lambda: run.engine.records_read() > 300)
     run.abort()
     enough.set()
     with pytest.raises(plait.Interrupted):
@@ -539,7 +539,7 @@ def test_classes_of_a_script_come_back_as_themselves() -> None:
     ).sink(plait.Collect(), name="out")
     run = start(job, workers=2, pool=2, bin_bits=2)
     feed.push([("a", 1), ("b", 2)])
-    wait_for(lambda: run.engine.read() >= 2)
+    wait_for(lambda: run.engine.records_read() >= 2)
     snapshot = run.snapshot()
     feed.close()
     run.wait()
