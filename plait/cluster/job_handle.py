@@ -216,7 +216,7 @@ class JobHandle:
         if node is not None:
             ranks = [rank_of(node)]
         found = [(rank, self._link.logs(self.name, rank, lines)) for rank in ranks]
-        return "\n".join(f"node-{rank}  {line}" for rank, told in found for line in told)
+        return "\n".join(f"node-{rank}  {line}" for rank, printed in found for line in printed)
 
     def _ask(self, request: Request) -> Accepted:
         """Sends a request; JobError with the reason if it is refused."""

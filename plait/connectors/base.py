@@ -96,7 +96,7 @@ class Source:
         return 0
 
     def open(self, position: Any = None) -> Reader:
-        """A reader at the start, or at a position that another reader of this source has told."""
+        """A reader at the start, or at a position that a reader of this source has returned."""
         raise TypeError(f"{type(self).__name__} has no method open(position)")
 
 

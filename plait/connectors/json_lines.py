@@ -48,7 +48,7 @@ def lines_to_batch(path: str, lines: Sequence[Line], schema: Schema, *, only_kno
             raise wrong(
                 path,
                 number,
-                f'"{extra[0]}" is no column; the first lines have: {", ".join(schema.names)}; '
+                f'"{extra[0]}" is not a column; the first lines have: {", ".join(schema.names)}; '
                 "give schema=",
                 text,
             )

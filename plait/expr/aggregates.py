@@ -155,7 +155,7 @@ def bind_aggregate(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Typ
         word = "any" if kind == "max" else "all"
         raise JobError(f"{word} needs a bool, but {text(over)} is {checked}; compare it")
     if kind == "distinct" and checked.type is Type.OBJECT:
-        raise JobError(f"{text(over)} is object, whose values cannot be told apart; give it a type")
+        raise JobError(f"{text(over)} is object, whose values cannot be compared; give it a type")
     if kind in ("count", "distinct"):
         return settled, Type.INT64, False
     if kind in ("sum", "mean") and checked.type not in NUMBERS:

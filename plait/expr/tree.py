@@ -13,8 +13,8 @@ Semantics that all of them share:
 - comparisons of floats are IEEE (NaN equals nothing, `!=` is true); strings compare by code point;
 - `lower` and `upper` work character by character, `length` counts characters of a string, bytes of
   bytes;
-- a cast that cannot be done (text that is no number, a float out of the range of int64) fails the
-  record.
+- a cast that cannot be done (text that is not a number, a float out of the range of int64) fails
+  the record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The type checker: an expression over a schema becomes a bound one with a type, nullable or not.
 
 Binding settles what Python's operators leave open (`&` on integers, `~` on integers), widens
-integers that meet floats by explicit casts, and gives every null a type, so that nothing behind it
+integers that meet floats by explicit casts, and gives every null a type, so that nothing after it
 has to guess. The rules are pure; a violation is a JobError that says both types and what to do.
 Trees are walked without recursion, and a part that is used twice is bound once.
 

@@ -214,7 +214,7 @@ def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Pro
             check_call(there, TIMER if handler in TIMED else RECORD)
     if hasattr(process, "on_timer") and not timed:
         raise JobError(
-            f"{name} has on_timer, and the stream has no event time that timers could go by;"
+            f"{name} has on_timer, and the stream has no event time for its timers;"
             ' say which column it is: source(..., event_time="ts"); by the wall clock there are'
             " timers.after and on_timeout"
         )
@@ -239,7 +239,7 @@ def checked_state(kinds: Any, name: str) -> None:
         raise JobError(f'{name}.state is {kinds!r}; it must be a dict such as {{"seen": int}}')
     for field, kind in kinds.items():
         if not isinstance(field, str) or not field.isidentifier() or keyword.iskeyword(field):
-            raise JobError(f"{name}.state: {field!r} is no name for an attribute")
+            raise JobError(f"{name}.state: {field!r} cannot be the name of an attribute")
         if field.startswith("_") or hasattr(KeyState, field):
             raise JobError(f'{name}.state: "{field}" is taken; choose another name')
         if not is_state_type(kind):

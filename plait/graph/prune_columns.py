@@ -1,4 +1,4 @@
-"""Leaves out columns that nobody reads, before and inside joins: what is not kept costs nothing.
+"""Leaves out columns that no operator reads, before and inside joins: they would cost memory.
 
 A user writes `auctions.join(persons, ...).select("name", "id")`, and the join would hold every
 column of both streams for as long as it waits for a match. Here each operator says which columns of
@@ -43,7 +43,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 def prune_columns(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
-    """The operators without columns that nobody reads."""
+    """The operators without columns that no operator reads."""
     needs = columns_needed(operators)
     done: list[AnyOp] = []
     for op, need in zip(operators, needs, strict=True):

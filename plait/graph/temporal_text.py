@@ -1,4 +1,4 @@
-"""What an operator that knows time does, in a line: for `explain`."""
+"""What an event-time operator does, in a line: for `explain`."""
 
 from __future__ import annotations
 

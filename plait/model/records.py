@@ -155,7 +155,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def is_numpy_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")  # whoever has such a value has loaded numpy
+    numpy = sys.modules.get("numpy")  # such a value exists only if numpy is loaded
     return numpy is not None and isinstance(value, numpy.generic)
 
 

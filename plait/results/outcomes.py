@@ -1,7 +1,7 @@
 """What each node of a job had at its end, and how the parts become one result.
 
 A node reports a `NodeOutcome`; `merged` adds them up: counts are summed, dead letters sorted by
-their place and cut at the failure, latencies merged by bucket, outputs put one behind the other in
+their place and cut at the failure, latencies merged by bucket, outputs put one after the other in
 the order of ranks. In total order only the home node has sinks, so its outputs are the job's. The
 failure that counts is the one with the smallest place: a sequential run would have met it first.
 Pure; nothing here knows the graph, so that a client which only has the job's name can do it.
@@ -54,7 +54,7 @@ class Cuts:
     first_epoch: int = 0
     rows: tuple[int, ...] = ()
     stamps: tuple[int, ...] = ()
-    """When it cut each, if the job goes by that."""
+    """When it cut each, if the job uses that clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class NodeOutcome:
     """Of each source that this node read, by its label."""
     error: BaseException | None = None
     failed_at: Place | None = None
-    """The place of the record that failed; None where the error is no record's."""
+    """The place of the record that failed; None where the error is not of a record."""
     stops_early: bool = False
     """Whether a sink may end the run before the sources do: records are then left over."""
     levels: tuple[LevelStep, ...] = ()
@@ -141,9 +141,9 @@ def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
 def first_error(outcomes: Iterable[NodeOutcome]) -> BaseException | None:
     """What a sequential run would have raised: the failed record with the smallest place.
 
-    An error that is no record's (a sink, a link) counts only if no record failed. Which of several
-    records of one place came first only the node with the sinks knows; the exception that was the
-    cause only the node where the record failed.
+    An error that is not of a record (a sink, a link) counts only if no record failed. Which of
+    several records of one place came first only the node with the sinks knows; the exception that
+    was the cause only the node where the record failed.
     """
     parts = [(part.error, part) for part in outcomes if part.error is not None]
     if not parts:
@@ -235,7 +235,7 @@ def merge_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def join_outputs(values: Sequence[Any]) -> Any:
-    """One output of the outputs of several nodes: tables and lists one behind the other, counts
+    """One output of the outputs of several nodes: tables and lists one after the other, counts
     added; what cannot be joined stays a tuple."""
     if len(values) == 1:
         return values[0]

@@ -242,7 +242,7 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
         (process_with(on_timer=short), "cannot be called with a key and a time"),
         (process_with(on_left=full), "Made has on_left, which is for a process of two streams"),
         (process_with(state=[]), "Made.state is"),
-        (process_with(state={"a b": int}), "'a b' is no name"),
+        (process_with(state={"a b": int}), "'a b' cannot be the name"),
         (process_with(state={"clear": int}), '"clear" is taken'),
         (process_with(state={"_x": int}), '"_x" is taken'),
         (process_with(state={"x": set}), '"x" is set; there are int, float'),
