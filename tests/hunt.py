@@ -56,6 +56,8 @@ def run(file: str, seed: int) -> Step:
     if done.returncode:
         failures = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
     lost = [file] if done.returncode and not failures else []
+    if lost:
+        output += f"\npytest ended with {done.returncode}"
     return Step(file=file, seed=seed, cases=cases, failures=(*failures, *lost), output=output)
 
 
