@@ -51,7 +51,7 @@ def run(file: str, seed: int) -> Step:
         output = f"{told}\n{file} did not end within {HANG_S:g} s"
         return Step(file=file, seed=seed, cases=0, failures=(file,), output=output)
     output = done.stdout + done.stderr
-    cases = sum(map(int, re.findall(r"(\d+) passing examples", output)))
+    cases = sum(map(int, re.findall(r"- (\d+) passing", output)))
     failures: list[str] = []
     if done.returncode:
         failures = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
