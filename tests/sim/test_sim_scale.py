@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.messages.requests import Drain, Rescale, Stop, Submit
-from plait.coordinator.shell.manager import recovered
+from plait.coordinator.shell.manager import recover
 from plait.protocol.messages import BinLoad, NodeReport
 from tests.sim.nodes import Ledger, SimNode, Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
@@ -147,7 +147,7 @@ def test_a_thousand_nodes_and_a_hundred_thousand_bins(seed: int) -> None:
     assert 7 not in sim.job().members
     assert 7 not in set(sim.job().layout.owners)
 
-    again, _ = recovered(sim.journal, sim.policy)
+    again, _ = recover(sim.journal, sim.policy)
     assert again.jobs["job"].layouts == sim.job().layouts
     assert again.jobs["job"].nodes == sim.job().nodes
 
