@@ -49,7 +49,7 @@ NAMES_SHOWN = 8
 
 def measure(job: JobState, request: Rescale, request_id: str, turn: Turn) -> Next | Rejected:
     """Begins a rescale, unless something is wrong with it: first the bins are weighed."""
-    if job.phase != "running" or job.changing is not None or job.stop_asked:
+    if job.phase != "running" or not isinstance(job.wait.kind, Quiet) or job.stop_asked:
         return Rejected(reason=f"{job.name} is {activity(job)}: rescale it when it runs")
     wrong = [rank for rank in request.away if rank not in job.members]
     if wrong:
@@ -91,6 +91,8 @@ def first_to_leave(job: JobState, staying: list[Rank]) -> list[Rank]:
 def activity(job: JobState) -> str:
     if isinstance(job.wait.kind, Measuring):
         return "being measured for another rescale"
+    if job.phase == "running" and job.dropping:
+        return "dropping a lost node"
     return "stopping" if job.stop_asked else job.phase
 
 

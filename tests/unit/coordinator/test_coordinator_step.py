@@ -384,6 +384,19 @@ def test_stop_ends_all_sources_at_one_epoch_also_during_a_rescale() -> None:
     assert hand.job.phase == "stopping"
 
 
+def test_a_second_rescale_is_refused_while_the_first_is_planned() -> None:
+    hand = Hand().running()
+    reports = [one for one in hand.ask(Rescale(job="job", nodes=1)) if isinstance(one, AskReport)]
+    out = hand.give(Asked(at=hand.now, request_id="second", request=Rescale(job="job", nodes=3)))
+    reason = "job is being measured for another rescale: rescale it when it runs"
+    assert [o.reply for o in out if isinstance(o, ReplyTo)] == [Rejected(reason=reason)]
+    for report in reports:
+        hand.answer(report)
+    assert isinstance(hand.replies["r1"], Accepted)
+    assert hand.job.changing is not None
+    assert hand.job.changing.leaving == (1,)
+
+
 def test_cancel_answers_a_rescale_that_was_being_planned() -> None:
     hand = Hand().running()
     hand.ask(Rescale(job="job", nodes=1))
