@@ -30,6 +30,9 @@ WHOLE = re.compile(rf"\s*(?:{PART.pattern}\s*)+", re.ASCII)
 LONGEST_US = 2**58
 """About 9,000 years: sums of a time and some of these stay within 64 bits."""
 
+Duration = str | datetime.timedelta
+"""A length of time as users give it: `"10s"`, `"1h30m"` or a `timedelta`."""
+
 
 def seconds(count: float) -> datetime.timedelta:
     """So many seconds."""
