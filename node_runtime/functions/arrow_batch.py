@@ -21,7 +21,14 @@ from plait.model.schema import Field, Schema, Type, arrow_type
 
 
 class Batch:
-    """Rows of one schema, as columns in Arrow memory. Make one with `from_arrow`."""
+    """Rows of one schema, as columns in Arrow memory. Made by `Batch.from_arrow`.
+
+        batch = plait.Batch.from_arrow(pa.table({"n": [1, 2]}))
+        len(batch), batch.column("n"), batch.to_pandas()
+
+    A batch never changes. It has the Arrow PyCapsule protocol: `pyarrow.record_batch(batch)` and
+    `polars.from_arrow(batch)` share its memory.
+    """
 
     __slots__ = ("arrow", "schema")
 
@@ -41,10 +48,16 @@ class Batch:
 
     @classmethod
     def from_arrow(cls, given: Any, schema: Any = None) -> Batch:
-        """A batch of anything with Arrow data: a pyarrow, pandas or polars table, among others.
+        """A batch of anything with Arrow data, such as a pyarrow, pandas or polars table.
 
-        `schema` is a plait schema, or what makes one; without it the columns' own types decide.
-        The memory is shared: whoever gives a frame that can be changed must leave it as it is.
+        Memory is shared where the types allow it, so do not change `given` afterwards.
+
+        Args:
+            given: a table, or an object with the Arrow PyCapsule protocol.
+            schema: a `plait.Schema` or what `Schema.of` takes; by default the types of the columns.
+
+        Raises:
+            SchemaError: a column is missing, or cannot be converted without loss.
         """
         import pyarrow as pa
 
@@ -81,13 +94,13 @@ class Batch:
         return self.arrow.__arrow_c_array__(requested_schema)
 
     def column(self, name: str) -> Any:
-        """One column as a pyarrow array; objects are their pickles."""
+        """One column as a pyarrow array; objects are pickled."""
         if name not in self.schema:
             raise KeyError(f'no column "{name}"; the batch has {", ".join(self.schema.names)}')
         return self.arrow.column(self.schema.index(name))
 
     def rows(self) -> list[Any]:
-        """The records: of the schema's dataclass, or of a small class with the columns."""
+        """The records: objects of the schema's dataclass, or with the columns as attributes."""
         return records_of(self.arrow, self.schema)
 
     def to_arrow(self) -> Any:
@@ -95,7 +108,7 @@ class Batch:
         return self.arrow
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame of its own memory, since those are changed in place."""
+        """A pandas DataFrame. It copies the memory, since a DataFrame can be changed in place."""
         return self.arrow.to_pandas()
 
     def to_polars(self) -> Any:

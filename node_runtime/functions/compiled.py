@@ -2,8 +2,8 @@
 
 `@plait.compiled` reads the annotations (int, float, bool) when the function is defined and compiles
 when the code is first needed, or ahead in the background after `start_compiling`. The machine code
-is one loop over a batch, kept on disk in the user's cache folder as long as nothing it depends on
-has changed. Compiled arithmetic is that of NumPy: int64 wraps around, an integer `//` or `%` by
+is one loop over a batch, kept on disk in the user's cache folder until something it depends on
+changes. Compiled arithmetic is that of NumPy: int64 wraps around, an integer `//` or `%` by
 zero gives 0, a float division by zero gives inf or nan. Compiled code cannot raise, so `raise` and
 `assert` are refused.
 
@@ -39,9 +39,11 @@ WORDS = {kind: python.__name__ for python, kind in NUMBERS.items()}
 
 
 class CompiledFunction(PythonWrapper):
-    """A function that runs compiled on columns and plainly on values.
+    """A function that is compiled for columns, made by `plait.compiled`.
 
-    Called with expressions it gives an expression; called with values it runs the Python original.
+        bids.with_columns(bucket=bucket(col("price")))
+
+    Called with expressions it gives an expression; called with values it runs the Python function.
     """
 
     __name__: str
@@ -73,6 +75,7 @@ class CompiledFunction(PythonWrapper):
         return self.__qualname__  # found again by its name, as a plain function is
 
     def wrong(self, what: str) -> JobError:
+        """An error that names the function and its line."""
         return JobError(f'compiled function "{self.__name__}" at {self.at}: {what}')
 
     def read_types(self) -> tuple[tuple[Type, ...], Type]:
@@ -94,6 +97,7 @@ class CompiledFunction(PythonWrapper):
         return tuple(kinds), self.number(hints.get("return"), "the result")
 
     def number(self, hint: Any, what: str) -> Type:
+        """The type of an annotation; raises unless it is int, float or bool."""
         if hint is None:
             raise self.wrong(f"{what} has no annotation; write int, float or bool")
         if hint not in NUMBERS:
@@ -102,6 +106,7 @@ class CompiledFunction(PythonWrapper):
         return NUMBERS[hint]
 
     def refuse_raise(self) -> None:
+        """Raises if the function contains `raise` or `assert`."""
         for step in dis.get_instructions(self.function):
             if step.opname == "RAISE_VARARGS":
                 raise self.wrong(
@@ -130,7 +135,7 @@ class CompiledFunction(PythonWrapper):
         return int(self.code.address)
 
     def compile(self) -> None:
-        """Makes the machine code, once; what goes wrong is kept and raised by `address`."""
+        """Makes the machine code, once; an error is kept and raised by `address`."""
         with self.lock:
             if self.code is not None or self.error is not None:
                 return
@@ -140,6 +145,7 @@ class CompiledFunction(PythonWrapper):
                 self.error = error
 
     def build(self) -> Any:
+        """The machine code, from the cache folder if it is there."""
         import numba
 
         inner = numba.njit(error_model="numpy")(self.function)
@@ -179,7 +185,22 @@ class CompiledFunction(PythonWrapper):
 
 
 def compiled(function: Callable[..., Any]) -> CompiledFunction:
-    """Decorates a function of int, float and bool so that it runs as machine code on columns."""
+    """Decorator: compiles a function of int, float and bool to machine code for columns.
+
+        @plait.compiled
+        def bucket(price: int) -> int:
+            return price // 100
+
+        bids.with_columns(bucket=bucket)
+        bids.filter(bucket(col("price")) == 2)
+
+    All parameters and the result need an annotation. It runs on all cores without the GIL. Integers
+    are 64 bits wide and wrap around, an integer `//` or `%` by zero gives 0, and a float division
+    by zero gives inf or nan. The function must not contain `raise` or `assert`.
+
+    Raises:
+        JobError: an annotation is missing or not int, float or bool, or the function may raise.
+    """
     return CompiledFunction(function)
 
 

@@ -73,10 +73,13 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalR
         raise JobError(f"run: {error}") from None
     graph = graph_of(job)
     if chosen.order == "none" and any(len(op.inputs) > 1 for op in graph.operators):
-        raise JobError('order="none" does not go with union, which is defined by the order')
+        raise JobError(
+            'order="none" cannot be combined with union, whose output is defined by order'
+        )
     if chosen.order == "none" and any(has_loop(op) for op in graph.operators):
         raise JobError(
-            'order="none" does not go with operators with their own loop, which go by the order'
+            'order="none" cannot be combined with operators with their own loop, whose output is'
+            " defined by order"
         )
     return LocalRun(graph, chosen, state)
 

@@ -1,30 +1,7 @@
 """Custom state: a `Process` is a class with typed state for each key and handlers that yield.
 
-    class Spike(plait.Process):
-        state = {"last": float, "seen": int}
-        out = Alert
-
-        def on_record(self, key, bid, state, timers):
-            if state.seen and bid.price > 2 * state.last:
-                yield Alert(key, bid.price)
-            state.last, state.seen = bid.price, state.seen + 1
-            timers.at(bid.ts + plait.minutes(1))
-
-        def on_timer(self, key, at, state, timers):
-            state.clear()
-
-    alerts = bids.key_by("auction").process(Spike())
-
-`timers.after("5s")` calls `on_timeout(key, at, state, timers)` after that much wall-clock
-time; `timers.now` is that clock. It is read once for a unit, when its source cuts it: it stands
-still in a unit, and a run can be repeated (`Result.stamps`).
-
-`key` is the value of the key column, or a tuple if there are several. What a handler yields (or a
-list that it returns) comes out at the record's place. A process of two streams
-(`plait.connect(a, b).process(p)`) has `on_left` and `on_right` instead of `on_record`. The state
-begins with 0, 0.0, False, "", b"", None for a time, and empty lists and dicts.
-
-The object in a job's graph is a shallow copy of the user's with `shapes`: the schemas of the
+This module defines the class, its state and its timers, and checks a process against the streams it
+reads. The object in a job's graph is a shallow copy of the user's with `shapes`, the schemas of the
 records that its handlers get. Nothing here runs a job.
 
     >>> state = KeyState({"seen": int, "names": list[str]})
@@ -65,13 +42,24 @@ WORDS = "int, float, bool, str, bytes, plait.Timestamp, list[...] and dict[..., 
 
 
 class Process:
-    """Base of a class with typed state for each key and handlers that yield records.
+    """Base class for custom state by key: typed state, timers, and handlers that yield records.
 
-    `on_record(key, record, state, timers)` is called for each record. `timers.at(time)` calls
-    `on_timer(key, at, state, timers)` when the watermark reaches a time, `timers.after("5s")` calls
-    `on_timeout(key, at, state, timers)` by the wall clock. A process of two streams has `on_left`
-    and `on_right` instead of `on_record`. State begins with 0, 0.0, False, "", b"", None for a
-    time, and empty lists and dicts.
+        class Spike(plait.Process):
+            state = {"last": float, "seen": int}
+            out = Alert
+
+            def on_record(self, key, bid, state, timers):
+                if state.seen and bid.price > 2 * state.last:
+                    yield Alert(key, bid.price)
+                state.last, state.seen = bid.price, state.seen + 1
+                timers.at(bid.ts + plait.minutes(1))
+
+            def on_timer(self, key, at, state, timers):
+                state.clear()
+
+        alerts = bids.key_by("auction").process(Spike())
+
+    A process that runs as it stands:
 
     >>> import plait
     >>> class Rises(plait.Process):
@@ -85,6 +73,21 @@ class Process:
     >>> rises = plait.stream(bids).key_by("item").process(Rises())
     >>> [record.price for record in rises.collect()]
     [3, 5]
+
+    Class attributes:
+        state: the name and type of each value that is kept for a key: int, float, bool, str,
+            bytes, plait.Timestamp, or a list or dict of these. They start as 0, 0.0, False, "",
+            b"", None, [] and {}.
+        out: the schema of what the handlers yield: a dataclass, or a dict of name to type.
+
+    Handlers; each yields records, or returns a list of them or None:
+        on_record(key, record, state, timers): for every record, at its place in the order.
+        on_left, on_right (same parameters): instead of `on_record`, for `plait.connect(a, b)`.
+        on_timer(key, at, state, timers): when the watermark reaches a time set by `timers.at`.
+        on_timeout(key, at, state, timers): when the wall clock reaches one set by `timers.after`.
+
+    `key` is the value of the key column, or a tuple if there are several. `state` has the values as
+    attributes, and `state.clear()`. A handler that raises leaves the state as it was.
     """
 
     state: ClassVar[Mapping[str, Any]] = {}
@@ -96,7 +99,11 @@ class Process:
 
 
 class KeyState:
-    """The values of a key, as attributes. A wrong name or type is refused where it is set."""
+    """The values that a process keeps for a key, as attributes: `state.seen += 1`.
+
+    Setting a name that is not in `Process.state` raises AttributeError; a value of another type
+    raises TypeError.
+    """
 
     __slots__ = ("_kinds", "_values")
 
@@ -122,11 +129,11 @@ class KeyState:
         return f"KeyState({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def clear(self) -> None:
-        """Everything as it was before the first record of the key."""
+        """Resets all values to those before the first record of the key."""
         self._values.update(initial(self._kinds))
 
     def values(self) -> dict[str, Any]:
-        """All values by name."""
+        """A copy of all values, by name."""
         return dict(self._values)
 
     def _names(self) -> str:
@@ -134,7 +141,7 @@ class KeyState:
 
 
 class Timers:
-    """Takes the timers that a handler sets for its key."""
+    """Sets timers for the key of a handler: `timers.at(record.ts)`, `timers.after("5s")`."""
 
     __slots__ = ("_now", "_takes", "timeouts", "wanted")
 
@@ -144,21 +151,33 @@ class Timers:
         self.wanted: list[int] = []
         """Microseconds since 1970, in the order they were set."""
         self.timeouts: list[int] = []
-        """The same by the wall clock."""
+        """The same for timers by the wall clock."""
 
     @property
     def now(self) -> datetime.datetime:
-        """The wall clock when the unit of the record was cut; by it timeouts come."""
+        """The wall clock, for `after`, as a datetime in UTC.
+
+        It is read when the source finishes an epoch, so all records of an epoch see the same time,
+        and a run can be repeated exactly (`Result.stamps`).
+        """
         return datetime_of(self._now)
 
     def after(self, delay: Duration) -> None:
-        """Calls `on_timeout` after the first unit that was cut at least `delay` after this one."""
+        """Calls `on_timeout` once `delay` has passed on the wall clock: `timers.after("5s")`.
+
+        The call comes after the first epoch whose `now` is at least that much later.
+        """
         if not self._takes:
-            raise TypeError("timers.after calls on_timeout(key, at, state, timers); there is none")
+            raise TypeError(
+                "timers.after calls on_timeout(key, at, state, timers), which this process lacks"
+            )
         self.timeouts.append(self._now + microseconds(delay))
 
     def at(self, time: datetime.datetime) -> None:
-        """Calls `on_timer` when the watermark has reached this time; once for a key and time."""
+        """Calls `on_timer` once the watermark has reached this time; a key has one timer per time.
+
+        timers.at(record.ts + plait.minutes(5))
+        """
         if not isinstance(time, datetime.datetime) or time.utcoffset() is None:
             raise TypeError(f"timers.at takes a time with a zone, such as record.ts, not {time!r}")
         self.wanted.append(microseconds_of(time))
@@ -176,28 +195,26 @@ def first_value(kind: Any) -> Any:
 
 
 def fitting(name: str, value: Any, kind: Any) -> Any:
-    """The value, if it is of the type of its place in the state; ints become floats."""
+    """The value, if it has the type of its attribute; an int becomes a float where one is due."""
     if kind is object:
         return value
-    wanted = kind if kind in SCALARS else typing.get_origin(kind)
-    if value is None and wanted is datetime.datetime:
+    expected = kind if kind in SCALARS else typing.get_origin(kind)
+    if value is None and expected is datetime.datetime:
         return value
-    if wanted is float and type(value) is int:
+    if expected is float and type(value) is int:
         return float(value)
-    whole = wanted is int and isinstance(value, bool)
-    if not isinstance(value, wanted) or whole:
+    bool_for_int = expected is int and isinstance(value, bool)
+    if not isinstance(value, expected) or bool_for_int:
         raise TypeError(f"state.{name} is {shown(kind)}, got {value!r} ({type(value).__name__})")
     return value
 
 
 def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
-    """The process for streams of these schemas; `timed`: whether they have event time."""
+    """The process, bound to streams of these schemas. `timed`: whether they have event time."""
     if isinstance(process, type) and issubclass(process, Process):
-        raise JobError(f"{process.__name__} is a class; give an object of it: {process.__name__}()")
+        raise JobError(f"{process.__name__} is a class; give an object: {process.__name__}()")
     if not isinstance(process, Process):
-        raise JobError(
-            f"{process!r} is not a plait.Process; make it an object of a subclass of plait.Process"
-        )
+        raise JobError(f"{process!r} is not a plait.Process; write class Name(plait.Process)")
     name = type(process).__name__
     checked_state(process.state, name)
     wanted = ("on_record",) if len(shapes) == 1 else ("on_left", "on_right")
@@ -214,9 +231,9 @@ def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Pro
             check_call(there, TIMER if handler in TIMED else RECORD)
     if hasattr(process, "on_timer") and not timed:
         raise JobError(
-            f"{name} has on_timer, and the stream has no event time for its timers;"
-            ' say which column it is: source(..., event_time="ts"); by the wall clock there are'
-            " timers.after and on_timeout"
+            f"{name} has on_timer, and the stream has no event time for its timers; name the"
+            ' column: source(..., event_time="ts"), or use the wall clock with timers.after and'
+            " on_timeout"
         )
     bound = copy.copy(process)
     bound.shapes = tuple(shapes)
@@ -227,7 +244,7 @@ def out_schema(process: Process) -> Schema:
     """The schema of what the handlers yield."""
     name = type(process).__name__
     if process.out is None:
-        raise JobError(f"{name} does not say what it yields: out = a dataclass or a dict of types")
+        raise JobError(f"{name}.out is missing; set it to a dataclass or a dict of types")
     try:
         return Schema.of(process.out)
     except JobError as error:
@@ -243,7 +260,7 @@ def checked_state(kinds: Any, name: str) -> None:
         if field.startswith("_") or hasattr(KeyState, field):
             raise JobError(f'{name}.state: "{field}" is taken; choose another name')
         if not is_state_type(kind):
-            raise JobError(f'{name}.state: "{field}" is {shown(kind)}; there are {WORDS}')
+            raise JobError(f'{name}.state: "{field}" is {shown(kind)}; it must be one of {WORDS}')
 
 
 def is_state_type(kind: Any) -> bool:

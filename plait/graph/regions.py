@@ -1,13 +1,13 @@
-"""Regions: parts of a job whose stages have their own threading model.
+"""Regions: parts of a job whose stages run under another threading model than the rest.
 
 Operators that are added inside `with region(...)` belong to it, whatever their job; outside of any
-region the job's `Settings.threading` counts. Operators of different regions never share a stage.
+region the job's `Settings.threading` applies. Operators of different regions never share a stage.
 
     >>> import plait
     >>> bids = plait.stream([{"price": 30}, {"price": 12}])
     >>> with region("cheap", threading="dedicated"):
     ...     cheap = bids.filter(plait.col("price") < 20)
-    >>> print(cheap._node.region.threading)
+    >>> print(cheap._op.region.threading)
     dedicated
 """
 
@@ -39,7 +39,10 @@ current: ContextVar[Region | None] = ContextVar("region", default=None)
 
 @contextmanager
 def region(name: str, *, threading: Threading) -> Iterator[Region]:
-    """Operators added in the block are run by this threading model.
+    """Runs the operators that are added in the block under a threading model.
+
+        with plait.region("parsing", threading="dedicated"):
+            clicks = lines.map(parse)
 
     Args:
         name: name of the region; blocks of the same name are one region.

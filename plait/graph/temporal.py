@@ -2,11 +2,11 @@
 
 **Time.** A source may name its event time, a timestamp column. After a unit (one epoch of one
 source) the source's time is the greatest event time it has had, but never more than `max_jump`
-above what it was before the unit; its watermark is that minus `out_of_order`. An idle source and
-one at its end hold nothing up. The watermark of an operator after a unit is the least of those of
-the sources that reach it and have an event time (none so far: there is no watermark yet), and never
-falls. Every epoch ends with the rows that its sources have; when all sources are at their end, one
-more empty epoch follows with the watermark at infinity.
+above what it was before the unit; its watermark is that minus `out_of_order`. The watermark of an
+operator after a unit is the least of those of the sources that reach it and have an event time
+(none so far: there is no watermark yet), and never falls. An idle source and one at its end do not
+hold it back. Every epoch ends with the rows that its sources have; when all sources are at their
+end, one more empty epoch follows with the watermark at infinity.
 
 **Order.** An operator sees the units in order. In a unit it takes each row in turn, and what a row
 makes at once comes out at that row's place; then the watermark is as it is after the unit, and
@@ -14,7 +14,7 @@ what is due by then comes out after all rows of the unit, by time and, at the sa
 place of the record that began it: windows in the order of their ends, and in a window the keys in
 the order in which they first came, as a dict of dicts in a plain loop would give them.
 
-**Forgetting.** With a ttl a record does not meet the state of its key, and begins anew, if its
+**Forgetting.** With a ttl a record does not see the state of its key and starts afresh if its
 event time or the watermark before its unit is above the key's last event time by more than the ttl.
 The last event time is the greatest of the key's records since it began.
 
@@ -23,8 +23,8 @@ watermark *before* its unit. Late records change nothing and are counted; `LateS
 of them.
 
 Every operator here has one input and works by key: `TimedOp.keys` of that input. An operator of
-two streams reads their union: `pad` in the builder gives both the same columns, and `side` says
-where a row comes from (0 left, 1 right).
+two streams reads their union: `plait.streams.two_inputs` gives both the same columns, and `side`
+says where a row comes from (0 left, 1 right).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 How = Literal["inner", "left", "semi", "anti", "late"]
 ONE_SIDED: tuple[How, ...] = ("semi", "anti", "late")
-"""Those that give left records alone."""
+"""Those that give only left records."""
 
 START, END = "window_start", "window_end"
-"""The columns that say which window a result is of."""
+"""The columns that say to which window a result belongs."""
 
 SIDE = "side"
-"""The column of a united stream that says which side a row is of."""
+"""The column of two streams as one that says from which of them a row comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindow:
-    """Records of a key less than `gap` apart: [first, last + gap). Sessions that a record joins
+    """Records of a key less than `gap` apart: [first, last + gap). Sessions that a record connects
     become one; its place is that of the record that came first."""
 
     gap_us: int
@@ -87,7 +87,7 @@ class WindowSpec:
     """Aggregates by key and window, one row each when the watermark has passed the window's end
     (with `RowWindow`: at once): keys, window_start, window_end (not with `RowWindow`), results.
 
-    `lateness_us`: this long after its end a window still takes records; at the end of every unit
+    `lateness_us`: how long after its end a window still takes records; at the end of every unit
     that brought it some, it gives its keys that changed again. `early_us`: whenever the watermark
     passes a multiple of it, the keys that changed since in windows that have not ended give their
     results so far, in the same order; 0: not.
@@ -147,8 +147,8 @@ class RunningSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a join in the united stream: the columns (of the input) that are its record, and
-    its event time among them ("" if the join has no use for time)."""
+    """One side of a join in the common input: the columns that are its record, and its event time
+    among them ("" if the join does not need time)."""
 
     columns: tuple[str, ...]
     time: str = ""
@@ -160,8 +160,8 @@ class JoinSpec:
     `left.columns`, then `right.columns` (semi, anti and late: `left.columns` alone), under their
     names in the operator's schema.
 
-    A record meets the records of the other side that came before it, in the order they came, and
-    the pairs come out at its place. Which of them:
+    A record is paired with records of the other side that came before it, in the order they came,
+    and the pairs come out at its place. Which of them:
 
     - `within` None: all. `ttl_us` > 0: only those whose event time is at least the watermark before
       the unit minus ttl (they are dropped when it passes).
@@ -234,13 +234,13 @@ class ProcessSpec:
 
     `timers.after` sets a timer by the wall clock. The clock of an operator after a unit is the
     greatest stamp of the units so far, each read when its source cut the unit; `on_timeout` is
-    called after the first unit at which the clock has reached the timer's time, after all
+    called after the first unit after which the clock has reached the timer's time, and after all
     event-time timers of the unit, by time and place as these. What `on_timeout` sets by event time
     is looked at after the next unit. When all sources are at their end the clock is at infinity.
 
-    `ttl_us`: values are forgotten, timers are not. A timer meets what is kept at its time, and
-    counts as a record of that time; one by the wall clock meets what a record of its unit
-    would, by the watermark alone."""
+    `ttl_us`: values are forgotten, timers are not. A timer sees what is kept at its time, and
+    counts as a record of that time; one by the wall clock sees what a record of its unit would,
+    judged by the watermark alone."""
 
     process: Any
     sides: tuple[Side, ...] = ()
@@ -275,9 +275,8 @@ class OperatorSpec:
     The records arrive at the ports one by one, in the order of the input; with several ports `side`
     is the number of the port. The coroutine begins when the first one arrives, and after each it
     runs as far as it can, awaiting other things than records included; what it emits comes at the
-    place of that record. After the unit with which the last of a port's sources is at its end the
-    port has ended: the coroutine is notified, and what it emits then comes after all rows of the
-    unit.
+    place of that record. After the unit with which the last of a port's sources ends, the port is
+    over: the coroutine runs again, and what it emits then comes after all rows of the unit.
     When it has returned, records that arrive are absorbed. One that raises fails the record that
     came last, and what it emitted since that arrived is left out. A record that arrives at a port
     where `bound` are waiting fails (None: any number may wait).

@@ -1,4 +1,4 @@
-"""What an event-time operator does, in a line: for `explain`."""
+"""What an event-time operator does, in one line for `explain`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def results_text(aggregates: tuple[tuple[str, Aggregate], ...]) -> str:
 
 
 def length(us: int) -> str:
-    """A length of time as a person would say it."""
+    """A length of time in the largest unit that fits: "90s", "2h"."""
     for word, unit in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000)):
         if us and us % unit == 0:
             return f"{us // unit}{word}"

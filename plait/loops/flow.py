@@ -10,12 +10,9 @@
     combiner.out >> plait.Collect()
     flow.run()
 
-What stands on the left gives records: a source, an output port, an operator with one output, or a
-stream. What stands on the right takes them: an input port, an operator with one input (by itself,
-or placed with a name by `flow.operator`), a sink, or a function of a stream that gives a stream.
-Connections may be made in any order; several to one input port are a union in that order, several
-from one output are copies. `flow.job()` is the same job as the calls of `plait.Job` and of
-operators would make: nothing here runs by itself.
+A flow is another way to write a job: `flow.job()` is the job that the same calls of `plait.Job`
+and of operators would make. `Flow` says what can be connected. The operators are built when the job
+is asked for, so that connections can be made in any order.
 """
 
 from __future__ import annotations
@@ -24,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from plait.connectors.base import Sink
 from plait.errors import JobError
-from plait.loops.loop_operators import BOUND, Operator, Outputs
+from plait.loops.loop_operators import BOUND, LoopOperator, Outputs
 from plait.model.call_site import CallSite
 from plait.streams.arguments import checked_sink
 from plait.streams.job import Job
-from plait.streams.stream import Stream, same_job, united
-from plait.streams.stream_protocol import free
+from plait.streams.stream import Stream, add_union, same_job
+from plait.streams.stream_protocol import unused_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +34,8 @@ if TYPE_CHECKING:
     from plait.results.result import Result
 
 
-class Giver:
-    """Something that records come from. Connect it with `>>`."""
+class FlowOutput:
+    """Something in a flow that gives records. Connect it with `>>`."""
 
     def __init__(self, flow: Flow, name: str) -> None:
         self._flow = flow
@@ -47,87 +44,96 @@ class Giver:
     def __repr__(self) -> str:
         return self._name
 
-    def __rshift__(self, taker: Any) -> Any:
+    def __rshift__(self, target: Any) -> Any:
         with CallSite(f"{self._name} >>"):
-            return self._flow._connect(self, taker)
+            return self._flow._connect(self, target)
 
     def _stream(self) -> Stream:
+        """The stream of the records; built on the first call."""
         raise NotImplementedError
 
 
-class Given(Giver):
-    """A stream that is there."""
+class StreamOutput(FlowOutput):
+    """A source of the flow, or a stream."""
 
     def __init__(self, flow: Flow, name: str, stream: Stream) -> None:
         super().__init__(flow, name)
-        self._given = stream
+        self._records = stream
 
     def _stream(self) -> Stream:
-        return self._given
+        return self._records
 
 
-class Changed(Giver):
-    """What a function makes of a stream, once."""
+class FunctionOutput(FlowOutput):
+    """What a function returns for a stream; it is called once."""
 
-    def __init__(self, flow: Flow, before: Giver, function: Callable[[Stream], Any]) -> None:
+    def __init__(self, flow: Flow, before: FlowOutput, function: Callable[[Stream], Any]) -> None:
         super().__init__(flow, f"{before._name} >> {getattr(function, '__name__', 'function')}")
         self._before = before
         self._function = function
-        self._made: Stream | None = None
+        self._result: Stream | None = None
 
     def _stream(self) -> Stream:
-        if self._made is None:
-            made = self._function(self._before._stream())
-            if not isinstance(made, Stream):
-                raise JobError(f"{self._name} gave {made!r}, not a stream")
-            self._made = made
-        return self._made
+        if self._result is None:
+            result = self._function(self._before._stream())
+            if not isinstance(result, Stream):
+                raise JobError(f"{self._name} returned {result!r}, not a stream")
+            self._result = result
+        return self._result
 
 
-class OutputEnd(Giver):
+class PortOutput(FlowOutput):
     """An output port of an operator in a flow."""
 
-    def __init__(self, placed: Placed, port: str) -> None:
-        super().__init__(placed._flow, f"{placed._name}.{port}")
-        self._placed = placed
+    def __init__(self, operator: FlowOperator, port: str) -> None:
+        super().__init__(operator._flow, f"{operator._name}.{port}")
+        self._operator = operator
         self._port = port
 
     def _stream(self) -> Stream:
-        found: Stream = self._placed._outputs()[self._port]
-        return found
+        return self._operator._outputs()[self._port]
 
 
-class InputEnd:
-    """An input port of an operator in a flow."""
+class PortInput:
+    """An input port of an operator in a flow. Connect to it with `>>`."""
 
-    def __init__(self, placed: Placed, port: str) -> None:
-        self._placed = placed
-        self._name = f"{placed._name}.{port}"
-        self._givers: list[Giver] = []
+    def __init__(self, operator: FlowOperator, port: str) -> None:
+        self._operator = operator
+        self._name = f"{operator._name}.{port}"
+        self._connected: list[FlowOutput] = []
 
     def __repr__(self) -> str:
         return self._name
 
-    def __rrshift__(self, giver: Any) -> Any:
+    def __rrshift__(self, output: Any) -> Any:
         with CallSite(f">> {self._name}"):
-            return self._placed._flow._connect(giver, self)
+            return self._operator._flow._connect(output, self)
 
 
-class Placed:
-    """An operator in a flow: its ports are its attributes."""
+class FlowOperator:
+    """An operator in a flow, made by `Flow.operator`. Its ports are its attributes:
+
+    values >> combiner.right
+    combiner.out >> plait.Collect()
+    """
 
     def __init__(
-        self, flow: Flow, operator: Operator, name: str, bound: int | None, given: dict[str, Any]
+        self,
+        flow: Flow,
+        operator: LoopOperator,
+        name: str,
+        bound: int | None,
+        parameters: dict[str, Any],
     ) -> None:
         self._flow = flow
         self._operator = operator
         self._name = name
         self._bound = bound
-        self._given = given
-        self._place = CallSite(name)
-        self._inputs = {port: InputEnd(self, port) for port in operator.inputs}
-        self._made: Outputs[Stream] | None = None
-        self._making = False
+        self._parameters = parameters
+        self._call = CallSite(name)
+        self._inputs = {port: PortInput(self, port) for port in operator.inputs}
+        self._result: Outputs[Stream] | None = None
+        self._building = False
 
     def __repr__(self) -> str:
         return f"{self._name}: {self._operator!r}"
@@ -138,136 +144,172 @@ class Placed:
         if port in self._inputs:
             return self._inputs[port]
         if port in self._operator.outputs:
-            return OutputEnd(self, port)
+            return PortOutput(self, port)
         known = ", ".join((*self._inputs, *self._operator.outputs))
         raise AttributeError(f'{self._name} has no port "{port}"; it has {known}')
 
-    def __rshift__(self, taker: Any) -> Any:
+    def __rshift__(self, target: Any) -> Any:
         with CallSite(f"{self._name} >>"):
-            return self._flow._connect(self, taker)
+            return self._flow._connect(self, target)
 
-    def __rrshift__(self, giver: Any) -> Any:
+    def __rrshift__(self, output: Any) -> Any:
         with CallSite(f">> {self._name}"):
-            return self._flow._connect(giver, self)
+            return self._flow._connect(output, self)
 
-    def _only_input(self) -> InputEnd:
+    def _only_input(self) -> PortInput:
         if len(self._inputs) > 1:
             raise JobError(
                 f"{self._name} has the inputs {', '.join(self._inputs)}; name one of them"
             )
         return next(iter(self._inputs.values()))
 
-    def _only_output(self) -> OutputEnd:
+    def _only_output(self) -> PortOutput:
         outputs = self._operator.outputs
         if len(outputs) > 1:
             raise JobError(f"{self._name} has the outputs {', '.join(outputs)}; name one")
-        return OutputEnd(self, next(iter(outputs)))
+        return PortOutput(self, next(iter(outputs)))
 
     def _outputs(self) -> Outputs[Stream]:
-        """The operator on what is connected to it."""
-        if self._made is None:
-            with self._place as place:
-                if self._making:
-                    raise JobError("it would read what it makes itself; a flow has no cycles")
-                self._making = True
-                streams = [self._at(place, end) for end in self._inputs.values()]
-                self._made = self._operator.applied(place, streams, self._bound, self._given)
-        return self._made
+        """Applies the operator to what is connected to it, once."""
+        if self._result is None:
+            with self._call as call:
+                if self._building:
+                    raise JobError("it would read its own output; a flow must not have cycles")
+                self._building = True
+                streams = [self._stream_at(call, port) for port in self._inputs.values()]
+                self._result = self._operator.apply(call, streams, self._bound, self._parameters)
+        return self._result
 
-    def _at(self, place: CallSite, end: InputEnd) -> Stream:
-        if not end._givers:
-            raise JobError(f"nothing is connected to {end}; write a stream >> {end}")
-        return united(place, [giver._stream() for giver in end._givers])
+    def _stream_at(self, call: CallSite, port: PortInput) -> Stream:
+        if not port._connected:
+            raise JobError(f"nothing is connected to {port}; write a stream >> {port}")
+        return add_union(call, [output._stream() for output in port._connected])
 
 
 class Flow:
-    """A job made of connections: see the module's first lines."""
+    """A job written as connections, where a graph reads better than a chain of calls.
 
-    def __init__(self, name: str, *, dead_letters: Any = None) -> None:
+        flow = plait.Flow("sample")
+        names = flow.source("names.csv", name="names")
+        values = flow.source("values.csv", name="values")
+        combiner = flow.operator(barrier, name="combiner")
+
+        names >> (lambda stream: stream.filter(col("name") != "")) >> combiner.left
+        values >> combiner.right
+        combiner.out >> plait.Collect()
+        flow.run()
+
+    The left side of `>>` gives records: a source of the flow, an output port, an operator with one
+    output, or a stream. The right side takes them: an input port, an operator with one input, a
+    sink, or a function that takes a stream and returns one.
+
+    Connections can be made in any order. Several to one input port are a union, in that order;
+    several from one output are copies.
+    """
+
+    def __init__(self, name: str, *, dead_letters: Sink | None = None) -> None:
+        """A flow without connections; arguments as in `plait.Job`."""
         self.name = name
         self._job = Job(name, dead_letters=dead_letters)
-        self._placed: dict[str, Placed] = {}
-        self._ends: list[tuple[Giver, Sink, str | None, CallSite]] = []
+        self._operators: dict[str, FlowOperator] = {}
+        self._ends: list[tuple[FlowOutput, Sink, str | None, CallSite]] = []
         self._built = False
 
     def __repr__(self) -> str:
         return f"Flow({self.name!r})"
 
-    def source(self, source: Any, name: str | None = None, **given: Any) -> Giver:
-        """Records to connect with `>>`; arguments as of `Job.source`."""
-        stream = self._job.source(source, name, **given)
-        return Given(self, str(getattr(stream._op, "label", name)), stream)
+    def source(self, source: Any, name: str | None = None, **arguments: Any) -> FlowOutput:
+        """Adds a source, to connect with `>>`. Arguments as in `Job.source`.
+
+        flow.source("bids.parquet", name="bids", event_time="ts") >> combiner.left
+        """
+        stream = self._job.source(source, name, **arguments)
+        return StreamOutput(self, str(getattr(stream._op, "label", name)), stream)
 
     def operator(
         self,
-        operator: Operator,
+        operator: LoopOperator,
         name: str | None = None,
         *,
         bound: int | None = BOUND,
-        **given: Any,
-    ) -> Placed:
-        """An operator whose ports are connected with `>>`; parameters as at its call. `name` names
-        it in errors, counts and plans."""
-        with CallSite("operator"):
-            if not isinstance(operator, Operator):
-                raise JobError(f"{operator!r} is no operator; make one with plait.operator")
-            label = operator.name if name is None else name
-            if label in self._placed:
-                raise JobError(f'there is an operator "{label}"; give this one another name=')
-            self._placed[label] = Placed(self, operator, label, bound, given)
-            return self._placed[label]
+        **parameters: Any,
+    ) -> FlowOperator:
+        """Adds an operator, whose ports are attributes to connect with `>>`.
 
-    def sink(self, giver: Any, sink: Sink, name: str | None = None) -> None:
-        """The same as `giver >> sink`, with a name for the sink."""
-        with CallSite("sink") as place:
-            self._ends.append((self._giver(giver), checked_sink(sink), name, place))
+            combiner = flow.operator(barrier, name="combiner")
+            names >> combiner.left
+
+        Args:
+            operator: made by `plait.operator`.
+            name: of the operator in errors, counts and plans (default: that of its function).
+            bound: how many records may wait at a port; None: any number.
+            parameters: of the operator's function, after its context.
+        """
+        with CallSite("operator"):
+            if not isinstance(operator, LoopOperator):
+                raise JobError(f"{operator!r} is not an operator; make one with plait.operator")
+            label = operator.name if name is None else name
+            if label in self._operators:
+                raise JobError(f'the flow has an operator "{label}"; give this one another name=')
+            self._operators[label] = FlowOperator(self, operator, label, bound, parameters)
+            return self._operators[label]
+
+    def sink(self, output: Any, sink: Sink, name: str | None = None) -> None:
+        """The same as `output >> sink`, with a name for the sink in `Result.outputs`.
+
+        flow.sink(combiner.out, plait.Collect(), name="pairs")
+        """
+        with CallSite("sink") as call:
+            self._ends.append((self._output_of(output), checked_sink(sink), name, call))
 
     def job(self) -> Job:
-        """The job that the connections say. Nothing can be connected afterwards."""
+        """The `plait.Job` of the connections. After this nothing more can be connected."""
         if not self._built:
             self._built = True
-            for placed in self._placed.values():
-                placed._outputs()
-            for giver, sink, name, place in self._ends:
-                with place:
-                    giver._stream().sink(sink, name)
+            for operator in self._operators.values():
+                operator._outputs()
+            for output, sink, name, call in self._ends:
+                with call:
+                    output._stream().sink(sink, name)
         return self._job
 
     def run(self, **settings: Any) -> Result:
-        """Runs the job in this process; arguments as of `plait.run`."""
+        """Runs the job in this process. Arguments as in `Job.run`."""
         return self.job().run(**settings)
 
-    def _connect(self, giver: Any, taker: Any) -> Any:
-        """What a chain goes on with."""
-        given = self._giver(giver)
+    def _connect(self, output: Any, target: Any) -> Any:
+        """Connects, and returns what the next `>>` of a chain starts from."""
+        records = self._output_of(output)
         if self._built:
-            raise JobError(f"the job of {self!r} is made already; connect everything before")
-        if isinstance(taker, Operator):
-            taker = self.operator(taker, free(taker.name, tuple(self._placed)))
-        if isinstance(taker, Placed):
-            taker = taker._only_input()
-        if isinstance(taker, InputEnd):
-            if taker._placed._flow is not self:
-                raise JobError(f"{taker!r} is not of the flow {self.name}")
-            taker._givers.append(given)
-            return taker._placed
-        if isinstance(taker, Sink):
-            self._ends.append((given, taker, None, CallSite("sink")))
+            raise JobError(f"the job of {self!r} is built already; connect everything before that")
+        if isinstance(target, LoopOperator):
+            target = self.operator(target, unused_name(target.name, tuple(self._operators)))
+        if isinstance(target, FlowOperator):
+            target = target._only_input()
+        if isinstance(target, PortInput):
+            if target._operator._flow is not self:
+                raise JobError(f"{target!r} does not belong to the flow {self.name}")
+            target._connected.append(records)
+            return target._operator
+        if isinstance(target, Sink):
+            self._ends.append((records, target, None, CallSite("sink")))
             return None
-        if callable(taker) and not isinstance(taker, type):
-            return Changed(self, given, taker)
+        if callable(target) and not isinstance(target, type):
+            return FunctionOutput(self, records, target)
         raise JobError(
-            f"{taker!r} takes no records; give a port, an operator, a sink or a function"
+            f"{target!r} takes no records; connect to a port, an operator, a sink or a function"
         )
 
-    def _giver(self, giver: Any) -> Giver:
-        if isinstance(giver, Placed):
-            return giver._only_output()
-        if isinstance(giver, Giver):
-            if giver._flow is not self:
-                raise JobError(f"{giver!r} is of the flow {giver._flow.name}, not of {self.name}")
-            return giver
-        if isinstance(giver, Stream):
-            same_job([self._job, giver.job])
-            return Given(self, giver._op.name, giver)
-        raise JobError(f"{giver!r} gives no records")
+    def _output_of(self, output: Any) -> FlowOutput:
+        if isinstance(output, FlowOperator):
+            return output._only_output()
+        if isinstance(output, FlowOutput):
+            if output._flow is not self:
+                raise JobError(
+                    f"{output!r} belongs to the flow {output._flow.name}, not to {self.name}"
+                )
+            return output
+        if isinstance(output, Stream):
+            same_job([self._job, output.job])
+            return StreamOutput(self, output._op.name, output)
+        raise JobError(f"{output!r} gives no records")

@@ -1,4 +1,4 @@
-"""Operators with their own loop: a coroutine that waits for records at its ports, and emits.
+"""Operators with their own loop: a coroutine that waits for records at its ports and emits others.
 
     @plait.operator(inputs=("left", "right"), outputs=("out",))
     async def barrier(ctx):
@@ -7,12 +7,9 @@
 
     zipped = barrier(left=clicks, right=bids).out
 
-Calling an operator with streams makes one node; the attributes of what it returns are the streams
-at its output ports. Parameters of the function behind `ctx` are given at the call, by name. What is
-emitted has the schema that `outputs` says: a dataclass, a dict of types, a type for the one column
-`value`, or the name of an input, for the columns of that one. By default it is that of the one
-input or, with several inputs, a tuple with a record of each: columns `left_user`, `right_price`.
-`plait.graph.temporal.OperatorSpec` says when the coroutine runs. Nothing here runs one.
+Calling an operator with streams adds it to their job; the attributes of what it returns are the
+streams at its output ports. `operator` says what it takes, and `plait.graph.temporal.OperatorSpec`
+when the coroutine runs. Nothing here runs one.
 """
 
 from __future__ import annotations
@@ -28,16 +25,16 @@ from plait.graph.operators import FilterOp, ProjectOp, TimedOp
 from plait.graph.temporal import OperatorSpec
 from plait.loops.ports import (
     PORT,
+    common_port_columns,
     input_ports,
-    node_schema,
+    operator_schema,
     output_ports,
     port_names,
-    united_columns,
 )
 from plait.model.call_site import CallSite
 from plait.streams.event_time import Lost
-from plait.streams.stream_protocol import S, projected
-from plait.streams.window_verbs import Windowing
+from plait.streams.stream_protocol import S, add_projection
+from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -45,13 +42,19 @@ if TYPE_CHECKING:
     from plait.graph.temporal import OutputPort
 
 BOUND = 1 << 20
-"""How many records may wait at a port, unless the user says."""
+"""How many records may wait at a port, unless `bound=` is given."""
 
 RESERVED = ("bound", "on_error")
 
 
 class Context(Protocol):
-    """What an operator's coroutine is given: its ports."""
+    """The ports of an operator, given to its coroutine as the first argument.
+
+    @plait.operator(inputs=("left", "right"))
+    async def barrier(ctx: plait.Context) -> None:
+        while await ctx.wait_all(left=1, right=1):
+            ctx.emit(out=(ctx.pop("left"), ctx.pop("right")))
+    """
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,18 +65,22 @@ class Context(Protocol):
         """The names of the output ports."""
 
     async def wait_all(self, **counts: int) -> bool:
-        """Waits until so many records are at each of these ports; False if that cannot be any
-        more, because one of them is over."""
+        """Waits until each port holds at least that many records: `wait_all(left=1, right=2)`.
+
+        False if that can never happen because a port has ended.
+        """
 
     async def wait_any(self, **counts: int) -> bool:
-        """Waits until so many records are at one of these ports; False if that cannot be any
-        more."""
+        """Waits until one of these ports holds at least that many records.
+
+        False if that can never happen because all of them have ended.
+        """
 
     def pop(self, port: str, n: int | None = None) -> Any:
-        """Takes the first record of a port; with `n` a list of the first n."""
+        """Takes the first record of a port; with `n` a list of the first `n`."""
 
     def peek(self, port: str, i: int = 0) -> Any:
-        """A record that waits at a port, which stays there."""
+        """Record number `i` of those that wait at a port, without taking it."""
 
     def size(self, port: str) -> int:
         """How many records wait at a port."""
@@ -82,50 +89,62 @@ class Context(Protocol):
         """Whether no more records will come to a port; some may still wait there."""
 
     def emit(self, *record: Any, **records: Any) -> Awaitable[None]:
-        """Emits a record at each of these ports; without a name at the only one. Need not be
-        awaited."""
+        """Emits a record at each named port: `emit(out=record)`. With one output port,
+        `emit(record)`. It need not be awaited."""
 
 
-class Operator:
-    """A coroutine function with named ports; call it with streams. Made by `operator`."""
+class LoopOperator:
+    """A coroutine function with named ports, made by `plait.operator`. Call it with streams:
+
+    zipped = barrier(left=clicks, right=bids).out
+    """
 
     def __init__(self, function: Any, inputs: Any, outputs: Any) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.inputs = port_names(inputs, "inputs")
-        said = outputs if isinstance(outputs, dict) else {}
-        self.outputs = {name: said.get(name) for name in port_names(outputs, "outputs")}
-        checked_function(self)
+        schemas = outputs if isinstance(outputs, dict) else {}
+        self.outputs = {name: schemas.get(name) for name in port_names(outputs, "outputs")}
+        check_function(self)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}"
 
     @property
     def name(self) -> str:
+        """The name of the function."""
         return str(self.function.__name__)
 
     def __call__(
-        self, /, *streams: Any, bound: int | None = BOUND, on_error: str = "fail", **given: Any
+        self, /, *streams: Any, bound: int | None = BOUND, on_error: str = "fail", **named: Any
     ) -> Outputs[Any]:
-        """The operator on these streams: inputs in their order or by name, parameters by name.
+        """Applies the operator to streams.
 
-        bound: how many records may wait at a port; None: any number.
+        Args:
+            streams: at the input ports, in their order.
+            bound: how many records may wait at a port; None: any number.
+            on_error: "fail" is the only policy: a coroutine that raised cannot go on.
+            named: streams by the name of their port, and parameters of the function.
+
+        Returns:
+            The streams at the output ports, as attributes.
         """
-        with CallSite(self.name) as place:
+        with CallSite(self.name) as call:
             if on_error != "fail":
                 raise JobError(
                     f"on_error={on_error!r}: an operator with its own loop ends when it raises, so"
-                    " it cannot leave a record out; let it catch what it can go on from"
+                    " it cannot skip a record; catch the exception inside it instead"
                 )
-            return self.applied(place, streams, bound, given)
+            return self.apply(call, streams, bound, named)
 
-    def applied(
-        self, place: CallSite, streams: Sequence[Any], bound: int | None, given: Mapping[str, Any]
+    def apply(
+        self, call: CallSite, streams: Sequence[Any], bound: int | None, named: Mapping[str, Any]
     ) -> Outputs[Any]:
-        found, parameters = self.sorted_out(streams, given)
+        """Adds the operator to the job of the streams."""
+        inputs_at, parameters = self.split_arguments(streams, named)
         if bound is not None and (type(bound) is not int or bound < 1):
             raise JobError(f"bound={bound!r}: it must be a whole number above 0, or None")
-        inputs = input_ports(self.inputs, [stream.schema for stream in found])
+        inputs = input_ports(self.inputs, [stream.schema for stream in inputs_at])
         outputs = output_ports(self.outputs, inputs)
         spec = OperatorSpec(
             function=self.function,
@@ -134,34 +153,35 @@ class Operator:
             outputs=outputs,
             bound=bound,
         )
-        both = found[0]
-        if len(found) > 1:
+        both = inputs_at[0]
+        if len(inputs_at) > 1:
+            columns_at = common_port_columns(inputs)
             sides = [
-                projected(stream, place, columns, "fail", port.name)
-                for stream, columns, port in zip(found, united_columns(inputs), inputs, strict=True)
+                add_projection(stream, call, columns, "fail", port.name)
+                for stream, columns, port in zip(inputs_at, columns_at, inputs, strict=True)
             ]
-            both = sides[0]._united(place, sides[1:], f"{place.name}.ports")
+            both = sides[0]._union(call, sides[1:], f"{call.name}.ports")
         op = TimedOp(
-            name=place.name,
-            at=place.at,
+            name=call.name,
+            at=call.at,
             inputs=(both._number,),
-            schema=node_schema(outputs),
+            schema=operator_schema(outputs),
             keys=(),
             time="",
             spec=spec,
         )
-        lost = Lost(f"{op} makes records of its own; say it with with_event_time(...)")
-        return Outputs(both._made(op, lost), place, outputs)
+        lost = Lost(f"{op} emits new records; name their time with with_event_time(...)")
+        return Outputs(both._append(op, lost), call, outputs)
 
-    def sorted_out(
-        self, streams: Sequence[Any], given: Mapping[str, Any]
+    def split_arguments(
+        self, streams: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The streams in the order of the ports, and the parameters of the function."""
         if len(streams) > len(self.inputs):
             raise JobError(f"{len(streams)} streams for the inputs {', '.join(self.inputs)}")
         at: dict[str, Any] = dict(zip(self.inputs, streams, strict=False))
         parameters: dict[str, Any] = {}
-        for name, value in given.items():
+        for name, value in named.items():
             if name in at:
                 raise JobError(f'the input "{name}" is given twice')
             if name in self.inputs:
@@ -170,36 +190,41 @@ class Operator:
                 parameters[name] = value
         missing = [name for name in self.inputs if name not in at]
         if missing:
-            raise JobError(f"no stream for {', '.join(missing)}; give {missing[0]}=a stream")
+            raise JobError(f"no stream for {', '.join(missing)}; write {missing[0]}=stream")
         signature = inspect.signature(self.function)
         try:
             signature.bind(None, **parameters)
         except TypeError as error:
             raise JobError(
                 f"{error}; its inputs are {', '.join(self.inputs)}, and its parameters those of"
-                f" {self.name}{signature} behind the first"
+                f" {self.name}{signature} after the first"
             ) from None
         return [checked_stream(name, at[name]) for name in self.inputs], parameters
 
 
 class Outputs(Generic[S]):
-    """The streams at the output ports of an operator, as attributes, by name or in their order."""
+    """The streams at the output ports of an operator: by attribute, by name, or in order.
 
-    def __init__(self, made: S, place: CallSite, ports: Sequence[OutputPort]) -> None:
-        self._made = made
-        self._place = place
+    parts = split(bids)
+    cheap, expensive = parts.cheap, parts["expensive"]
+    cheap, expensive = parts
+    """
+
+    def __init__(self, stream: S, call: CallSite, ports: Sequence[OutputPort]) -> None:
+        self._all = stream
+        self._call = call
         self._ports = {port.name: port for port in ports}
         self._streams: dict[str, S] = {}
 
     def __repr__(self) -> str:
-        return f"{self._place.name}: {', '.join(self._ports)}"
+        return f"{self._call.name}: {', '.join(self._ports)}"
 
     def __dir__(self) -> list[str]:
         return [*self._ports]
 
     def __getitem__(self, name: str) -> S:
         if name not in self._ports:
-            raise KeyError(f"{self._place.name} has no output {name!r}; it has {self._known()}")
+            raise KeyError(f"{self._call.name} has no output {name!r}; it has {self._known()}")
         if name not in self._streams:
             self._streams[name] = self._stream(name)
         return self._streams[name]
@@ -207,7 +232,7 @@ class Outputs(Generic[S]):
     def __getattr__(self, name: str) -> S:
         if name.startswith("_") or name not in self._ports:
             raise AttributeError(
-                f'{self._place.name} has no output "{name}"; it has {self._known()}'
+                f'{self._call.name} has no output "{name}"; it has {self._known()}'
             )
         return self[name]
 
@@ -218,39 +243,39 @@ class Outputs(Generic[S]):
         return ", ".join(self._ports)
 
     def _stream(self, name: str) -> S:
-        """With several ports: the rows of this one, and of them its columns."""
-        made, place, port = self._made, self._place, self._ports[name]
+        """With several ports: the rows and columns of this one."""
+        stream, call, port = self._all, self._call, self._ports[name]
         if len(self._ports) == 1:
-            return made
+            return stream
         number = list(self._ports).index(name)
-        one = made._made(
+        rows = stream._append(
             FilterOp(
-                name=f"{place.name}.{name}",
-                at=place.at,
-                inputs=(made._number,),
-                schema=made.schema,
-                predicate=bind(col(PORT) == lit(number), made.schema).expr,
+                name=f"{call.name}.{name}",
+                at=call.at,
+                inputs=(stream._number,),
+                schema=stream.schema,
+                predicate=bind(col(PORT) == lit(number), stream.schema).expr,
             )
         )
         columns = zip(port.schema.names, port.columns, strict=True)
         op = ProjectOp(
-            name=f"{place.name}.{name}",
-            at=place.at,
-            inputs=(one._number,),
+            name=f"{call.name}.{name}",
+            at=call.at,
+            inputs=(rows._number,),
             schema=port.schema,
             columns=tuple((own, col(column)) for own, column in columns),
         )
-        return one._made(op, made._time)
+        return rows._append(op, stream._time)
 
 
 @overload
-def operator(function: Callable[..., Any], /) -> Operator: ...
+def operator(function: Callable[..., Any], /) -> LoopOperator: ...
 
 
 @overload
 def operator(
     *, inputs: Any = ..., outputs: Any = ...
-) -> Callable[[Callable[..., Any]], Operator]: ...
+) -> Callable[[Callable[..., Any]], LoopOperator]: ...
 
 
 def operator(
@@ -260,47 +285,63 @@ def operator(
     inputs: Any = ("records",),
     outputs: Any = ("out",),
 ) -> Any:
-    """Makes an operator of a coroutine function: see the module's first lines.
+    """Makes an operator of a coroutine function that waits for records at its ports.
+
+        @plait.operator(inputs=("left", "right"), outputs=("out",))
+        async def barrier(ctx, size=1):
+            while await ctx.wait_all(left=size, right=size):
+                for pair in zip(ctx.pop("left", size), ctx.pop("right", size)):
+                    ctx.emit(out=pair)
+
+        zipped = barrier(left=clicks, right=bids, size=10).out
 
     Args:
+        function: its first parameter is a `plait.Context`; the others are given at the call, by
+            name.
         inputs: the names of the input ports, in order.
-        outputs: the names of the output ports, or a dict of name to what is emitted there.
+        outputs: the names of the output ports, or a dict of name to schema: a dataclass, a dict of
+            types, a type for the one column "value", or the name of an input, for its columns. The
+            default schema is that of the input or, with several inputs, of a tuple with a record of
+            each: columns `left_user`, `right_price`.
+
+    Returns:
+        An operator to call with streams, or to add with `Flow.operator`.
     """
     with CallSite("operator"):
         if function is not None:
-            return Operator(function, inputs, outputs)
+            return LoopOperator(function, inputs, outputs)
         port_names(inputs, "inputs")
         port_names(outputs, "outputs")
 
-    def made(given: Callable[..., Any]) -> Operator:
+    def decorate(function: Callable[..., Any]) -> LoopOperator:
         with CallSite("operator"):
-            return Operator(given, inputs, outputs)
+            return LoopOperator(function, inputs, outputs)
 
-    return made
+    return decorate
 
 
-def checked_function(operator: Operator) -> None:
-    """Raises unless the function is one that can be such an operator's."""
+def check_function(operator: LoopOperator) -> None:
+    """Raises unless the function can be the loop of an operator."""
     function = operator.function
     if not inspect.iscoroutinefunction(function):
-        raise JobError(f"{function!r} is no coroutine function; write async def")
+        raise JobError(f"{function!r} is not a coroutine function; write async def")
     names = list(inspect.signature(function).parameters)
     if not names:
-        raise JobError(f'"{operator.name}" has no parameter; the first one is its context')
+        raise JobError(f'"{operator.name}" has no parameter; the first one must be its context')
     for name in names[1:]:
         if name in operator.inputs:
             raise JobError(f'"{name}" is an input and a parameter of "{operator.name}"; rename one')
     for name in (*names[1:], *operator.inputs):
         if name in RESERVED:
-            raise JobError(f'"{name}" has a meaning of its own at the call; choose another name')
+            raise JobError(f'"{name}" is an argument of every call; choose another name')
 
 
 def checked_stream(name: str, given: Any) -> Any:
-    if not isinstance(given, Windowing):
+    if not isinstance(given, WindowVerbs):
         raise JobError(f"{name}={given!r} is not a stream")
     site: Any = given._site()
     if site.keys:
         raise JobError(
-            f"{name}=: the stream is keyed, and an operator has no keys; leave key_by out"
+            f"{name}=: the stream is keyed, and an operator has no keys; leave out key_by"
         )
     return site.stream

@@ -1,12 +1,14 @@
-"""The verbs that aggregate, each one line over `_aggregate`: running, in windows, over spans.
+"""The verbs that aggregate: `count`, `sum`, ... and `aggregate`, for several results at once.
 
-What differs between these is what the records of a result are, and `_aggregate` of each class
-says that.
+The same verbs are on streams (running results), on windows, on `last_n` and on joins over spans of
+time. Each verb names its result; `_bind` of the class checks it against the columns, and
+`_aggregate` adds the operator.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr import aggregates
@@ -15,85 +17,110 @@ from plait.expr.text import text
 from plait.expr.tree import Expr
 from plait.model.call_site import CallSite
 from plait.model.schema import Field, Schema
+from plait.streams.stream_protocol import S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.graph.operators import OnError
 
-Made = TypeVar("Made")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundResults:
+    """Named aggregates whose columns are known to exist, and the columns that they make."""
+
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    fields: tuple[Field, ...]
 
 
-class Aggregating(Generic[Made]):
-    """Aggregates over some records. Each takes the name of a column or an expression."""
+class AggregateVerbs(Generic[S]):
+    """Aggregates over records. Each takes the name of a column or an expression, and skips nulls.
 
-    def _aggregate(
-        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> Made:
-        """The stream of the results."""
-        raise TypeError(f"{type(self).__name__} cannot {place.name}")
+    `on_error` says what happens to a record whose value cannot be computed: "fail" (default),
+    "skip" or "dead_letter".
+    """
 
-    def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> Made:
-        """Several results at once: `aggregate(total=plait.sum("price"), n=plait.count())`."""
-        with CallSite("aggregate") as place:
-            return self._aggregate(place, results, on_error)
+    def _bind(self, results: Mapping[str, Aggregate]) -> BoundResults:
+        """The results, checked against the columns of the records."""
+        raise TypeError(f"{type(self).__name__} has no records")
 
-    def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> Made:
-        """How many records, as column "count"; of a column: how many that are not null."""
-        with CallSite("count") as place:
-            return self._aggregate(place, {"count": aggregates.count(over)}, on_error)
+    def _aggregate(self, call: CallSite, results: BoundResults, on_error: OnError | None) -> S:
+        """Adds the operator and returns its output."""
+        raise TypeError(f"{type(self).__name__} cannot {call.name}")
 
-    def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The sum, as column "sum"."""
-        with CallSite("sum") as place:
-            return self._aggregate(place, {"sum": aggregates.sum(over)}, on_error)
+    def _add_results(
+        self, call: CallSite, results: Mapping[str, Aggregate], on_error: OnError | None
+    ) -> S:
+        return self._aggregate(call, self._bind(results), on_error)
 
-    def min(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The smallest value, as column "min"."""
-        with CallSite("min") as place:
-            return self._aggregate(place, {"min": aggregates.min(over)}, on_error)
+    def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> S:
+        """Several results at once, each a column with the name you give it.
 
-    def max(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The largest value, as column "max"."""
-        with CallSite("max") as place:
-            return self._aggregate(place, {"max": aggregates.max(over)}, on_error)
+        bids.key_by("auction").aggregate(total=plait.sum("price"), n=plait.count())
+        """
+        with CallSite("aggregate") as call:
+            return self._add_results(call, results, on_error)
 
-    def mean(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The mean, as column "mean"."""
-        with CallSite("mean") as place:
-            return self._aggregate(place, {"mean": aggregates.mean(over)}, on_error)
+    def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> S:
+        """The number of records, as column "count"; with a column: of its values that are not null.
 
-    def first(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The first value, as column "first"."""
-        with CallSite("first") as place:
-            return self._aggregate(place, {"first": aggregates.first(over)}, on_error)
+        bids.key_by("auction").count()
+        """
+        with CallSite("count") as call:
+            return self._add_results(call, {"count": aggregates.count(over)}, on_error)
 
-    def last(self, over: str | Expr, *, on_error: OnError | None = None) -> Made:
-        """The last value, as column "last"."""
-        with CallSite("last") as place:
-            return self._aggregate(place, {"last": aggregates.last(over)}, on_error)
+    def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The sum, as column "sum".
+
+        bids.key_by("auction").sum(col("price") * col("amount"))
+        """
+        with CallSite("sum") as call:
+            return self._add_results(call, {"sum": aggregates.sum(over)}, on_error)
+
+    def min(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The smallest value, as column "min": `bids.key_by("auction").min("price")`."""
+        with CallSite("min") as call:
+            return self._add_results(call, {"min": aggregates.min(over)}, on_error)
+
+    def max(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The largest value, as column "max": `bids.key_by("auction").max("price")`."""
+        with CallSite("max") as call:
+            return self._add_results(call, {"max": aggregates.max(over)}, on_error)
+
+    def mean(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The mean, as column "mean": `bids.key_by("auction").mean("price")`."""
+        with CallSite("mean") as call:
+            return self._add_results(call, {"mean": aggregates.mean(over)}, on_error)
+
+    def first(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The first value that is not null, as column "first": `visits.first("page")`."""
+        with CallSite("first") as call:
+            return self._add_results(call, {"first": aggregates.first(over)}, on_error)
+
+    def last(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
+        """The last value that is not null, as column "last": `visits.last("page")`."""
+        with CallSite("last") as call:
+            return self._add_results(call, {"last": aggregates.last(over)}, on_error)
 
 
-def settled(
+def bind_results(
     results: Mapping[str, Aggregate], schema: Schema, *, distinct: bool
-) -> tuple[tuple[tuple[str, Aggregate], ...], tuple[Field, ...]]:
-    """The aggregates bound to the schema of the records, and the columns of their results.
-
-    `distinct`: whether different values can be counted here."""
+) -> BoundResults:
+    """The aggregates bound to the columns of the records; `distinct`: whether it is possible."""
     if not results:
         raise JobError("name at least one result: aggregate(total=plait.sum(...))")
-    done: list[tuple[str, Aggregate]] = []
+    checked: list[tuple[str, Aggregate]] = []
     fields: list[Field] = []
     for name, result in results.items():
         if not isinstance(result, Aggregate):
-            given = text(result) if isinstance(result, Expr) else repr(result)
-            raise JobError(f"{name}={given} is no aggregate; say how: plait.sum(...)")
+            shown = text(result) if isinstance(result, Expr) else repr(result)
+            raise JobError(f"{name}={shown} is not an aggregate; write {name}=plait.sum(...)")
         if result.kind == "distinct" and not distinct:
             raise JobError(
-                f"{name}: different values are counted in windows only;"
+                f"{name}: distinct values are counted in windows only;"
                 ' put a window before it, such as .tumbling("10s")'
             )
         aggregate, kind, nullable = aggregates.bind_aggregate(result, schema)
-        done.append((name, aggregate))
+        checked.append((name, aggregate))
         fields.append(Field(name, kind, nullable))
-    return tuple(done), tuple(fields)
+    return BoundResults(aggregates=tuple(checked), fields=tuple(fields))

@@ -1,6 +1,6 @@
-"""What an operator's arguments must be, whatever the operator: sinks, names, keys, error policies.
+"""Checks of arguments that many operators have: sinks, names, keys, error policies.
 
-Each function gives the argument back, or raises a JobError that says what to write instead.
+Each function returns the argument, or raises a JobError that says what to write instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plait.expr.tree import Expr
 from plait.expr.type_checker import check_column
 from plait.functions.pickling import why_not
 from plait.graph.operators import Awaiting, OnError, Retrying, Route
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 CallPolicy = OnError | Literal["retry"]
-"""What happens to a record whose function raised; "retry": some more tries, then "fail"."""
+"""What happens to a record whose function raised; "retry" retries up to three times, then fails."""
 
 MOST_AWAITED = 100_000
 MOST_RETRIES = 100
 USUAL_RETRIES = 3
-"""With on_error="retry"."""
+"""Retries with on_error="retry"."""
 MOST_RECORDS = 1 << 20
-"""In an epoch of a source."""
+"""The most records in an epoch of a source."""
 
 
 def checked_sink(sink: Any) -> Any:
@@ -47,11 +47,11 @@ def checked_sink(sink: Any) -> Any:
 
 
 def own_label(name: str | None, end: Any, taken: Sequence[str]) -> str:
-    """The name the user gave, or the label that a source or sink has itself, or ""."""
+    """The name the user gave, or the label of the source or sink, or ""."""
     if name is None:
         return str(getattr(end, "label", "") or "")
     if not isinstance(name, str) or not name:
-        raise JobError(f"name is {name!r}; it must be a text")
+        raise JobError(f"name is {name!r}; it must be a string that is not empty")
     if name in taken:
         raise JobError(f'the name "{name}" is taken; names are unique in a job')
     return name
@@ -60,15 +60,17 @@ def own_label(name: str | None, end: Any, taken: Sequence[str]) -> str:
 def checked_policy(on_error: Any) -> OnError:
     if on_error not in get_args(OnError):
         words = ", ".join(f'"{word}"' for word in get_args(OnError))
-        hint = "; only functions of one record at a time are tried again" * (on_error == "retry")
+        hint = "; only functions of single records are retried" * (on_error == "retry")
         raise JobError(f"on_error is {on_error!r}; it must be one of {words}{hint}")
     policy: OnError = on_error
     return policy
 
 
-def checked_tries(on_error: Any, retries: Any, backoff: Any) -> tuple[OnError, Retrying]:
-    """What happens to a record whose function raised: how often it is tried again, then a policy.
-    Without `retries` it is 3 times for on_error="retry", else never."""
+def checked_tries(
+    on_error: Any, retries: int | None, backoff: Duration
+) -> tuple[OnError, Retrying]:
+    """The policy for a record whose function raised, and how often it is retried before. Without
+    `retries` that is 3 times for on_error="retry", else never."""
     again = on_error == "retry"
     if retries is None:
         retries = USUAL_RETRIES if again else 0
@@ -77,7 +79,7 @@ def checked_tries(on_error: Any, retries: Any, backoff: Any) -> tuple[OnError, R
             f"retries is {retries!r}; it must be a whole number from 0 to {MOST_RETRIES}"
         )
     if again and not retries:
-        raise JobError('retries is 0 with on_error="retry"; say how often, or on_error="fail"')
+        raise JobError('retries is 0 with on_error="retry"; raise it, or use on_error="fail"')
     if not again and on_error not in get_args(OnError):
         words = ", ".join(f'"{word}"' for word in (*get_args(OnError), "retry"))
         raise JobError(f"on_error is {on_error!r}; it must be one of {words}")
@@ -85,8 +87,8 @@ def checked_tries(on_error: Any, retries: Any, backoff: Any) -> tuple[OnError, R
     return policy, Retrying(retries=retries, backoff_us=microseconds(backoff))
 
 
-def awaiting_of(concurrency: Any, timeout: Any, tries: Retrying) -> Awaiting:
-    """How a function is awaited, as the user says it."""
+def awaiting_of(concurrency: int, timeout: Duration | None, tries: Retrying) -> Awaiting:
+    """How a function is awaited."""
     if type(concurrency) is not int or not 1 <= concurrency <= MOST_AWAITED:
         raise JobError(
             f"concurrency is {concurrency!r}; it must be a whole number from 1 to {MOST_AWAITED:,}"
@@ -100,19 +102,19 @@ def awaiting_of(concurrency: Any, timeout: Any, tries: Retrying) -> Awaiting:
 
 
 def checked_route(route: Any, functions: tuple[Any, ...]) -> Route:
-    """The route, if these functions can take it; none: there are only expressions."""
+    """The route, if these functions can take it; no functions: there are only expressions."""
     if route not in get_args(Route):
         words = ", ".join(f'"{word}"' for word in get_args(Route))
         raise JobError(f"route is {route!r}; it must be one of {words}")
     if route != "auto" and not functions:
-        raise JobError("route= is for Python functions; expressions run on all cores as they are")
-    if route == "pool" and (said := why_not(functions)) is not None:
+        raise JobError("route= is for Python functions; expressions always run on all cores")
+    if route == "pool" and (reason := why_not(functions)) is not None:
         raise JobError(
-            f'route="pool": the function cannot be sent to a worker process: {said}\n'
-            '  make such things inside the function, or use route="inline"'
+            f'route="pool": the function cannot be sent to a worker process: {reason}\n'
+            '  create it inside the function, or use route="inline"'
         )
-    chosen: Route = route
-    return chosen
+    checked: Route = route
+    return checked
 
 
 def key_name(column: Any) -> str:
@@ -122,12 +124,12 @@ def key_name(column: Any) -> str:
         return str(column.value)
     if isinstance(column, Expr):
         raise JobError(f"{text(column)} needs a name: key_by(name={text(column)})")
-    raise JobError(f"{column!r} is not the name of a column")
+    raise JobError(f"{column!r} is not a column name")
 
 
 def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
     if not names:
-        raise JobError("name at least one column; without a key call count, sum, ... right away")
+        raise JobError("name at least one column; without a key, call count, sum, ... directly")
     for name in names:
         if schema[check_column(name, schema)].type is Type.OBJECT:
             raise JobError(
@@ -135,7 +137,7 @@ def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
                 " give it a type in its schema or in an annotation"
             )
     if len(set(names)) < len(names):
-        raise JobError(f"a key is there twice: {', '.join(names)}")
+        raise JobError(f"a key is named twice: {', '.join(names)}")
     return tuple(names)
 
 

@@ -1,28 +1,27 @@
-"""`enrich`: a stream with the columns of a table, and the function of batches that looks them up.
+"""`enrich`: adds the columns of a table to a stream, by a function of batches that looks them up.
 
-A lookup by key in a table that is held in memory: one row for each record, in order, null where the
-table has no such key. Whole numbers are looked up by array (directly where they are dense, else by
-bisection), other keys in a dict. With `refresh` a table that is a path is read again when it is
-older than that: which record meets which version is then no longer the same in every run, so each
-row says in `read_at` when its version was read.
+The table is in memory: one row for each record, in order, null where the table has no such key.
+Whole numbers are looked up in an array (directly where they are dense, else by bisection), other
+keys in a dict. With `refresh` a path is read again when the table is older than that. Which record
+sees which version then differs from run to run, so the column `read_at` says when it was read.
 """
 
 from __future__ import annotations
 
 import datetime
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.columns import canonical
 from plait.connectors.files import Files
 from plait.errors import JobError
 from plait.expr.tree import col
 from plait.graph.operators import CallOp, FilterOp
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.model.schema import Field, Schema, Type
 from plait.streams.arguments import checked_policy
-from plait.streams.join_arguments import Wanted, right_fields
-from plait.streams.stream_protocol import S, projected
+from plait.streams.join_arguments import JoinRequest, right_fields
+from plait.streams.stream_protocol import S, add_projection
 from plait.streams.two_inputs import checked_on
 
 if TYPE_CHECKING:
@@ -33,28 +32,28 @@ if TYPE_CHECKING:
 
 FOUND, READ_AT = "found", "read_at"
 DENSE = 4
-"""Whole numbers that span no more than so many times their count are looked up directly."""
+"""Whole numbers whose range is at most this many times their count are looked up directly."""
 
 
-def with_table(
-    place: CallSite,
+def add_enrich(
+    call: CallSite,
     stream: S,
     table: Any,
     on: Any,
-    how: Any,
-    refresh: Any,
+    how: Literal["left", "inner"],
+    refresh: Duration | None,
     suffix: str,
     on_error: OnError,
 ) -> S:
-    """The stream with the columns of a table: Arrow in plait's types, or `Files`."""
+    """Adds the lookup in a table: Arrow in plait's types, or `Files`."""
     in_files = isinstance(table, Files)
     if refresh is not None and not in_files:
-        raise JobError("refresh= reads a path again; a table in memory stays as it is")
+        raise JobError("refresh= needs a path to read again; this table is in memory")
     theirs = Schema.of(table.schema)
     keys = checked_on(on, stream.schema, theirs)
     if how not in ("left", "inner"):
         raise JobError(f'how is {how!r}; it must be "left" or "inner"')
-    spec = Wanted(within=None, how=how, ttl_us=0, suffix=suffix)
+    spec = JoinRequest(within=None, how=how, ttl_us=0, suffix=suffix)
     fields = right_fields(stream.schema, theirs, keys, spec)
     function = Enrich(
         table,
@@ -64,35 +63,35 @@ def with_table(
         refresh_us=0 if refresh is None else microseconds(refresh),
     )
     if not in_files:
-        function.current()  # a key that is there twice is told now
+        function.current()  # raises now if a key is there twice
     inner, fresh = how == "inner", refresh is not None
     schema = enriched_schema(stream.schema, tuple(fields.values()), inner=inner, refresh=fresh)
     op = CallOp(
-        name=place.name,
-        at=place.at,
+        name=call.name,
+        at=call.at,
         inputs=(stream._number,),
         schema=schema,
         on_error=checked_policy(on_error),
         mode="batches",
         function=function,
     )
-    made = stream._made(op)
+    enriched = stream._append(op)
     if not inner:
-        return made
+        return enriched
     found = FilterOp(
-        name=f"{place.name}.found",
-        at=place.at,
-        inputs=(made._number,),
+        name=f"{call.name}.found",
+        at=call.at,
+        inputs=(enriched._number,),
         schema=schema,
         on_error="fail",
         predicate=col(FOUND),
     )
     columns = [(name, col(name)) for name in schema.names if name != FOUND]
-    return projected(made._made(found), place, columns, "fail", "columns")
+    return add_projection(enriched._append(found), call, columns, "fail", "columns")
 
 
 class Lookup:
-    """The place of each key in a table."""
+    """The row number of each key in a table."""
 
     def __init__(self, table: Any, keys: Sequence[str]) -> None:
         columns = [comparable(table.column(key)) for key in keys]
@@ -100,9 +99,9 @@ class Lookup:
         self.sorted: Any = None
         """Whole numbers in order, ..."""
         self.order: Any = None
-        """... the place of each, ..."""
+        """... the row of each, ..."""
         self.direct: Any = None
-        """... and, where they are dense, the place of each number from the first on."""
+        """... and, where they are dense, the row of each number from the first on."""
         self.places: dict[Any, int] = {}
         self.plain = len(columns) == 1 and whole_numbers(columns[0])
         if self.plain:
@@ -113,24 +112,25 @@ class Lookup:
             if key is None or (not self.alone and None in key):
                 continue
             if key in self.places:
-                raise twice(keys, (key,) if self.alone else key)
+                raise duplicate_key(keys, (key,) if self.alone else key)
             self.places[key] = place
 
     def index(self, values: Any) -> None:
+        """Sorts whole numbers, and where they are dense makes the direct array."""
         import numpy as np
 
         self.order = np.argsort(values, kind="stable")
         self.sorted = values[self.order]
         again = np.flatnonzero(self.sorted[1:] == self.sorted[:-1])
         if len(again):
-            raise twice(("its key",), (int(self.sorted[again[0]]),))
+            raise duplicate_key(("its key",), (int(self.sorted[again[0]]),))
         if len(values) and int(self.sorted[-1]) - int(self.sorted[0]) <= DENSE * len(values):
             self.first = int(self.sorted[0])
             self.direct = np.full(int(self.sorted[-1]) - self.first + 1, -1, np.int64)
             self.direct[values - self.first] = np.arange(len(values))
 
     def find(self, columns: Sequence[Any]) -> Any:
-        """The places of the keys of a batch; -1: there is none."""
+        """The row of each key of a batch; -1: the table has no such key."""
         import numpy as np
 
         given = [comparable(column) for column in columns]
@@ -143,6 +143,7 @@ class Lookup:
         return np.array([get(key, -1) for key in keys_of(given)], np.int64)
 
     def find_numbers(self, values: Any) -> Any:
+        """The same for whole numbers without nulls."""
         import numpy as np
 
         if not len(self.sorted):
@@ -179,7 +180,7 @@ def keys_of(columns: Sequence[Any]) -> Any:
     import pyarrow.types as at
 
     values = [
-        # Arrow makes Python objects of texts faster on this way, and of numbers on that.
+        # Arrow converts text faster this way, and numbers with nulls the other way.
         column.to_numpy(zero_copy_only=False).tolist()
         if at.is_string(column.type) or at.is_binary(column.type) or not column.null_count
         else column.to_pylist()
@@ -188,15 +189,13 @@ def keys_of(columns: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else zip(*values, strict=True)
 
 
-def twice(keys: Sequence[str], key: Sequence[Any]) -> JobError:
+def duplicate_key(keys: Sequence[str], key: Sequence[Any]) -> JobError:
     shown = ", ".join(repr(value) for value in key)
-    return JobError(
-        f"the table has the key {shown} twice ({', '.join(keys)}); a record meets one row of it"
-    )
+    return JobError(f"the table has the key {shown} twice ({', '.join(keys)}); keys must be unique")
 
 
 class Enrich:
-    """The function of batches. Made once for a job; each process reads a path for itself."""
+    """The function of batches. Made once for a job; each process reads the path itself."""
 
     def __init__(
         self,
@@ -207,8 +206,8 @@ class Enrich:
         marked: bool,
         refresh_us: int,
     ) -> None:
-        """`table` is an Arrow table or `Files`; `on` pairs of columns of record and table;
-        `columns` pairs of table column and name; `marked`: a column says whether it was found."""
+        """`table` is an Arrow table or `Files`; `on` are pairs of columns of record and
+        table; `columns` pairs of table column and output name; `marked` adds the column `found`."""
         self.table = table
         self.on = tuple(on)
         self.columns = tuple(columns)
@@ -238,19 +237,19 @@ class Enrich:
         return batch
 
     def current(self) -> tuple[Any, Lookup]:
-        """The table and its keys; read when it is first needed, and again when it is old."""
+        """The table and its lookup; read on first use, and again when older than `refresh`."""
         now = time.monotonic()
         old = self.refresh_us and now - self.read_clock >= self.refresh_us / 1e6
         if self.held is None or old:
             in_files = isinstance(self.table, Files)
-            table = read(self.table) if in_files else self.table.combine_chunks()
+            table = read_files(self.table) if in_files else self.table.combine_chunks()
             self.held = table, Lookup(table, [theirs for _, theirs in self.on])
             self.read_clock = now
             self.read_at = datetime.datetime.now(datetime.UTC)
         return self.held
 
 
-def read(files: Files) -> Any:
+def read_files(files: Files) -> Any:
     """All rows of some files as one table."""
     import pyarrow as pa
 
@@ -270,12 +269,11 @@ def read(files: Files) -> Any:
 def enriched_schema(
     given: Schema, columns: Sequence[Field], *, inner: bool, refresh: bool
 ) -> Schema:
-    """The record, then the table's columns; null where there is no row, unless those are left
-    out."""
+    """The columns of the record, then those of the table, which are nullable."""
     more = [Field(field.name, field.type, True) for field in columns]
     more += [Field(FOUND, Type.BOOL)] if inner else []
     more += [Field(READ_AT, Type.TIMESTAMP)] if refresh else []
     for field in more:
         if field.name in given:
-            raise JobError(f'the stream has a column "{field.name}" already; rename it')
+            raise JobError(f'the stream already has a column "{field.name}"; rename it')
     return Schema((*given.fields, *more))

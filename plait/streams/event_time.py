@@ -1,14 +1,14 @@
-"""Which of a stream's columns is its event time, and what becomes of that behind each operator.
+"""Which expression is the event time of a stream, and what it is after each operator.
 
-The event time of a stream is an expression over its columns: at a source a column, behind a window
-`window_end` less a microsecond (a result counts in the last moment of its window), behind a join
-the later of the two times. It is kept as long as the columns it reads are: renamed with them, lost
-when one is dropped or replaced. A Python function keeps it if its output still has the columns with
-their types. When it is lost, `Lost` remembers why, for the error of whoever asks for it.
+The event time of a stream is an expression over its columns: a column of the source, `window_end`
+less a microsecond after a window (a result counts in the last moment of its window), the later of
+two times after a join. It stays while the columns it reads do: renamed with them, lost when one is
+dropped or replaced. A Python function keeps it if its output still has the columns with their
+types. When it is lost, `Lost` says why, for the error of an operator that needs it.
 
-    >>> kept(col("ts"), {"ts": "at"}, "select")
+    >>> carry_time(col("ts"), {"ts": "at"}, "select")
     col("at")
-    >>> kept(col("ts"), {}, "select at carts.py:3").why
+    >>> carry_time(col("ts"), {}, "select at carts.py:3").why
     'select at carts.py:3 dropped or replaced "ts"'
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait.errors import JobError
 from plait.expr.conditionals import when
@@ -37,7 +37,7 @@ from plait.graph.operators import (
     UnionOp,
 )
 from plait.graph.temporal import END
-from plait.model.durations import LONGEST_US, microseconds, signed_microseconds
+from plait.model.durations import LONGEST_US, Duration, microseconds, signed_microseconds
 from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class Lost:
 
 Time = Expr | Lost
 
-NEVER = Lost('its source names none; say which column it is: source(..., event_time="ts")')
+NEVER = Lost('its source names none; name the column: source(..., event_time="ts")')
 
 
-def behind(op: AnyOp, time: Time) -> Time:
-    """The event time of what an operator makes of a stream with this one."""
+def time_after(op: AnyOp, time: Time) -> Time:
+    """The event time of an operator's output, given that of its input."""
     if isinstance(time, Lost):
         return time
     same = {name: name for name in op.schema.names}
@@ -71,35 +71,37 @@ def behind(op: AnyOp, time: Time) -> Time:
         case ProjectOp():
             passed = [(e.value, name) for name, e in op.columns if e.op == "col"]
             names = dict(reversed(passed))
-            return kept(time, names | {old: new for old, new in passed if old == new}, str(op))
+            return carry_time(
+                time, names | {old: new for old, new in passed if old == new}, str(op)
+            )
         case CallOp() if op.columns:
-            made = {name for name, _ in op.columns}
-            return kept(time, {name: name for name in same if name not in made}, str(op))
+            computed = {name for name, _ in op.columns}
+            return carry_time(time, {name: name for name in same if name not in computed}, str(op))
         case CallOp() | StatefulOp():
-            return time if still_time(time, op.schema) else Lost(f"{op} made other columns")
+            return time if is_event_time(time, op.schema) else Lost(f"{op} returns other columns")
         case AggregateOp() | FoldOp() | TimedOp():
-            return kept(time, {key: key for key in op.keys}, str(op))
+            return carry_time(time, {key: key for key in op.keys}, str(op))
         case SourceOp() | UnionOp():
-            return Lost(f"{op} says nothing of it")
+            return Lost(f"{op} has none")
 
 
-def kept(time: Expr, names: Mapping[str, str], who: str) -> Time:
-    """The time under the columns' new names, if all columns that it reads are there."""
+def carry_time(time: Expr, names: Mapping[str, str], who: str) -> Time:
+    """The time over the columns' new names, or `Lost` if a column that it reads is gone."""
     gone = sorted(name for name in columns_read(time) if name not in names)
     if gone:
         return Lost(f"{who} dropped or replaced " + ", ".join(f'"{name}"' for name in gone))
-    return renamed(time, names)
+    return rename_columns(time, names)
 
 
-def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression over columns that are called something else."""
+def rename_columns(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression over the same columns under other names."""
     if expr.op == "col":
         return col(names[expr.value])
-    return Expr(expr.op, tuple(renamed(arg, names) for arg in expr.args), expr.value)
+    return Expr(expr.op, tuple(rename_columns(arg, names) for arg in expr.args), expr.value)
 
 
-def still_time(time: Expr, schema: Schema) -> bool:
-    """Whether the expression is a time that is always there, over rows of this schema."""
+def is_event_time(time: Expr, schema: Schema) -> bool:
+    """Whether the expression is a timestamp that is never null, over rows of this schema."""
     if not all(name in schema for name in columns_read(time)):
         return False
     try:
@@ -109,8 +111,8 @@ def still_time(time: Expr, schema: Schema) -> bool:
     return bound.type is Type.TIMESTAMP and not bound.nullable
 
 
-def of_union(times: Sequence[Time]) -> Time:
-    """The event time of streams together: the same in all of them."""
+def union_time(times: Sequence[Time]) -> Time:
+    """The event time of a union: it must be the same in all streams."""
     lost = [time for time in times if isinstance(time, Lost)]
     if lost:
         return lost[0]
@@ -120,18 +122,18 @@ def of_union(times: Sequence[Time]) -> Time:
     return times[0]
 
 
-def of_window() -> Expr:
-    """A result counts in the last microsecond of its window, so that it is late for no window that
-    ends when its own does or later."""
+def window_time() -> Expr:
+    """A result counts in the last microsecond of its window, so that it is never late for a window
+    that ends at the same time or later."""
     return col(END) - lit(datetime.timedelta(microseconds=1))
 
 
-def later(left: Expr, right: Expr) -> Expr:
+def later_time(left: Expr, right: Expr) -> Expr:
     """The later of two times; the left one where there is no right one."""
     return when(right > left).then(right).otherwise(left)
 
 
-def needed(time: Time, what: str) -> Expr:
+def require_time(time: Time, what: str) -> Expr:
     """The event time, or a JobError that says how to give one."""
     if isinstance(time, Lost):
         raise JobError(f"{what} needs event time, and the stream has none: {time.why}")
@@ -140,7 +142,7 @@ def needed(time: Time, what: str) -> Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTime:
-    """What a source says of its event time, checked; `schema` has the column as never null."""
+    """The event time of a source, checked; in `schema` its column is not nullable."""
 
     column: str | None
     out_of_order_us: int
@@ -150,14 +152,19 @@ class SourceTime:
 
 
 def source_time(
-    schema: Schema, column: Any, out_of_order: Any, max_jump: Any, idle: Any, fixed: bool
+    schema: Schema,
+    column: str | None,
+    out_of_order: Duration | None,
+    max_jump: Duration | None,
+    idle: Duration | None,
+    fixed: bool,
 ) -> SourceTime:
-    """`fixed`: the source gives nulls where its schema has them, so the schema must have none.
-    Others check every batch against the schema, and a null is then an error of theirs."""
+    """`fixed`: the source takes its nulls as its schema says, so the column must not be nullable.
+    Other sources check every batch against the schema and raise at a null."""
     if column is None:
         for name, given in (("out_of_order", out_of_order), ("idle", idle)):
             if given is not None:
-                raise JobError(f'{name}= is of event time; say which column: event_time="ts"')
+                raise JobError(f'{name}= needs event time; name its column: event_time="ts"')
         return SourceTime(
             column=None, out_of_order_us=0, max_jump_us=DAY_US, idle_us=0, schema=schema
         )
@@ -166,13 +173,11 @@ def source_time(
     field = schema[check_column(column, schema)]
     if field.type is not Type.TIMESTAMP:
         raise JobError(
-            f'event_time="{column}": the column is {field.type.value}, no time;'
+            f'event_time="{column}": the column is {field.type.value}, not a timestamp;'
             " give it plait.Timestamp in the schema of the source"
         )
     if field.nullable and fixed:
-        raise JobError(
-            f'event_time="{column}": the column may be null; every record must have its time'
-        )
+        raise JobError(f'event_time="{column}": the column may be null; every record needs a time')
     fields = tuple(Field(f.name, f.type) if f.name == column else f for f in schema.fields)
     return SourceTime(
         column=column,
@@ -183,34 +188,33 @@ def source_time(
     )
 
 
-def none_null(source: Source, time: SourceTime) -> SourceTime:
-    """A table in memory may have nulls although its event time must not."""
+def refuse_nulls(source: Source, time: SourceTime) -> None:
+    """Raises if a table in memory has nulls in its event time, which its schema does not show."""
     nulls = source.nulls(time.column) if time.column else 0
     if nulls:
         raise JobError(
-            f'event_time="{time.column}": {nulls:,} of its values are null, and every record must'
-            " have its time; leave such rows out before, or fill them"
+            f'event_time="{time.column}": {nulls:,} of its values are null, and every record needs'
+            " a time; filter or fill these rows first"
         )
-    return time
 
 
-def ttl_of(given: Any, time: Time) -> int:
+def key_ttl_us(given: Duration | None, time: Time) -> int:
     """How long the state of a key is kept; 0: for ever."""
     if given is None:
         return 0
-    needed(time, f"ttl={given!r}")
+    require_time(time, f"ttl={given!r}")
     return microseconds(given)
 
 
-def at_least_zero(name: str, given: Any) -> int:
+def at_least_zero(name: str, given: Duration) -> int:
     length = signed_microseconds(given)
     if not 0 <= length <= LONGEST_US:
         raise JobError(f"{name} is {given!r}; it must be a duration of zero or more")
     return length
 
 
-def any_duration(given: Any) -> int:
-    """A duration of any sign: "-5s" is before."""
+def any_duration(given: Duration) -> int:
+    """A duration of any sign: "-5s" means before."""
     if isinstance(given, str) and given.strip()[:1] in ("-", "+"):
         sign, rest = given.strip()[0], given.strip()[1:]
         length = signed_microseconds(rest)

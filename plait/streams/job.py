@@ -1,4 +1,4 @@
-"""A job: a named set of sources, operators and sinks. `plait.stream` makes one without a name.
+"""A job: sources, operators and sinks under a name. `plait.stream` makes one without a name.
 
 >>> bids = stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 12}])
 >>> bids.filter(col("price") > 20).key_by("auction").count().schema
@@ -31,22 +31,37 @@ from plait.streams.arguments import (
 from plait.streams.event_time import (
     NEVER,
     Time,
-    none_null,
+    refuse_nulls,
     source_time,
 )
 from plait.streams.stream import KeyedStream, Stream
 
 if TYPE_CHECKING:
-    from plait.connectors.base import Sink
+    from plait.connectors.base import Sink, Source
+    from plait.model.durations import Duration
     from plait.results.result import Result
 
 
 class Job:
-    """A named set of sources, operators and sinks."""
+    """Sources, operators and sinks that run together, under a name.
+
+        job = plait.Job("totals")
+        bids = job.source("bids.parquet")
+        bids.key_by("auction").sum("price").sink(plait.Files("totals.parquet"))
+        result = job.run()
+
+    Use it for several sources or sinks, or to give the job a name; `plait.stream` is shorter for
+    one source.
+    """
 
     def __init__(self, name: str, *, dead_letters: Sink | None = None) -> None:
-        """`dead_letters` is a sink for records that an operator with on_error="dead_letter" could
-        not take; without it they are in `Result.dead_letters` alone."""
+        """A job without operators.
+
+        Args:
+            name: of the job in results, errors and on a cluster.
+            dead_letters: a sink for the records that failed at an operator with
+                on_error="dead_letter". The first of them are in `Result.dead_letters` anyway.
+        """
         if not isinstance(name, str) or not name:
             raise JobError(f"a job needs a name, not {name!r}")
         self.name = name
@@ -54,7 +69,7 @@ class Job:
         self._operators: list[AnyOp] = []
         self._nameless = False
         self._merged: tuple[Job, int] | None = None
-        """The job that took this one's operators, and what their numbers moved by."""
+        """The job that took over this one's operators, and by how much their numbers moved."""
 
     def __repr__(self) -> str:
         return f'Job("{self.name}", {len(self._operators)} operators)'
@@ -65,29 +80,38 @@ class Job:
         name: str | None = None,
         *,
         event_time: str | None = None,
-        out_of_order: Any = None,
-        max_jump: Any = "1d",
-        idle: Any = None,
+        out_of_order: Duration | None = None,
+        max_jump: Duration | None = "1d",
+        idle: Duration | None = None,
         epoch_records: int | None = None,
     ) -> Stream:
-        """A stream of what a source reads: a path or glob, an iterable, a table, a source object.
+        """Adds a source and returns the stream of its records.
 
-        `name` is the source's name in results and errors. `event_time` names the timestamp column
-        that windows and joins go by; records may come `out_of_order` by so much and are not late.
-        One wild time cannot put the clock forward by more than `max_jump` (None: any). A source
-        that has been `idle` for so long holds nobody up. `epoch_records`: how many records it puts
-        into an epoch at most, instead of what the settings say; sources of different size that are
-        joined by time keep in step with each other if these are as their sizes.
+            bids = job.source("bids/*.parquet", event_time="ts", out_of_order="5s")
+
+        Args:
+            source: a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples
+                or plain values, an Arrow, pandas or polars table, or a `plait.Source`.
+            name: of the source in results and errors.
+            event_time: the timestamp column that windows and joins use.
+            out_of_order: how much earlier than the latest time so far a record may be without
+                being late (default: not at all).
+            max_jump: the most that a single record may advance the watermark, so that one wrong
+                time does no harm (None: any).
+            idle: after this long without records the source no longer holds back the watermark.
+            epoch_records: the most records the source puts into an epoch, instead of the setting.
+                Sources of different sizes that are joined by time stay in step if these numbers
+                are in proportion to their sizes.
         """
-        with CallSite("source") as place:
-            opened = converted(source)
-            given = Schema.of(opened.schema)
-            told = source_time(given, event_time, out_of_order, max_jump, idle, opened.fixed)
-            time = none_null(opened, told)
+        with CallSite("source") as call:
+            opened = source_object(source)
+            schema = Schema.of(opened.schema)
+            time = source_time(schema, event_time, out_of_order, max_jump, idle, opened.fixed)
+            refuse_nulls(opened, time)
             taken = [op.label for op in self._operators if isinstance(op, SourceOp)]
             op = SourceOp(
                 name="source",
-                at=place.at,
+                at=call.at,
                 inputs=(),
                 schema=time.schema,
                 source=opened,
@@ -101,14 +125,17 @@ class Job:
             return self._add(op, NEVER if time.column is None else col(time.column))
 
     def graph(self) -> Graph:
-        """The job as plain data, checked."""
+        """The job as plain data (`plait.graph.operators.Graph`), checked."""
         operators = prune_columns(with_labels(self._operators))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
         return graph
 
     def explain(self, **settings: Any) -> None:
-        """Prints the stages of the job and, for each function, the route it takes and why."""
+        """Prints the stages of the job and, for each Python function, where it runs and why.
+
+        `settings` are those of `run`, such as `workers=4`.
+        """
         from plait.graph.explain import explain_text
 
         print(explain_text(self.graph(), settings))
@@ -118,11 +145,25 @@ class Job:
         *,
         workers: int | Literal["elastic"] | None = None,
         limit: int | None = None,
-        timeout: Any = None,
-        progress: Any = None,
+        timeout: float | Duration | None = None,
+        progress: bool | None = None,
         **settings: Any,
     ) -> Result:
-        """Runs the job to its end in this process; settings are those of `plait.Settings`."""
+        """Runs the job in this process until its sources end.
+
+            result = job.run(workers=4, timeout="10m")
+
+        Args:
+            workers: threads; by default one for each core. "elastic": the number that gives the
+                best throughput, found while the job runs.
+            limit: stop after this many records of each source.
+            timeout: stop after this long and raise `plait.TimedOut`.
+            progress: show a progress line; by default if stderr is a terminal.
+            settings: any other field of `plait.Settings`.
+
+        Returns:
+            The `plait.Result`: outputs, counts and dead letters.
+        """
         from plait.execution.local_run import run
 
         return run(
@@ -135,10 +176,10 @@ class Job:
         return Stream(self, len(self._operators) - 1, time)
 
     def _absorb(self, other: Job) -> None:
-        """Takes over the operators of a job without a name; its streams find them by `_merged`."""
+        """Takes over the operators of a job without a name. Its streams find them by `_merged`."""
         offset = len(self._operators)
         for op in other._operators:
-            inputs = tuple(given + offset for given in op.inputs)
+            inputs = tuple(number + offset for number in op.inputs)
             self._operators.append(replace(op, inputs=inputs))
         other._operators.clear()
         other._merged = (self, offset)
@@ -149,15 +190,19 @@ def stream(
     name: str | None = None,
     *,
     event_time: str | None = None,
-    out_of_order: Any = None,
-    max_jump: Any = "1d",
-    idle: Any = None,
+    out_of_order: Duration | None = None,
+    max_jump: Duration | None = "1d",
+    idle: Duration | None = None,
     epoch_records: int | None = None,
 ) -> Stream:
-    """A stream in a job of its own; event time as of `Job.source`.
+    """A stream of what a source reads, in a new job without a name.
+
+        plait.stream([{"auction": 1, "price": 30}]).key_by("auction").count().collect()
+        plait.stream("bids/*.parquet", event_time="ts", out_of_order="5s")
 
     `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
-    values, an Arrow, pandas or polars table, or a source object.
+    values, an Arrow, pandas or polars table, or a `plait.Source`. The other arguments are those of
+    `Job.source`.
     """
     job = Job("job")
     job._nameless = True
@@ -172,8 +217,8 @@ def stream(
     )
 
 
-def converted(source: Any) -> Any:
-    """The source object for whatever the user gave."""
+def source_object(source: Any) -> Source:
+    """The `plait.Source` for what the user gave."""
     from plait.connectors.base import Source
 
     if isinstance(source, Source):

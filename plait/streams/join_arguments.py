@@ -1,4 +1,4 @@
-"""What a join's arguments must be, and what follows from them: columns and event time of a pair.
+"""Checks of a join's arguments, and what follows from them: columns and event time of a pair.
 
 Pure functions; each raises a JobError that says what to write instead.
 """
@@ -15,28 +15,30 @@ from plait.expr.tree import Expr, lit
 from plait.expr.type_checker import bind
 from plait.graph import temporal
 from plait.graph.temporal import How
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.model.schema import Field, Schema, Type
-from plait.streams.event_time import Lost, any_duration, at_least_zero, kept, later
-from plait.streams.windows import is_window
+from plait.streams.event_time import Lost, any_duration, at_least_zero, carry_time, later_time
+from plait.streams.windows import checked_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.streams.event_time import Time
-    from plait.streams.two_inputs import Keys
+    from plait.streams.two_inputs import JoinKeys
 
 Within = temporal.Grid | temporal.Between | temporal.AsOf | None
 
 
-class Wanted:
-    """What the user asked of a join, checked."""
+class JoinRequest:
+    """The arguments of a join, checked."""
 
     def __init__(self, *, within: Within, how: How, ttl_us: int, suffix: str) -> None:
         if not isinstance(suffix, str) or not f"a{suffix}".isidentifier() or not suffix:
-            raise JobError(f"suffix is {suffix!r}; it must be an ending for names: _right")
+            raise JobError(
+                f'suffix is {suffix!r}; it must be an ending for names, such as "_right"'
+            )
         if how == "late" and within is None and not ttl_us:
-            raise JobError('how="late" is for a join with window=, between= or ttl=')
+            raise JobError('how="late" needs window=, between= or ttl=')
         self.within = within
         self.how = how
         self.ttl_us = ttl_us
@@ -44,10 +46,13 @@ class Wanted:
 
     @property
     def one_sided(self) -> bool:
+        """Whether the output has the columns of the left stream alone."""
         return self.how in temporal.ONE_SIDED
 
 
-def right_fields(left: Schema, right: Schema, keys: Keys, spec: Wanted) -> dict[str, Field]:
+def right_fields(
+    left: Schema, right: Schema, keys: JoinKeys, spec: JoinRequest
+) -> dict[str, Field]:
     """The columns of the right record in a pair, by their names in the right stream."""
     found: dict[str, Field] = {}
     for field in right.fields:
@@ -56,15 +61,16 @@ def right_fields(left: Schema, right: Schema, keys: Keys, spec: Wanted) -> dict[
         name = field.name + spec.suffix if field.name in left else field.name
         if name in left or (name != field.name and name in right):
             raise JobError(
-                f'"{field.name}" is a column of both streams, and "{name}" is one, too;'
-                ' give another suffix="_other", or rename it'
+                f'both streams have a column "{field.name}", and "{name}" is taken as well;'
+                ' choose another suffix, such as suffix="_other", or rename the column'
             )
         found[field.name] = Field(name, field.type, field.nullable or spec.how == "left")
     return found
 
 
-def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -> Time:
-    """The event time of a pair: the later of both; of a left record alone: when that is known."""
+def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: JoinRequest) -> Time:
+    """The event time of a pair is the later of the two; that of a left record without a match is
+    when that is known."""
     if isinstance(left, Lost):
         return left
     end_us = spec.ttl_us
@@ -80,10 +86,10 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: Wanted) -
         return left
     if isinstance(right, Lost):
         return right
-    theirs = kept(right, names, "join")
+    theirs = carry_time(right, names, "join")
     if isinstance(theirs, Lost) or spec.how == "inner":
-        return theirs if isinstance(theirs, Lost) else later(left, theirs)
-    return when(theirs.is_null()).then(alone).otherwise(later(left, theirs))
+        return theirs if isinstance(theirs, Lost) else later_time(left, theirs)
+    return when(theirs.is_null()).then(alone).otherwise(later_time(left, theirs))
 
 
 def checked_how(how: Any) -> How:
@@ -97,51 +103,51 @@ def checked_how(how: Any) -> How:
 def refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise JobError(f"{name}= does not go together with window= or between=; choose one")
+            raise JobError(f"{name}= cannot be combined with window= or between=; choose one")
 
 
 def is_span(between: Any) -> bool:
     return isinstance(between, tuple | list) and any(isinstance(one, Expr) for one in between)
 
 
-def within_of(window: Any, between: Any) -> Within:
+def checked_within(window: Any, between: Any) -> Within:
     if window is not None and between is not None:
         raise JobError("give window= or between=, not both")
     if window is not None:
-        noun = is_window(window)
+        noun = checked_window(window)
         if not isinstance(noun.spec, temporal.Grid):
-            raise JobError(f"a join is in tumbling or sliding windows, not in {noun!r}")
+            raise JobError(f"a join needs a Tumbling or Sliding window, not {noun!r}")
         return noun.spec
     if between is None:
         return None
     if not isinstance(between, tuple | list) or len(between) != 2:
-        raise JobError(f'between is {between!r}; write two durations: ("-5s", "10s")')
+        raise JobError(f'between is {between!r}; it must be two durations: ("-5s", "10s")')
     low, high = (any_duration(one) for one in between)
     if low > high:
         raise JobError(f"between is {between!r}: the first must not be above the second")
     return temporal.Between(low_us=low, high_us=high)
 
 
-def ttl_of(ttl: Any) -> int:
+def join_ttl_us(ttl: Duration | None) -> int:
     return 0 if ttl is None else microseconds(ttl)
 
 
-def wait_of(wait: Any) -> int:
+def wait_us(wait: Duration | None) -> int:
     return 0 if wait is None else at_least_zero("wait", wait)
 
 
 def checked_span(between: Any, schema: Schema) -> tuple[Expr, Expr]:
-    """Beginning and end of a span, two times of the left record."""
+    """Start and end of a span: two times of the left record."""
     if len(between) != 2 or not all(isinstance(one, Expr) for one in between):
         raise JobError(
-            f"between is {between!r}; write two times of the left record,"
+            f"between is {between!r}; it must be two times of the left record,"
             ' (col("ts"), col("expires")), or two durations, ("-5s", "10s")'
         )
     for one in between:
         try:
             bound = bind(one, schema)
         except JobError as error:
-            raise JobError(f"of the left stream: {error}") from None
+            raise JobError(f"in the left stream: {error}") from None
         if bound.type is not Type.TIMESTAMP:
-            raise JobError(f"between: {text(one)} is {bound}, no time")
+            raise JobError(f"between: {text(one)} is {bound}, not a timestamp")
     return between[0], between[1]

@@ -1,4 +1,4 @@
-"""Joins of two streams: `join` and `join_as_of`.
+"""Joins of two streams, `join` and `join_as_of`, and of a stream with a table, `enrich`.
 
     auctions.join(persons, on=("seller", "id"))
     persons.join(auctions, on=("id", "seller"), window=plait.Tumbling("10s"), how="semi")
@@ -6,65 +6,70 @@
     trades.join_as_of(quotes, on="symbol", tolerance="1m")
     auctions.join(bids, on=("id", "auction"), between=(col("ts"), col("expires"))).max("price")
 
-A pair has the columns of the left record, then those of the right one without its key, which is
-equal. A column of the right with the name of one of the left gets a suffix (`_right`). The two
-streams become one input (`plait.streams.two_inputs`), which a `TimedOp` with a `JoinSpec` reads.
+A pair has the columns of the left record, then those of the right one without its key. A right
+column with the name of a left one gets a suffix (`_right`). The two streams become one input
+(`plait.streams.two_inputs`), which a `TimedOp` with a `JoinSpec` reads.
 """
 
 from __future__ import annotations
 
-import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from plait.connectors.files import Files
 from plait.errors import JobError
+from plait.expr.tree import Expr
 from plait.graph import temporal
 from plait.model.call_site import CallSite
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.streams.arguments import checked_policy
-from plait.streams.enrich import with_table
-from plait.streams.event_time import needed
+from plait.streams.enrich import add_enrich
+from plait.streams.event_time import require_time
 from plait.streams.join_arguments import (
-    Wanted,
+    JoinRequest,
     checked_how,
     checked_span,
+    checked_within,
     is_span,
+    join_ttl_us,
     pair_time,
     refuse,
     right_fields,
-    ttl_of,
-    wait_of,
-    within_of,
+    wait_us,
 )
 from plait.streams.span_aggregates import Spans
-from plait.streams.two_inputs import LEFT, RIGHT, Keys, Part, TwoSided, checked_on, two_sided
+from plait.streams.stream_protocol import S, Verbs
+from plait.streams.two_inputs import (
+    LEFT,
+    RIGHT,
+    JoinKeys,
+    Part,
+    TwoSided,
+    add_two_sided,
+    checked_on,
+)
+from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.expr.tree import Expr
     from plait.graph.operators import OnError
     from plait.graph.temporal import How
     from plait.model.schema import Field
     from plait.streams.windows import Window
-from plait.streams.stream_protocol import S
-from plait.streams.window_verbs import Windowing
 
-Duration = str | datetime.timedelta
+On = str | Expr | tuple[str | Expr, str | Expr] | list[Any]
+"""Key columns of a join: "id", ("seller", "id"), or a list of these."""
 
 
-class Joining(Generic[S]):
-    """The verbs that join, on streams."""
-
-    def _left(self) -> S:
-        raise TypeError(f"{type(self).__name__} has no records")
+class JoinVerbs(Verbs[S]):
+    """The methods that join, on streams."""
 
     @overload
     def join(
         self,
         right: S,
         *,
-        on: Any,
+        on: On,
         between: tuple[Expr, Expr],
         how: Literal["inner", "left"] = "inner",
         wait: Duration | None = None,
@@ -76,7 +81,7 @@ class Joining(Generic[S]):
         self,
         right: S,
         *,
-        on: Any,
+        on: On,
         how: How = "inner",
         window: Window | None = None,
         between: tuple[Duration, Duration] | None = None,
@@ -89,127 +94,164 @@ class Joining(Generic[S]):
         self,
         right: S,
         *,
-        on: Any,
+        on: On,
         how: How = "inner",
-        window: Any = None,
-        between: Any = None,
-        ttl: Any = None,
-        wait: Any = None,
+        window: Window | None = None,
+        between: tuple[Duration, Duration] | tuple[Expr, Expr] | None = None,
+        ttl: Duration | None = None,
+        wait: Duration | None = None,
         suffix: str = "_right",
         on_error: OnError = "fail",
     ) -> S | Spans[S]:
-        """Pairs of a record of this stream and one of another whose `on` columns are equal.
+        """Pairs each record of this stream with the records of another that have the same key.
 
-        `on` is a column of both, a pair (column of this, column of the other), or a list of these.
-        A null equals nothing. Without more, a record meets all that came before it, for ever, or
-        for `ttl` of event time. `window=plait.Tumbling("10s")`: those in the same window.
-        `between=("-5s", "10s")`: right time less left time is in between. `between=(col("ts"),
-        col("expires"))`: spans of time of the left records, to be aggregated over: `Spans`; right
-        records that come before the left one are kept for `wait` of event time.
+            auctions.join(persons, on=("seller", "id"))
+            orders.join(payments, on="order", between=("0s", "1h"), how="left")
 
-        `how`: "inner" gives the pairs; "left" also the left records without one, with nulls, when
-        none can come any more; "semi" each left record that has a pair, once; "anti" those that
-        have none; "late" those that come when none can come any more, which the others leave out
-        and count. The event time of a pair is the later of the two.
+        By default a record matches every earlier record of the other stream.
+
+        Args:
+            right: the other stream.
+            on: a column of both streams, a pair (left column, right column), or a list of these.
+                A null matches nothing.
+            how: "inner" gives the pairs. "left" also gives left records without a match, with
+                nulls, once no match can come any more. "semi" gives each left record that has a
+                match, once; "anti" those without. "late" gives the left records that come too late
+                for a match; the others count these and leave them out.
+            window: match records in the same window, such as `plait.Tumbling("10s")`.
+            between: match if right time minus left time is between two durations. Or two times of
+                the left record, `(col("ts"), col("expires"))`: the right records in between are
+                then aggregated, see `Spans`.
+            ttl: match only records of the last `ttl` of event time.
+            wait: with two times: how long right records are kept for a left record to come.
+            suffix: for right columns whose name the left stream has too.
+            on_error: what happens to a record whose columns cannot be computed.
+
+        Returns:
+            A stream with the columns of both records; its event time is the later of the two.
+            With two times: a `Spans`, whose methods give the stream.
         """
-        with CallSite("join") as place:
-            left, other = self._left(), checked_right(right)
+        with CallSite("join") as call:
+            left, other = self._site().stream, checked_right(right)
             keys = checked_on(on, left.schema, other.schema)
             if is_span(between):
                 refuse(window=window, ttl=ttl)
-                needed(left._time, f"{place.name} (the left stream)")
-                needed(other._time, f"{place.name} (the right stream)")
+                require_time(left._time, f"{call.name} (the left stream)")
+                require_time(other._time, f"{call.name} (the right stream)")
                 if checked_how(how) not in ("inner", "left"):
-                    raise JobError(f'how is "{how}"; with spans of time it is "inner" or "left"')
+                    raise JobError(
+                        f'how is "{how}"; with spans of time it must be "inner" or "left"'
+                    )
                 span = checked_span(between, left.schema)
                 policy = checked_policy(on_error)
-                waits = wait_of(wait)
-                return Spans(place, (left, other), keys, span, how == "left", waits, policy)
+                return Spans(call, (left, other), keys, span, how == "left", wait_us(wait), policy)
             if wait is not None:
-                raise JobError("wait= is of spans: between=(col(...), col(...))")
-            within = within_of(window, between)
+                raise JobError("wait= is only valid with between=(col(...), col(...))")
+            within = checked_within(window, between)
             if within is not None:
                 refuse(ttl=ttl)
-            spec = Wanted(within=within, how=checked_how(how), ttl_us=ttl_of(ttl), suffix=suffix)
-            return joined(place, left, other, keys, spec, checked_policy(on_error))
+            request = JoinRequest(
+                within=within, how=checked_how(how), ttl_us=join_ttl_us(ttl), suffix=suffix
+            )
+            return add_join(call, left, other, keys, request, checked_policy(on_error))
 
     def join_as_of(
         self,
         right: S,
         *,
-        on: Any,
-        tolerance: Any = None,
+        on: On,
+        tolerance: Duration | None = None,
         how: How = "left",
         suffix: str = "_right",
         on_error: OnError = "fail",
     ) -> S:
-        """Each record with the last one of another stream at or before its time.
+        """Adds to each record the last record of another stream at or before its event time.
 
-        A record waits until the watermark has reached its time. `tolerance`: so old the other may
-        be (None: however old). `how="left"` gives records without another, with nulls; "inner"
-        leaves them out; "late" gives the records that come when the watermark has passed them.
+            trades.join_as_of(quotes, on="symbol", tolerance="1m")
+
+        A record waits until the watermark has reached its time.
+
+        Args:
+            right: the other stream.
+            on: as in `join`.
+            tolerance: how old the other record may be (None: any age).
+            how: "left" keeps records without a match, with nulls; "inner" drops them; "late" gives
+                the records that come after the watermark has passed their time.
+            suffix: for right columns whose name the left stream has too.
+            on_error: what happens to a record whose columns cannot be computed.
         """
-        with CallSite("join_as_of") as place:
-            left, other = self._left(), checked_right(right)
+        with CallSite("join_as_of") as call:
+            left, other = self._site().stream, checked_right(right)
             keys = checked_on(on, left.schema, other.schema)
             if checked_how(how) not in ("left", "inner", "late"):
-                raise JobError(f'how is "{how}"; for join_as_of it is "left", "inner" or "late"')
+                raise JobError(
+                    f'how is "{how}"; for join_as_of it must be "left", "inner" or "late"'
+                )
             within = temporal.AsOf(tolerance_us=0 if tolerance is None else microseconds(tolerance))
-            spec = Wanted(within=within, how=how, ttl_us=0, suffix=suffix)
-            return joined(place, left, other, keys, spec, checked_policy(on_error))
+            request = JoinRequest(within=within, how=how, ttl_us=0, suffix=suffix)
+            return add_join(call, left, other, keys, request, checked_policy(on_error))
 
     def enrich(
         self,
         table: Any,
         *,
-        on: Any,
+        on: On,
         how: Literal["left", "inner"] = "left",
-        refresh: Any = None,
+        refresh: Duration | None = None,
         suffix: str = "_right",
         on_error: OnError = "fail",
     ) -> S:
-        """Each record with the columns of the row of a table that has its key; nulls if none has.
+        """Adds to each record the columns of the table row with its key.
 
-        `table` is an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files;
-        its `on` columns must be different in each row. `how="inner"` leaves out records without a
-        row. The table is read once; with `refresh="5m"` a path is read again that often. Which
-        records meet the new version is then not the same in every run, and the column `read_at`
-        says when the version of each row was read.
+            bids.enrich("auctions.parquet", on=("auction", "id"))
+
+        Args:
+            table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. Its
+                `on` columns must be unique.
+            on: a column of both, a pair (column of the stream, column of the table), or a list.
+            how: "left" gives nulls where the table has no such key; "inner" drops these records.
+            refresh: how often a path is read again, such as "5m" (default: never). Which records
+                see a new version then differs from run to run; the column `read_at` says when the
+                version was read.
+            suffix: for table columns whose name the stream has too.
+            on_error: what happens to records when the lookup fails.
         """
-        with CallSite("enrich") as place:
-            left = self._left()
-            return with_table(place, left, table_of(table), on, how, refresh, suffix, on_error)
+        with CallSite("enrich") as call:
+            left = self._site().stream
+            return add_enrich(call, left, table_of(table), on, how, refresh, suffix, on_error)
 
 
-def joined(place: CallSite, left: S, right: S, keys: Keys, spec: Wanted, on_error: OnError) -> S:
+def add_join(
+    call: CallSite, left: S, right: S, keys: JoinKeys, request: JoinRequest, on_error: OnError
+) -> S:
     parts = Part(left.schema, keys.left, LEFT), Part(right.schema, keys.right, RIGHT)
     out_left = {parts[0].column(field.name): field for field in left.schema.fields}
-    out_right = {} if spec.one_sided else right_fields(left.schema, right.schema, keys, spec)
+    out_right = {} if request.one_sided else right_fields(left.schema, right.schema, keys, request)
     named = {parts[1].column(name): field for name, field in out_right.items()}
     times = ("", "")
-    if spec.within is not None or spec.ttl_us:
+    if request.within is not None or request.ttl_us:
         times = (
-            parts[0].value(needed(left._time, f"{place.name} (the left stream)")),
-            parts[1].value(needed(right._time, f"{place.name} (the right stream)")),
+            parts[0].value(require_time(left._time, f"{call.name} (the left stream)")),
+            parts[1].value(require_time(right._time, f"{call.name} (the right stream)")),
         )
-    node_spec = temporal.JoinSpec(
+    spec = temporal.JoinSpec(
         left=temporal.Side(columns=with_time(out_left, times[0]), time=times[0]),
         right=temporal.Side(columns=with_time(named, times[1]), time=times[1]),
-        how=spec.how,
-        within=spec.within,
-        ttl_us=spec.ttl_us,
+        how=request.how,
+        within=request.within,
+        ttl_us=request.ttl_us,
     )
-    columns = node_spec.left.columns
-    columns += () if spec.one_sided else node_spec.right.columns
+    columns = spec.left.columns
+    columns += () if request.one_sided else spec.right.columns
     names = {name: field.name for name, field in out_right.items()}
     equal = dict(zip(keys.right, keys.left, strict=True))
-    time = pair_time(left._time, right._time, equal | names, spec)
-    record_class = left.schema.record_class if spec.one_sided else None
-    return two_sided(
-        place,
+    time = pair_time(left._time, right._time, equal | names, request)
+    record_class = left.schema.record_class if request.one_sided else None
+    return add_two_sided(
+        call,
         (left, right),
         parts,
-        TwoSided(spec=node_spec, columns=columns, fields=out_left | named, on_error=on_error),
+        TwoSided(spec=spec, columns=columns, fields=out_left | named, on_error=on_error),
         time,
         record_class,
     )
@@ -222,15 +264,15 @@ def with_time(fields: Mapping[str, Field], time: str) -> tuple[str, ...]:
 
 def checked_right(right: S) -> S:
     """The other stream of a join."""
-    if isinstance(right, Joining):
+    if isinstance(right, JoinVerbs):
         return right
-    if isinstance(right, Windowing):
-        raise JobError("the other stream is keyed; give it without key_by, and the columns as on=")
+    if isinstance(right, WindowVerbs):
+        raise JobError("the other stream is keyed; leave out key_by and name the columns in on=")
     raise JobError(f"{right!r} is not a stream; for a table use enrich(table, on=...)")
 
 
 def table_of(given: Any) -> Any:
-    """The table that a user gave: Arrow in plait's types, or the files that it is in."""
+    """A table in memory as Arrow with plait's types, or the files it is in."""
     from plait.connectors.convert import to_source
     from plait.connectors.memory_sources import Table
 
@@ -238,5 +280,7 @@ def table_of(given: Any) -> Any:
     if isinstance(source, Files):
         return source
     if not isinstance(source, Table):
-        raise JobError(f"{given!r} is no table; give an Arrow, pandas or polars table, or a path")
+        raise JobError(
+            f"{given!r} is not a table; give an Arrow, pandas or polars table, or a path"
+        )
     return source.arrow()

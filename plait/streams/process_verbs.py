@@ -1,4 +1,8 @@
-"""Processes on streams: `KeyedStream.process`, and `connect` for two keyed streams."""
+"""Processes on streams: `KeyedStream.process`, and `connect` for two keyed streams.
+
+orders.key_by("id").process(Reminder())
+plait.connect(orders.key_by("id"), payments.key_by("order")).process(Match())
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,28 @@ from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.model.call_site import CallSite
 from plait.streams.arguments import checked_policy, checked_route
-from plait.streams.event_time import Lost, needed, of_union, still_time
-from plait.streams.two_inputs import LEFT, RIGHT, Keys, Part, TwoSided, checked_on, two_sided
+from plait.streams.event_time import Lost, is_event_time, require_time, union_time
+from plait.streams.stream_protocol import S, timed_input
+from plait.streams.two_inputs import (
+    LEFT,
+    RIGHT,
+    JoinKeys,
+    Part,
+    TwoSided,
+    add_two_sided,
+    checked_on,
+)
+from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
     from plait.graph.operators import OnError, Route
     from plait.model.schema import Schema
     from plait.streams.event_time import Time
     from plait.streams.stream_protocol import Site
-from plait.streams.stream_protocol import S
-from plait.streams.window_verbs import Windowing, replaced_policy, timed_input
 
 
 class Connected(Generic[S]):
-    """Two keyed streams that one process reads; made by `connect`."""
+    """Two keyed streams that one process reads, made by `connect`. Call `process` on it."""
 
     def __init__(self, left: Site[S], right: Site[S]) -> None:
         self._sites = (left, right)
@@ -33,23 +45,34 @@ class Connected(Generic[S]):
         return f"Connected({self._sites[0].stream!r}, {self._sites[1].stream!r})"
 
     def process(self, process: Process, *, on_error: OnError = "fail", route: Route = "auto") -> S:
-        """A process with `on_left` and `on_right`: see `plait.Process`."""
-        with CallSite("process") as place:
+        """Runs a `plait.Process` with `on_left` and `on_right` over both streams.
+
+            plait.connect(orders.key_by("id"), payments.key_by("order")).process(Match())
+
+        Args:
+            process: an object whose handlers get the records of the two streams, in their order;
+                those of equal keys share a state.
+            on_error: "fail" (default), "skip" or "dead_letter", when a handler raises.
+            route: as in `Stream.map`.
+        """
+        with CallSite("process") as call:
             left, right = self._sites
-            keys = Keys(left=left.keys, right=right.keys)
+            keys = JoinKeys(left=left.keys, right=right.keys)
             shapes = (left.stream.schema, right.stream.schema)
             times = (left.stream._time, right.stream._time)
-            timed_too = not any(isinstance(time, Lost) for time in times)
-            bound = check_process(process, shapes, timed=timed_too)
+            has_time = not any(isinstance(time, Lost) for time in times)
+            bound = check_process(process, shapes, timed=has_time)
             checked_route(route, (bound,))
             parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
             sides: list[temporal.Side] = []
             ttl_us = common_ttl(left, right)
             for part, time in zip(parts, times, strict=True):
                 columns = tuple(part.column(name) for name in part.schema.names)
-                named = part.value(needed(time, "ttl=")) if ttl_us else time_column(part, time)
+                named = (
+                    part.value(require_time(time, "ttl=")) if ttl_us else time_column(part, time)
+                )
                 sides.append(temporal.Side(columns=columns, time=named))
-            made = TwoSided(
+            operator = TwoSided(
                 spec=temporal.ProcessSpec(process=bound, sides=tuple(sides), ttl_us=ttl_us),
                 columns=(),
                 fields={},
@@ -57,56 +80,60 @@ class Connected(Generic[S]):
                 results=out_schema(bound).fields,
                 route=route,
             )
-            time = process_time(of_union(times), out_schema(bound))
+            time = process_time(union_time(times), out_schema(bound))
             record_class = out_schema(bound).record_class
-            return two_sided(place, (left.stream, right.stream), parts, made, time, record_class)
+            streams = (left.stream, right.stream)
+            return add_two_sided(call, streams, parts, operator, time, record_class)
 
 
-def connect(left: Windowing[S], right: Windowing[S]) -> Connected[S]:
-    """Two keyed streams for one process: `connect(a.key_by("id"), b.key_by("order")).process(p)`.
+def connect(left: WindowVerbs[S], right: WindowVerbs[S]) -> Connected[S]:
+    """Puts two keyed streams together for one `plait.Process` with `on_left` and `on_right`.
 
-    The keys must be as many, with the same types; records of equal keys share a state.
+        plait.connect(orders.key_by("id"), payments.key_by("order")).process(Match())
+
+    Both streams need the same number of key columns, with the same types. Records with equal keys
+    share a state.
     """
     with CallSite("connect"):
         for one in (left, right):
-            if not isinstance(one, Windowing) or not one._site().keys:
+            if not isinstance(one, WindowVerbs) or not one._site().keys:
                 raise JobError(f"{one!r} is not keyed; write connect(a.key_by(...), b.key_by(...))")
         ours, theirs = left._site(), right._site()
         if len(ours.keys) != len(theirs.keys):
             raise JobError(
                 f"the keys are {', '.join(ours.keys)} and {', '.join(theirs.keys)};"
-                " give both streams as many"
+                " both streams need the same number of key columns"
             )
         pairs = list(zip(ours.keys, theirs.keys, strict=True))
         checked_on(pairs, ours.stream.schema, theirs.stream.schema)
         return Connected(ours, theirs)
 
 
-def processed(
-    place: CallSite, site: Site[S], process: Process, on_error: OnError | None, route: Route
+def add_process(
+    call: CallSite, site: Site[S], process: Process, on_error: OnError | None, route: Route
 ) -> S:
-    """The stream of a process of one stream."""
+    """Adds a process that reads one stream."""
     stream = site.stream
     timeless = isinstance(stream._time, Lost)
     bound = check_process(process, (stream.schema,), timed=not timeless)
     checked_route(route, (bound,))
     schema = out_schema(bound)
-    made = process_node(place, replaced_policy(site, on_error), bound, schema, route)
-    return stream._made(made, process_time(stream._time, schema))
+    op = process_op(call, site.with_policy(on_error), bound, schema, route)
+    return stream._append(op, process_time(stream._time, schema))
 
 
-def process_node(
-    place: CallSite, site: Site[S], process: Process, schema: Schema, route: Route
+def process_op(
+    call: CallSite, site: Site[S], process: Process, schema: Schema, route: Route
 ) -> TimedOp:
-    """The operator of a process of one stream; its event time is a column if state is forgotten."""
+    """The operator of a process of one stream; with a ttl its event time is a column."""
     stream, time = site.stream, site.stream._time
     column = time.value if isinstance(time, Expr) and time.op == "col" else ""
     if site.ttl_us:
-        before = timed_input(place, site)
+        before = timed_input(call, site)
         stream, column = before.stream, before.time
     return TimedOp(
-        name=place.name,
-        at=place.at,
+        name=call.name,
+        at=call.at,
         inputs=(stream._number,),
         schema=schema,
         on_error=site.on_error,
@@ -120,18 +147,18 @@ def process_node(
 def common_ttl(left: Site[S], right: Site[S]) -> int:
     if left.ttl_us != right.ttl_us:
         raise JobError(
-            "records of equal keys share a state, and its ttl; give both key_by the same ttl="
+            "records with equal keys share a state and its ttl; give both key_by the same ttl="
         )
     return left.ttl_us
 
 
 def time_column(part: Part, time: Time) -> str:
-    """The united name of the time, if it is a column; a process has no use for a computed one."""
+    """The common name of the time, if it is a column; a process does not need a computed one."""
     return part.column(time.value) if isinstance(time, Expr) and time.op == "col" else ""
 
 
 def process_time(time: Time, schema: Schema) -> Time:
-    """As with a Python function: kept if the columns are there."""
-    if isinstance(time, Lost) or still_time(time, schema):
+    """The event time of what a process yields: kept if its columns are there."""
+    if isinstance(time, Lost) or is_event_time(time, schema):
         return time
     return Lost("the process yields other columns")

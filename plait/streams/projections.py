@@ -1,7 +1,7 @@
-"""Which columns an operator makes of a row: select, with_columns, rename, drop; pure functions.
+"""The output columns of select, with_columns, rename and drop; pure functions.
 
 Every new column is computed from the row that came in, never from another new column, so the order
-in which a user writes them does not matter. The class of the records is kept as long as the columns
+in which a user writes them does not matter. The class of the records is kept while their columns
 are those of the class.
 """
 
@@ -58,21 +58,21 @@ def with_class(fields: Sequence[Field], given: Schema) -> Schema:
 
 def select(given: Schema, columns: Sequence[Any], named: Mapping[str, Any]) -> Projection:
     """The columns in the order of the arguments; a string is the name of a column."""
-    chosen: list[tuple[str, Expr]] = []
+    selected: list[tuple[str, Expr]] = []
     for column in columns:
         expr = col(column) if isinstance(column, str) else column
         if not isinstance(expr, Expr):
             raise JobError(f"{column!r} is neither the name of a column nor an expression")
         if expr.op != "col":
             raise JobError(f"{text(expr)} needs a name: select(name={text(expr)})")
-        chosen.append((expr.value, expr))
+        selected.append((expr.value, expr))
     for name, column in named.items():
         if callable(column):
-            raise JobError(f'"{name}" is a function; add it by with_columns({name}=...) first')
-        chosen.append((name, col(column) if isinstance(column, str) else to_expr(column)))
-    if not chosen:
+            raise JobError(f'"{name}" is a function; add it with with_columns({name}=...) first')
+        selected.append((name, col(column) if isinstance(column, str) else to_expr(column)))
+    if not selected:
         raise JobError("no column is left; name at least one")
-    return projection(chosen, given)
+    return projection(selected, given)
 
 
 def drop(given: Schema, names: Sequence[str]) -> Projection:
@@ -88,7 +88,7 @@ def drop(given: Schema, names: Sequence[str]) -> Projection:
 def rename(given: Schema, new: Mapping[str, str]) -> Projection:
     """Columns under new names, in place: rename(new="old")."""
     if not new:
-        raise JobError('say which columns: rename(new="old")')
+        raise JobError('name the columns to rename: rename(new="old")')
     names = {check_column(old, given): name for name, old in new.items()}
     if len(names) < len(new):
         raise JobError("a column is renamed twice; to copy a column use with_columns")
@@ -98,10 +98,10 @@ def rename(given: Schema, new: Mapping[str, str]) -> Projection:
 def with_columns(
     given: Schema, columns: Mapping[str, Any], types: Schema | None
 ) -> tuple[Calls | None, Projection | None]:
-    """Columns added or replaced: functions are called first, expressions are computed then.
+    """Columns added or replaced: functions are called first, then expressions are computed.
 
-    When there are both, the functions' results wait under other names, so that they hide no column
-    which an expression reads.
+    When there are both, the functions' results wait under other names, so that they do not hide a
+    column which an expression reads.
     """
     if not columns:
         raise JobError("name at least one column: with_columns(name=expression)")
@@ -120,15 +120,16 @@ def with_columns(
         if name not in functions:
             raise JobError(f'schema= names "{name}", but no function makes that column')
     if not functions:
-        return None, projection(merged(given.names, exprs), given)
+        return None, projection(merge_columns(given.names, exprs), given)
     if not exprs:
         return calls(given, functions, {name: name for name in functions}, types), None
     waiting = {name: free_name(name, (*given.names, *columns)) for name in functions}
     called = calls(given, functions, waiting, types)
-    projection(merged(given.names, exprs), given)  # a mistake is told without the waiting names
+    projection(merge_columns(given.names, exprs), given)  # errors come without the waiting names
     final = {name: exprs[name] if name in exprs else col(waiting[name]) for name in columns}
-    done = projection(merged(given.names, final), called.schema)
-    return called, Projection(columns=done.columns, schema=with_class(done.schema.fields, given))
+    output = projection(merge_columns(given.names, final), called.schema)
+    schema = with_class(output.schema.fields, given)
+    return called, Projection(columns=output.columns, schema=schema)
 
 
 def awaited_columns(given: Schema, columns: Mapping[str, Any], types: Schema | None) -> Calls:
@@ -137,14 +138,16 @@ def awaited_columns(given: Schema, columns: Mapping[str, Any], types: Schema | N
         raise JobError("name at least one column: with_columns_async(name=function)")
     for name, value in columns.items():
         if not callable(value):
-            raise JobError(f'"{name}" is no async function; add it by with_columns({name}=...)')
+            raise JobError(
+                f'"{name}" is not an async function; add it with with_columns({name}=...)'
+            )
     for name in types.names if types is not None else ():
         if name not in columns:
             raise JobError(f'schema= names "{name}", but no function makes that column')
     return calls(given, columns, {name: name for name in columns}, types, awaited=True)
 
 
-def merged(names: Sequence[str], new: Mapping[str, Expr]) -> list[tuple[str, Expr]]:
+def merge_columns(names: Sequence[str], new: Mapping[str, Expr]) -> list[tuple[str, Expr]]:
     """Old columns in their places, replaced where there is a new one; then the others."""
     kept = [(name, new[name] if name in new else col(name)) for name in names]
     return kept + [(name, expr) for name, expr in new.items() if name not in names]
@@ -169,8 +172,8 @@ def calls(
     fields = {field.name: field for field in given.fields}
     for name, function in functions.items():
         parameters(function, given, awaited=awaited)
-        made = column_field(name, function, given, types)
-        fields[names[name]] = Field(names[name], made.type, made.nullable)
+        field = column_field(name, function, given, types)
+        fields[names[name]] = Field(names[name], field.type, field.nullable)
     return Calls(
         functions=tuple((names[name], function) for name, function in functions.items()),
         schema=with_class(list(fields.values()), given),

@@ -1,13 +1,13 @@
-"""What is done to each record by itself: filter, map, with_columns, select and their like.
+"""The verbs that take one record at a time: filter, map, with_columns, select, ...
 
-The class knows nothing of jobs: a stream takes the operators that are made here. An expression
-becomes a filter or a projection, which run as native code; a Python function becomes a `CallOp`.
-All of it is checked against the schema of the stream while the job is built."""
+An expression becomes a filter or a projection, which run as native code; a Python function becomes
+a `CallOp`. All arguments are checked against the schema of the stream while the job is built.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
 from plait.expr.text import text
@@ -35,131 +35,171 @@ from plait.streams.arguments import (
     checked_tries,
     own_label,
 )
-from plait.streams.stream_protocol import S
+from plait.streams.stream_protocol import S, Verbs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from plait.model.durations import Duration
 
 
-class Rowwise(Generic[S]):
-    """The verbs that take one record at a time, on streams."""
-
-    def _rows(self) -> S:
-        """The stream that they read."""
-        raise TypeError(f"{type(self).__name__} has no records")
+class RowVerbs(Verbs[S]):
+    """The methods that take one record at a time, on streams."""
 
     def filter(
         self,
-        predicate: Any,
+        predicate: Expr | Callable[[Any], Any],
         *,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         route: Route = "auto",
     ) -> S:
-        """The records for which an expression, or a function of the record, is true."""
-        with CallSite("filter") as place:
-            manner = manner_of(on_error, retries, backoff, route)
-            return filtered(place, self._rows(), predicate, manner)
+        """Keeps the records for which an expression, or a function of the record, is true.
 
-    def branch(self, predicate: Any) -> tuple[S, S]:
-        """Two streams: the records for which the predicate is true, and all others."""
-        with CallSite("branch") as place:
-            matched = filtered(place, self._rows(), predicate, Manner())
-            if callable(predicate):
-                others: Any = signatures.Negated(predicate)
-            else:
+            bids.filter(col("price") > 100)
+
+        A null is not true. The other arguments are for functions, as in `map`.
+        """
+        with CallSite("filter") as call:
+            manner = manner_of(on_error, retries, backoff, route)
+            return add_filter(call, self._site().stream, predicate, manner)
+
+    def branch(self, predicate: Expr | Callable[[Any], Any]) -> tuple[S, S]:
+        """Splits the stream: records for which the predicate is true, and all others.
+
+        cheap, expensive = bids.branch(col("price") < 100)
+        """
+        with CallSite("branch") as call:
+            stream = self._site().stream
+            matched = add_filter(call, stream, predicate, Manner())
+            others: Any
+            if isinstance(predicate, Expr):
                 others = ~predicate.fill_null(False)
-            return matched, filtered(place, self._rows(), others, Manner())
+            else:
+                others = signatures.Negated(predicate)
+            return matched, add_filter(call, stream, others, Manner())
 
     def map(
         self,
-        function: Any,
+        function: Callable[[Any], Any],
         *,
         schema: Any = None,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         route: Route = "auto",
     ) -> S:
-        """Each record replaced by what a function returns.
+        """Replaces each record by what a function returns.
 
-        The output's schema is `schema=`, or the return annotation (a dataclass, or a type such as
-        `int` for the one column "value"), or the input's. `route` is "pool" (worker processes, all
-        cores), "inline" (this process, one core), or "auto": what pays, if copies of the function
-        in other processes cannot differ from the one here; `explain` says which, and why.
+            def parsed(line: Line) -> Click: ...
 
-        A record whose function raised is tried again up to `retries` times, after a pause of
-        `backoff` that doubles from try to try and holds up the records behind it, and then goes by
-        `on_error`; "retry" is short for `retries=3, on_error="fail"`.
+            lines.map(parsed, on_error="dead_letter")
+
+        Args:
+            function: takes a record.
+            schema: of the output; otherwise the return annotation (a dataclass, or a type such as
+                `int` for the one column "value"), or the schema of the input.
+            on_error: when the function raises: "fail" ends the job, "skip" drops the record,
+                "dead_letter" sets it aside, "retry" is short for `retries=3, on_error="fail"`.
+            retries: how often a record is tried again before `on_error` applies.
+            backoff: pause before the first retry; it doubles from try to try. Later records wait.
+            route: "pool" (worker processes, all cores), "inline" (this process, one core) or
+                "auto": the pool, if it pays and copies of the function cannot behave differently.
+                `explain` says which, and why.
         """
-        with CallSite("map") as place:
+        with CallSite("map") as call:
+            stream = self._site().stream
             signatures.check_call(function, ("record",))
-            out = signatures.map_schema(function, self._rows().schema, schema)
+            out = signatures.map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
-            return called(place, self._rows(), "map", function, out, manner)
+            return add_call(call, stream, "map", function, out, manner)
 
     def flat_map(
         self,
-        function: Any,
+        function: Callable[[Any], Any],
         *,
         schema: Any = None,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         route: Route = "auto",
     ) -> S:
-        """Each record replaced by all that a function returns or yields; none is fine."""
-        with CallSite("flat_map") as place:
+        """Replaces each record by all records that a function returns or yields, or by none.
+
+            def words(line: Line) -> Iterator[Word]: ...
+
+            lines.flat_map(words)
+
+        The other arguments are those of `map`.
+        """
+        with CallSite("flat_map") as call:
+            stream = self._site().stream
             signatures.check_call(function, ("record",))
-            out = signatures.flat_map_schema(function, self._rows().schema, schema)
+            out = signatures.flat_map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
-            return called(place, self._rows(), "flat_map", function, out, manner)
+            return add_call(call, stream, "flat_map", function, out, manner)
 
     def map_async(
         self,
-        function: Any,
+        function: Callable[[Any], Awaitable[Any]],
         *,
         concurrency: int = 100,
-        timeout: Any = "30s",
+        timeout: Duration | None = "30s",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         schema: Any = None,
         on_error: CallPolicy = "fail",
         name: str | None = None,
     ) -> S:
-        """Each record replaced by what an async function returns, in the order of the records.
+        """Replaces each record by what an async function returns, in the order of the records.
 
-        Up to `concurrency` records are awaited at a time. A try may take as long as `timeout`
-        (None: for ever); a record that failed is tried again up to `retries` times, after a pause
-        of `backoff` that doubles from try to try, and then goes by `on_error` ("retry" is short for
-        `retries=3, on_error="fail"`). The schema is found as that of `map`; `name` stands for the
-        operator in errors and counts.
+            async def scored(bid: Bid) -> Scored: ...
+
+            bids.map_async(scored, concurrency=500, timeout="2s")
+
+        Args:
+            function: takes a record.
+            concurrency: how many records are awaited at a time.
+            timeout: how long one try may take (None: for ever).
+            retries: how often a record is tried again, before `on_error` applies.
+            backoff: pause before the first retry; it doubles from try to try.
+            schema: of the output, found as in `map`.
+            on_error: as in `map`.
+            name: of the operator in errors and counts.
         """
-        with CallSite("map_async") as place:
+        with CallSite("map_async") as call:
+            stream = self._site().stream
             signatures.check_awaited(function)
-            out = signatures.map_schema(function, self._rows().schema, schema)
+            out = signatures.map_schema(function, stream.schema, schema)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
-            place.name = own_label(name, None, ()) or place.name
-            return awaited(place, self._rows(), function, out, policy, awaiting)
+            call.name = own_label(name, None, ()) or call.name
+            return add_awaited_call(call, stream, function, out, policy, awaiting)
 
     def map_batches(
         self,
-        function: Any,
+        function: Callable[[Any], Any],
         *,
         schema: Any = None,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         route: Route = "auto",
     ) -> S:
-        """Arrow in, Arrow out: a function of a `pyarrow.Table` of many records at once."""
-        with CallSite("map_batches") as place:
+        """Calls a function with a `pyarrow.Table` of many records; it returns a table.
+
+            bids.map_batches(predict, schema={"auction": int, "score": float})
+
+        `schema` is that of the output (default: of the input). The other arguments are those of
+        `map`, for a whole batch at a time.
+        """
+        with CallSite("map_batches") as call:
+            stream = self._site().stream
             signatures.check_call(function, ("table",))
-            out = self._rows().schema if schema is None else Schema.of(schema)
+            out = stream.schema if schema is None else Schema.of(schema)
             manner = manner_of(on_error, retries, backoff, route)
-            return called(place, self._rows(), "batches", function, out, manner)
+            return add_call(call, stream, "batches", function, out, manner)
 
     def with_columns(
         self,
@@ -167,69 +207,80 @@ class Rowwise(Generic[S]):
         schema: Any = None,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         route: Route = "auto",
         **columns: Any,
     ) -> S:
-        """Columns added or replaced by expressions, or by functions whose parameters are columns.
+        """Adds or replaces columns by expressions, or by functions whose parameters are columns.
 
-        All of them see the record as it came in. A function's column has the type of its return
-        annotation, or of `schema={"name": type}`, or of the column it replaces, or else `object`.
+            bids.with_columns(total=col("price") * col("amount"), day=lambda ts: ts.date())
+
+        All of them see the record as it came in. The type of a function's column is its return
+        annotation, or that in `schema={"name": type}`, or that of the column it replaces, or else
+        `object`. The other arguments are for functions, as in `map`.
         """
-        with CallSite("with_columns") as place:
+        with CallSite("with_columns") as call:
+            stream = self._site().stream
             types = None if schema is None else Schema.of(schema)
-            made = projections.with_columns(self._rows().schema, columns, types)
+            new = projections.with_columns(stream.schema, columns, types)
             manner = manner_of(on_error, retries, backoff, route)
-            return computed(place, self._rows(), made, manner)
+            return add_columns(call, stream, new, manner)
 
     def with_columns_async(
         self,
         *,
         concurrency: int = 100,
-        timeout: Any = "30s",
+        timeout: Duration | None = "30s",
         retries: int | None = None,
-        backoff: Any = "50ms",
+        backoff: Duration = "50ms",
         schema: Any = None,
         on_error: CallPolicy = "fail",
         name: str | None = None,
-        **columns: Any,
+        **columns: Callable[..., Awaitable[Any]],
     ) -> S:
-        """Columns added or replaced by async functions whose parameters are columns.
+        """Adds or replaces columns by async functions whose parameters are columns.
 
-        The functions of a record are awaited at the same time, in one try; the limits are those of
-        `map_async`, and the types of the columns are found as those of `with_columns`.
+            async def country(ip: str) -> str: ...
+
+            clicks.with_columns_async(country=country, concurrency=500)
+
+        The functions of a record are awaited together, in one try. The limits are those of
+        `map_async`; the types of the columns are found as in `with_columns`.
         """
-        with CallSite("with_columns_async") as place:
+        with CallSite("with_columns_async") as call:
+            stream = self._site().stream
             types = None if schema is None else Schema.of(schema)
-            made = projections.awaited_columns(self._rows().schema, columns, types)
+            calls = projections.awaited_columns(stream.schema, columns, types)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
-            place.name = own_label(name, None, ()) or place.name
-            first, given = made.functions[0][1], made.functions
-            return awaited(place, self._rows(), first, made.schema, policy, awaiting, given)
+            call.name = own_label(name, None, ()) or call.name
+            first, functions = calls.functions[0][1], calls.functions
+            return add_awaited_call(call, stream, first, calls.schema, policy, awaiting, functions)
 
-    def select(self, *columns: Any, on_error: OnError = "fail", **named: Any) -> S:
-        """Only these columns, by name or as expressions: `select("id", total=col("a") * 2)`.
+    def select(self, *columns: str | Expr, on_error: OnError = "fail", **named: Any) -> S:
+        """Keeps only these columns, by name or as expressions.
+
+            bids.select("auction", total=col("price") * 2)
 
         A string is always the name of a column: `select(auction="id")` renames.
         """
-        with CallSite("select") as place:
-            return chosen(
-                place,
-                self._rows(),
-                projections.select(self._rows().schema, columns, named),
-                on_error,
+        with CallSite("select") as call:
+            stream = self._site().stream
+            return add_select(
+                call, stream, projections.select(stream.schema, columns, named), on_error
             )
 
     def drop(self, *names: str) -> S:
-        """All columns but these."""
-        with CallSite("drop") as place:
-            return chosen(place, self._rows(), projections.drop(self._rows().schema, names), "fail")
+        """Removes columns: `bids.drop("ts", "bidder")`."""
+        with CallSite("drop") as call:
+            stream = self._site().stream
+            return add_select(call, stream, projections.drop(stream.schema, names), "fail")
 
     def rename(self, **new: str) -> S:
-        """Columns under new names: `rename(new="old")`."""
-        with CallSite("rename") as place:
-            return chosen(place, self._rows(), projections.rename(self._rows().schema, new), "fail")
+        """Gives columns new names: `bids.rename(new="old")`."""
+        with CallSite("rename") as call:
+            stream = self._site().stream
+            return add_select(call, stream, projections.rename(stream.schema, new), "fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,44 +291,44 @@ class Manner:
     retrying: Retrying | None = None
     route: Route = "auto"
 
-    def of_expressions(self) -> None:
-        """Raises if it says something that only functions can do."""
+    def check_expressions(self) -> None:
+        """Raises if something is set that only functions can use."""
         checked_route(self.route, ())
         if self.retrying is not None:
             raise JobError(
-                "retries are for Python functions; an expression gives the same at every try"
+                "retries= is for Python functions; an expression gives the same at every try"
             )
 
 
-def manner_of(on_error: Any, retries: Any, backoff: Any, route: Route) -> Manner:
+def manner_of(on_error: CallPolicy, retries: int | None, backoff: Duration, route: Route) -> Manner:
     policy, tries = checked_tries(on_error, retries, backoff)
     return Manner(on_error=policy, retrying=tries if tries.retries else None, route=route)
 
 
-def filtered(place: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
+def add_filter(call: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
     if isinstance(predicate, Expr):
-        manner.of_expressions()
+        manner.check_expressions()
         bound = bind(predicate, stream.schema)
         if bound.type is not Type.BOOL:
             raise JobError(f"{text(predicate)} is {bound}, not a bool; compare it with something")
         op = FilterOp(
-            name=place.name,
-            at=place.at,
+            name=call.name,
+            at=call.at,
             inputs=(stream._number,),
             schema=stream.schema,
             on_error=manner.on_error,
             predicate=bound.expr,
         )
-        return stream._made(op)
+        return stream._append(op)
     if not callable(predicate):
         hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
         raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
     signatures.check_call(predicate, ("record",))
-    return called(place, stream, "filter", predicate, stream.schema, manner)
+    return add_call(call, stream, "filter", predicate, stream.schema, manner)
 
 
-def called(
-    place: CallSite,
+def add_call(
+    call: CallSite,
     stream: S,
     mode: CallMode,
     function: Callable[..., Any],
@@ -286,8 +337,8 @@ def called(
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
 ) -> S:
     op = CallOp(
-        name=place.name,
-        at=place.at,
+        name=call.name,
+        at=call.at,
         inputs=(stream._number,),
         schema=schema,
         on_error=manner.on_error,
@@ -298,11 +349,11 @@ def called(
         route=manner.route,
     )
     checked_route(manner.route, op.functions)
-    return stream._made(op)
+    return stream._append(op)
 
 
-def awaited(
-    place: CallSite,
+def add_awaited_call(
+    call: CallSite,
     stream: S,
     function: Callable[..., Any],
     schema: Schema,
@@ -311,8 +362,8 @@ def awaited(
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
 ) -> S:
     op = CallOp(
-        name=place.name,
-        at=place.at,
+        name=call.name,
+        at=call.at,
         inputs=(stream._number,),
         schema=schema,
         on_error=on_error,
@@ -321,31 +372,34 @@ def awaited(
         columns=columns,
         awaiting=awaiting,
     )
-    return stream._made(op)
+    return stream._append(op)
 
 
-def chosen(place: CallSite, stream: S, made: projections.Projection, on_error: OnError) -> S:
+def add_select(
+    call: CallSite, stream: S, projection: projections.Projection, on_error: OnError
+) -> S:
     op = ProjectOp(
-        name=place.name,
-        at=place.at,
+        name=call.name,
+        at=call.at,
         inputs=(stream._number,),
-        schema=made.schema,
+        schema=projection.schema,
         on_error=checked_policy(on_error),
-        columns=made.columns,
+        columns=projection.columns,
     )
-    return stream._made(op)
+    return stream._append(op)
 
 
-def computed(
-    place: CallSite,
+def add_columns(
+    call: CallSite,
     stream: S,
-    made: tuple[projections.Calls | None, projections.Projection | None],
+    new: tuple[projections.Calls | None, projections.Projection | None],
     manner: Manner,
 ) -> S:
-    calls, projection = made
+    """Adds the functions first and then the expressions, as far as there are any."""
+    calls, projection = new
     if calls is None:
-        manner.of_expressions()
+        manner.check_expressions()
     else:
-        first, given = calls.functions[0][1], calls.functions
-        stream = called(place, stream, "columns", first, calls.schema, manner, given)
-    return stream if projection is None else chosen(place, stream, projection, manner.on_error)
+        first, functions = calls.functions[0][1], calls.functions
+        stream = add_call(call, stream, "columns", first, calls.schema, manner, functions)
+    return stream if projection is None else add_select(call, stream, projection, manner.on_error)

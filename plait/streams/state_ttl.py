@@ -1,10 +1,11 @@
-"""State that is forgotten: running aggregates, folds and state machines of keys with a ttl.
+"""Running aggregates, `fold` and `stateful` of keys with a ttl, which drop old state.
 
     bids.key_by("auction", ttl="1h").count()
 
-Without a ttl these are operators of their own kinds, which know no time. With one they are
-`TimedOp`s (`graph.temporal` says when state is forgotten): aggregates a `RunningSpec`, a fold and a
-state machine a process whose state is one object."""
+Without a ttl they are an `AggregateOp`, a `FoldOp` and a `StatefulOp`, which need no event time.
+With one they are event-time operators (`TimedOp`; `graph.temporal` says when state is dropped):
+aggregates a `RunningSpec`, the others a process whose state is one object.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from plait.functions.process import Process
 from plait.graph import temporal
 from plait.streams.arguments import checked_route
-from plait.streams.event_time import behind
-from plait.streams.process_verbs import process_node
-from plait.streams.window_verbs import timed_input
+from plait.streams.event_time import time_after
+from plait.streams.process_verbs import process_op
+from plait.streams.stream_protocol import timed_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,25 +30,25 @@ if TYPE_CHECKING:
     from plait.streams.stream_protocol import S, Site
 
 
-def aggregated(
-    place: CallSite, site: Site[S], aggregates: tuple[tuple[str, Aggregate], ...], schema: Schema
+def add_running_aggregates(
+    call: CallSite, site: Site[S], aggregates: tuple[tuple[str, Aggregate], ...], schema: Schema
 ) -> S:
-    """The stream of running aggregates."""
     spec = temporal.RunningSpec(aggregates=aggregates, ttl_us=site.ttl_us)
-    return timed_input(place, site).op(place, site, spec, schema, None)
+    return timed_input(call, site).add(call, site, spec, schema, None)
 
 
-def stepped(place: CallSite, site: Site[S], process: Kept, schema: Schema, route: Route) -> S:
-    """The stream of a fold or a state machine."""
+def add_state_process(
+    call: CallSite, site: Site[S], process: HeldState, schema: Schema, route: Route
+) -> S:
     functions = (process.step, process.init) if callable(process.init) else (process.step,)
     checked_route(route, functions)
     process.shapes = (site.stream.schema,)
-    made = process_node(place, site, process, schema, route)
-    return site.stream._made(made, behind(made, site.stream._time))
+    op = process_op(call, site, process, schema, route)
+    return site.stream._append(op, time_after(op, site.stream._time))
 
 
-class Kept(Process):
-    """A process with one state that may be anything; None: there is none yet."""
+class HeldState(Process):
+    """A process whose state is one object of any type."""
 
     state: ClassVar[Mapping[str, Any]] = {"held": object}
 
@@ -56,13 +57,14 @@ class Kept(Process):
         self.step = step
 
     def held(self, state: KeyState) -> Any:
+        """The state of the key, or a new one."""
         if state.held is not None:
             return state.held[0]
         return self.init() if callable(self.init) else copy.deepcopy(self.init)
 
 
-class Folded(Kept):
-    """`fold`: the key and the state, for every record."""
+class FoldProcess(HeldState):
+    """`fold`: yields the key and the state, for every record."""
 
     def on_record(self, key: Any, record: Any, state: KeyState, timers: Timers) -> Iterator[Any]:
         value = self.step(self.held(state), record)
@@ -70,8 +72,8 @@ class Folded(Kept):
         yield (*key, value) if isinstance(key, tuple) else (key, value)
 
 
-class Stepped(Kept):
-    """`stateful`: what the step gives beside the next state."""
+class StatefulProcess(HeldState):
+    """`stateful`: yields the record that the step returns beside the next state."""
 
     def on_record(self, key: Any, record: Any, state: KeyState, timers: Timers) -> Iterator[Any]:
         result = self.step(self.held(state), record)

@@ -1,55 +1,35 @@
-"""Aggregates and states over the records of a stream, by key or all together.
+"""Running aggregates and functions with state: by key on a keyed stream, else over all records.
 
-The class knows nothing of jobs: a stream tells it what it is over and takes the operator it makes.
+Each input gives one output, at its place in the order (`stateful` may give none). With
+`key_by(..., ttl=...)` the operators are those of `plait.streams.state_ttl`, which drop old state.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.functions import signatures
 from plait.graph.operators import AggregateOp, FoldOp, OnError, Route, StatefulOp
 from plait.model.call_site import CallSite
-from plait.streams.aggregate_verbs import Aggregating, Made, settled
-from plait.streams.arguments import checked_policy, checked_route, keyed_schema
-from plait.streams.state_ttl import Folded, Stepped, aggregated, stepped
+from plait.streams.aggregate_verbs import AggregateVerbs, BoundResults, bind_results
+from plait.streams.arguments import checked_route, keyed_schema
+from plait.streams.state_ttl import (
+    FoldProcess,
+    StatefulProcess,
+    add_running_aggregates,
+    add_state_process,
+)
+from plait.streams.stream_protocol import S, Verbs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from plait.expr.aggregates import Aggregate
     from plait.model.schema import Schema
-    from plait.streams.stream_protocol import Site
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """The operator that is read, its schema, the keys, and what happens to a record that fails."""
-
-    number: int
-    schema: Schema
-    keys: tuple[str, ...] = ()
-    on_error: OnError = "fail"
-
-
-class Running(Aggregating[Made]):
-    """Aggregates and states: by key on a keyed stream, one for all records on any other.
-
-    All are running: one output for each input, in input order, with the key and the results.
-    """
-
-    def _over(self) -> Over:
-        """What is aggregated."""
-        raise TypeError(f"{type(self).__name__} has no records")
-
-    def _kept(self) -> Site[Any] | None:
-        """The records, if the state of their keys is forgotten."""
-        return None
-
-    def _made(self, op: AggregateOp | FoldOp | StatefulOp) -> Made:
-        """The stream of a new operator."""
-        raise TypeError(f"{type(self).__name__} cannot hold {op}")
+class StateVerbs(Verbs[S], AggregateVerbs[S]):
+    """Running aggregates, `fold` and `stateful`, on streams and keyed streams."""
 
     def fold(
         self,
@@ -59,19 +39,24 @@ class Running(Aggregating[Made]):
         type: Any = None,
         on_error: OnError | None = None,
         route: Route = "auto",
-    ) -> Made:
-        """A state of your own: `fold(0, lambda total, bid: total + bid.price)` as column "value".
+    ) -> S:
+        """Keeps a state and gives it after every record, as column "value".
 
-        `init` is a value, copied for each key, or a function that makes one. The type of the column
-        is `type=`, or the return annotation of `step`, or the type of `init`. `route`: as of `map`;
-        in worker processes each has the state of a part of the keys.
+            bids.key_by("auction").fold(0, lambda total, bid: total + bid.price)
+
+        Args:
+            init: the first state, copied for each key, or a function that makes one.
+            step: takes the state and a record, and returns the next state.
+            type: of the column; otherwise the return annotation of `step`, or the type of `init`.
+            on_error: "fail" (default), "skip" or "dead_letter", when `step` raises.
+            route: as in `Stream.map`; in a pool each worker process has the state of some keys.
         """
-        with CallSite("fold") as place:
-            over = self._over()
+        with CallSite("fold") as call:
+            site = self._site()
             signatures.check_call(step, ("state", "record"))
             value = signatures.value_field(step, init, type)
-            schema = keyed_schema(over.schema, over.keys, (value,))
-            return self._stepped(place, FoldOp, Folded(init, step), schema, on_error, route)
+            schema = keyed_schema(site.stream.schema, site.keys, (value,))
+            return self._add_step(call, FoldOp, FoldProcess(init, step), schema, on_error, route)
 
     def stateful(
         self,
@@ -81,68 +66,69 @@ class Running(Aggregating[Made]):
         schema: Any = None,
         on_error: OnError | None = None,
         route: Route = "auto",
-    ) -> Made:
+    ) -> S:
         """A state machine: `step(state, record)` returns the next state and a record, or None.
 
-        The schema of the output is `schema=`, or Out of `tuple[State, Out | None]`, or the
-        input's. `route`: as of `fold`.
-        """
-        with CallSite("stateful") as place:
-            over = self._over()
-            signatures.check_call(step, ("state", "record"))
-            out = signatures.stateful_schema(step, over.schema, schema)
-            return self._stepped(place, StatefulOp, Stepped(init, step), out, on_error, route)
+            def changes(last: float, bid: Bid) -> tuple[float, Bid | None]:
+                return bid.price, bid if bid.price != last else None
 
-    def _stepped(
+            bids.key_by("auction").stateful(0.0, changes)
+
+        Args:
+            init: the first state, copied for each key, or a function that makes one.
+            step: returns `(state, record)`, or `(state, None)` for no output.
+            schema: of the output; otherwise Out of the annotation `tuple[State, Out | None]`, or
+                the schema of the input.
+            on_error: "fail" (default), "skip" or "dead_letter", when `step` raises.
+            route: as in `fold`.
+        """
+        with CallSite("stateful") as call:
+            signatures.check_call(step, ("state", "record"))
+            out = signatures.stateful_schema(step, self._site().stream.schema, schema)
+            process = StatefulProcess(init, step)
+            return self._add_step(call, StatefulOp, process, out, on_error, route)
+
+    def _add_step(
         self,
-        place: CallSite,
+        call: CallSite,
         kind: type[FoldOp | StatefulOp],
-        done: Folded | Stepped,
+        process: FoldProcess | StatefulProcess,
         schema: Schema,
         on_error: OnError | None,
         route: Route,
-    ) -> Made:
-        over = self._over()
-        policy = checked_policy(on_error or over.on_error)
-        if site := self._kept():
-            made: Made = stepped(place, with_policy(site, policy), done, schema, route)
-            return made
+    ) -> S:
+        site = self._site().with_policy(on_error)
+        if site.ttl_us:
+            return add_state_process(call, site, process, schema, route)
         op = kind(
-            name=place.name,
-            at=place.at,
-            inputs=(over.number,),
+            name=call.name,
+            at=call.at,
+            inputs=(site.stream._number,),
             schema=schema,
-            on_error=policy,
-            keys=over.keys,
-            init=done.init,
-            step=done.step,
+            on_error=site.on_error,
+            keys=site.keys,
+            init=process.init,
+            step=process.step,
             route=route,
         )
         checked_route(route, op.functions)
-        return self._made(op)
+        return site.stream._append(op)
 
-    def _aggregate(
-        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> Made:
-        over = self._over()
-        site = self._kept()
-        done, fields = settled(results, over.schema, distinct=False)
-        schema = keyed_schema(over.schema, over.keys, fields)
-        policy = checked_policy(on_error or over.on_error)
-        if site is not None:
-            made: Made = aggregated(place, with_policy(site, policy), done, schema)
-            return made
+    def _bind(self, results: Mapping[str, Aggregate]) -> BoundResults:
+        return bind_results(results, self._site().stream.schema, distinct=False)
+
+    def _aggregate(self, call: CallSite, results: BoundResults, on_error: OnError | None) -> S:
+        site = self._site().with_policy(on_error)
+        schema = keyed_schema(site.stream.schema, site.keys, results.fields)
+        if site.ttl_us:
+            return add_running_aggregates(call, site, results.aggregates, schema)
         op = AggregateOp(
-            name=place.name,
-            at=place.at,
-            inputs=(over.number,),
+            name=call.name,
+            at=call.at,
+            inputs=(site.stream._number,),
             schema=schema,
-            on_error=policy,
-            keys=over.keys,
-            aggregates=done,
+            on_error=site.on_error,
+            keys=site.keys,
+            aggregates=results.aggregates,
         )
-        return self._made(op)
-
-
-def with_policy(site: Site[Any], policy: OnError) -> Site[Any]:
-    return replace(site, on_error=policy)
+        return site.stream._append(op)

@@ -1,7 +1,7 @@
 """Streams: the fluent builder. Every method adds operators to the job's graph; nothing runs.
 
-A stream is a place in a job: the number of the operator that makes it. Each method checks what it
-was given against the stream's schema and raises a JobError that names the operator and the user's
+A stream is a job and the number of the operator whose output it is. Each method checks its
+arguments against the stream's schema and raises a JobError that names the operator and the user's
 line, so a job that could be built can run. When streams of jobs without a name meet in a union, the
 jobs become one.
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from plait.errors import JobError
-from plait.expr.tree import col
+from plait.expr.tree import Expr, col
 from plait.expr.type_checker import check_column
 from plait.graph.labels import with_labels
 from plait.graph.operators import (
@@ -37,31 +37,41 @@ from plait.streams.arguments import (
 from plait.streams.event_time import (
     NEVER,
     Time,
-    behind,
-    of_union,
-    still_time,
-    ttl_of,
+    is_event_time,
+    key_ttl_us,
+    time_after,
+    union_time,
 )
-from plait.streams.join_verbs import Joining
-from plait.streams.process_verbs import processed
-from plait.streams.row_verbs import Manner, Rowwise, chosen, computed
-from plait.streams.state_verbs import Over, Running
+from plait.streams.join_verbs import JoinVerbs
+from plait.streams.process_verbs import add_process
+from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
+from plait.streams.state_verbs import StateVerbs
 from plait.streams.stream_protocol import Site
 from plait.streams.union_schema import union_schema
-from plait.streams.window_verbs import Windowing
+from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.connectors.base import Sink
     from plait.functions.process import Process
+    from plait.model.durations import Duration
     from plait.model.schema import Schema
     from plait.results.result import Result
     from plait.streams.job import Job
 
 
-class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining["Stream"]):
-    """Records of one schema, in order. Made by `plait.stream`, `Job.source` and its own methods."""
+class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], JoinVerbs["Stream"]):
+    """Records of one schema, in order. Made by `plait.stream`, `Job.source` and other streams.
+
+        bids = plait.stream("bids.parquet")
+        totals = bids.filter(col("price") > 0).key_by("auction").sum("price")
+        totals.sink(plait.Files("totals.parquet")).run()
+
+    A stream describes what to compute; nothing runs before `run`, `collect`, `show` or `to_arrow`.
+    It can be used more than once. Its aggregates and states are over all records; use `key_by` for
+    one by key.
+    """
 
     def __init__(self, job: Job, number: int, time: Time = NEVER) -> None:
         self._made_in = job
@@ -75,151 +85,173 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
     @property
     def job(self) -> Job:
         """The job that this stream belongs to."""
-        return self._found()[0]
+        return self._resolve()[0]
 
     @property
     def schema(self) -> Schema:
-        """The columns of the stream."""
+        """The columns: their names, types, and whether they may be null."""
         return self._op.schema
 
     @property
     def _number(self) -> int:
-        return self._found()[1]
+        return self._resolve()[1]
 
     @property
     def _op(self) -> AnyOp:
-        job, number = self._found()
+        job, number = self._resolve()
         return job._operators[number]
 
-    def _found(self) -> tuple[Job, int]:
+    def _resolve(self) -> tuple[Job, int]:
+        """The job that holds the operator now, and its number there."""
         job, number = self._made_in, self._made_as
         while job._merged is not None:
             job, offset = job._merged
             number += offset
         return job, number
 
-    def _over(self) -> Over:
-        return Over(number=self._number, schema=self.schema)
-
     def _site(self) -> Site[Stream]:
         return Site(stream=self)
 
-    def _left(self) -> Stream:
-        return self
+    def _union(self, call: CallSite, others: Sequence[Stream], name: str) -> Stream:
+        return add_union(call, (self, *others), name)
 
-    def _rows(self) -> Stream:
-        return self
-
-    def _united(self, place: CallSite, others: Sequence[Stream], name: str) -> Stream:
-        return united(place, (self, *others), name)
-
-    def _made(self, op: AnyOp, time: Time | None = None) -> Stream:
-        """The stream of an operator that reads this one; `time`: its event time, if it has
-        another."""
-        return self.job._add(op, behind(op, self._time) if time is None else time)
+    def _append(self, op: AnyOp, time: Time | None = None) -> Stream:
+        return self.job._add(op, time_after(op, self._time) if time is None else time)
 
     def with_event_time(self, column: str) -> Stream:
-        """The same records with another column as their event time.
+        """Uses another column as the event time of the records.
 
-        The watermark stays that of the sources: a record whose new time is far behind it is late.
+            orders.with_event_time("paid_at").tumbling("1h").count()
+
+        The watermark is still that of the sources: a record whose new time is below it is late.
         """
         with CallSite("with_event_time"):
             field = self.schema[check_column(column, self.schema)]
-            if not still_time(col(column), self.schema):
-                raise JobError(f"column {field} is no event time; it must be a timestamp, not null")
+            if not is_event_time(col(column), self.schema):
+                raise JobError(
+                    f"column {field} cannot be the event time; it must be a timestamp, not null"
+                )
             operators = self.job._operators
             above = [operators[number] for number in upstream(operators, self._number)]
-            if not any(isinstance(one, SourceOp) and one.event_time for one in above):
+            if not any(isinstance(op, SourceOp) and op.event_time for op in above):
                 raise JobError(
                     "no source of the stream has an event time, so there is no watermark;"
-                    ' say it there: source(..., event_time="ts")'
+                    ' name one there: source(..., event_time="ts")'
                 )
             return Stream(self.job, self._number, col(column))
 
     def key_by(
-        self, *columns: Any, on_error: OnError = "fail", ttl: Any = None, **named: Any
+        self,
+        *columns: str | Expr,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+        **named: Any,
     ) -> KeyedStream:
-        """Records with equal values in these columns share a state; `named` computes key columns.
+        """Partitions the stream by these columns. Keyword arguments add computed key columns.
 
-        A NaN cannot be a key; null is a key of its own. With `ttl="1h"` the state of a key is
-        forgotten when so much event time has gone by since its last record.
+            bids.key_by("auction").count()
+            bids.key_by(day=col("ts").truncate("1d"), ttl="7d").sum("price")
+
+        Args:
+            columns: names of columns, or `col("name")`. Records with equal values share a state. A
+                null is a key like any other; a NaN cannot be one.
+            on_error: what happens to a record whose key cannot be computed or is NaN, and the
+                default for the operators after it: "fail", "skip" or "dead_letter".
+            ttl: the state of a key is dropped after this much event time without a record.
+            named: expressions or functions, as in `with_columns`.
         """
-        with CallSite("key_by") as place:
+        with CallSite("key_by") as call:
             names = [key_name(column) for column in columns]
             policy = checked_policy(on_error)
-            ttl_us = ttl_of(ttl, self._time)
+            ttl_us = key_ttl_us(ttl, self._time)
             if not named:
                 return KeyedStream(self, checked_keys(names, self.schema), policy, ttl_us)
             calls, projection = projections.with_columns(self.schema, named, None)
-            made = projection or calls
-            assert made is not None
-            keys = checked_keys((*names, *named), made.schema)
-            stream = computed(place, self, (calls, projection), Manner(on_error=policy))
+            last = projection or calls
+            assert last is not None
+            keys = checked_keys((*names, *named), last.schema)
+            stream = add_columns(call, self, (calls, projection), Manner(on_error=policy))
             return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
-        """This stream and others of the same columns as one."""
-        with CallSite("union") as place:
-            return united(place, (self, *others))
+        """This stream and others with the same columns as one: `clicks.union(views)`.
+
+        Records keep the order in which their sources read them.
+        """
+        with CallSite("union") as call:
+            return add_union(call, (self, *others))
 
     def sink(self, sink: Sink, name: str | None = None) -> Stream:
-        """Sends the records to a sink. Returns this stream, so that it can go on or be `run`.
+        """Writes the records to a sink and returns this stream.
+
+            totals.sink(plait.Files("totals.parquet"), name="totals").run()
 
         `name` is the sink's name in `Result.outputs`.
         """
-        with CallSite("sink") as place:
+        with CallSite("sink") as call:
             checked_sink(sink)
             taken = [op.label for op in self.job._operators if isinstance(op, SinkOp)]
             op = SinkOp(
                 name="sink",
-                at=place.at,
+                at=call.at,
                 inputs=(self._number,),
                 schema=self.schema,
                 sink=sink,
                 label=own_label(name, sink, taken),
             )
-            self._made(op)
+            self._append(op)
             return self
 
     def run(self, **settings: Any) -> Result:
-        """Runs the whole job of this stream to its sinks; arguments as of `Job.run`."""
+        """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`."""
         return self.job.run(**settings)
 
     def to_arrow(self, **settings: Any) -> Any:
-        """Runs what makes this stream and gives its records as a `pyarrow.Table`."""
-        with CallSite("to_arrow") as place:
-            alone = self._alone(place, None)
+        """Computes this stream and returns its records as a `pyarrow.Table`.
+
+        Sinks of the job are left out. Arguments as in `Job.run`: `bids.to_arrow(limit=1000)`.
+        """
+        with CallSite("to_arrow") as call:
+            alone = self._alone(call, None)
         return alone.run(**settings).outputs[COLLECTED]
 
     def collect(self, **settings: Any) -> list[Any]:
-        """Runs what makes this stream and gives its records as a list."""
+        """Computes this stream and returns its records as a list.
+
+            plait.stream([1, 2, 3]).filter(col("value") > 1).collect()
+
+        Sinks of the job are left out. Arguments as in `Job.run`.
+        """
         from plait.model.records import records_of
 
-        with CallSite("collect") as place:
-            alone = self._alone(place, None)
+        with CallSite("collect") as call:
+            alone = self._alone(call, None)
         table = alone.run(**settings).outputs[COLLECTED]
         return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def show(self, n: int = 10, **settings: Any) -> None:
-        """Runs what makes this stream until `n` records are there, and prints them as a table."""
+        """Computes this stream until there are `n` records and prints them as a table."""
         from plait.text.tables import format_table
 
-        with CallSite("show") as place:
+        with CallSite("show") as call:
             if not isinstance(n, int) or n < 1:
                 raise JobError(f"n is {n!r}; it must be a whole number above 0")
-            alone = self._alone(place, n)
+            alone = self._alone(call, n)
         print(format_table(alone.run(**settings).outputs[COLLECTED], n, self.schema))
 
     def explain(self, **settings: Any) -> None:
-        """Prints the stages that make this stream and the route of each function, and why."""
+        """Prints the stages of this stream and, for each Python function, where it runs and why.
+
+        `settings` are those of `Job.run`, such as `workers=4`.
+        """
         from plait.graph.explain import explain_text
 
-        with CallSite("explain") as place:
-            alone = self._alone(place, None)
+        with CallSite("explain") as call:
+            alone = self._alone(call, None)
         print(explain_text(alone.graph(), settings))
 
-    def _alone(self, place: CallSite, limit: int | None) -> Job:
-        """A job of what makes this stream and a sink that collects it; other sinks stay out."""
+    def _alone(self, call: CallSite, limit: int | None) -> Job:
+        """A job with the operators of this stream and a sink that collects it, and no other."""
         from plait.connectors.memory_sinks import Collect
 
         operators = with_labels(self.job._operators)
@@ -227,12 +259,18 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         job = type(self.job)(self.job.name)
         job._operators.extend(cut_out(operators, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
-        job._operators[-1] = replace(job._operators[-1], name=place.name, at=place.at)
+        job._operators[-1] = replace(job._operators[-1], name=call.name, at=call.at)
         return job
 
 
-class KeyedStream(Running[Stream], Windowing[Stream]):
-    """A stream whose records are told apart by key. Its methods give streams again."""
+class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
+    """A stream partitioned by key, made by `Stream.key_by`.
+
+        bids.key_by("auction").max("price")
+
+    Its aggregates, states, windows and processes work on each key separately, and give streams
+    again. The columns of the key come first in their output. `keys` are their names.
+    """
 
     def __init__(
         self, stream: Stream, keys: tuple[str, ...], on_error: OnError, ttl_us: int = 0
@@ -246,14 +284,14 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
         return f"KeyedStream({self.schema}) by {', '.join(self.keys)}"
 
     def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(Joining, name) and not name.startswith("_"):
+        if hasattr(JoinVerbs, name) and not name.startswith("_"):
             raise AttributeError(
-                f"a keyed stream has no {name}, which goes by on=; write it before key_by"
+                f"a keyed stream has no {name}; call it before key_by and name the columns in on="
             )
         if hasattr(Stream, name) and not name.startswith("_"):
             raise AttributeError(
-                f"a keyed stream has no {name}; after key_by comes count, sum, aggregate, fold,"
-                f" stateful, process or a window, and then {name}"
+                f"a keyed stream has no {name}; first call count, sum, aggregate, fold, stateful,"
+                f" process or a window, and then {name}"
             )
         raise AttributeError(f"a keyed stream has no {name}")
 
@@ -270,70 +308,75 @@ class KeyedStream(Running[Stream], Windowing[Stream]):
     def process(
         self, process: Process, *, on_error: OnError | None = None, route: Route = "auto"
     ) -> Stream:
-        """State of your own: `process(Spike())`, where Spike is a `plait.Process`.
+        """Runs a `plait.Process`: custom state by key, timers, any number of outputs.
 
-        The event time is kept if what it yields has the columns of it, of the same types. `route`:
-        as of `fold`.
+            bids.key_by("auction").process(Spike())
+
+        Args:
+            process: an object of a subclass of `plait.Process`.
+            on_error: "fail", "skip" or "dead_letter", when a handler raises (default: that of
+                `key_by`).
+            route: as in `fold`.
+
+        Returns:
+            A stream of what the handlers yield. It has the event time of this stream if it has the
+            columns of it, with the same types.
         """
-        with CallSite("process") as place:
-            return processed(place, self._site(), process, on_error, route)
-
-    def _over(self) -> Over:
-        number, schema = self._stream._number, self.schema
-        return Over(number=number, schema=schema, keys=self.keys, on_error=self._on_error)
+        with CallSite("process") as call:
+            return add_process(call, self._site(), process, on_error, route)
 
     def _site(self) -> Site[Stream]:
         ttl_us, on_error = self._ttl_us, self._on_error
         return Site(stream=self._stream, keys=self.keys, on_error=on_error, ttl_us=ttl_us)
 
-    def _kept(self) -> Site[Stream] | None:
-        return self._site() if self._ttl_us else None
-
-    def _made(self, op: AnyOp) -> Stream:
-        return self._stream._made(op)
-
 
 COLLECTED = "collected"
-"""The label of the sink behind collect, show and to_arrow."""
+"""The label of the sink of collect, show and to_arrow."""
 
 
 def union(*streams: Stream) -> Stream:
-    """Streams of the same columns as one, in the order of their records."""
-    with CallSite("union") as place:
-        return united(place, streams)
+    """Streams with the same columns as one, in the order in which their sources are read.
+
+    plait.union(clicks, views, purchases)
+    """
+    with CallSite("union") as call:
+        return add_union(call, streams)
 
 
-def united(place: CallSite, streams: Sequence[Stream], name: str = "union") -> Stream:
+def add_union(call: CallSite, streams: Sequence[Stream], name: str = "union") -> Stream:
+    """The union of some streams; of a single one that stream itself."""
     if not streams:
         raise JobError("give at least one stream")
-    for one in streams:
-        if not isinstance(one, Stream):
-            raise JobError(f"{one!r} is not a stream")
+    for stream in streams:
+        if not isinstance(stream, Stream):
+            raise JobError(f"{stream!r} is not a stream")
     if len(streams) == 1:
         return streams[0]
-    schema = union_schema([(one._op, one.schema) for one in streams])
-    job = same_job([one.job for one in streams])
+    schema = union_schema([(stream._op, stream.schema) for stream in streams])
+    job = same_job([stream.job for stream in streams])
     inputs: list[int] = []
-    for one in streams:
-        again = one._number in inputs
-        inputs.append(passed_on(place, one)._number if again else one._number)
-    op = UnionOp(name=name, at=place.at, inputs=tuple(inputs), schema=schema)
-    return job._add(op, of_union([one._time for one in streams]))
+    for stream in streams:
+        again = stream._number in inputs
+        inputs.append(copy_stream(call, stream)._number if again else stream._number)
+    op = UnionOp(name=name, at=call.at, inputs=tuple(inputs), schema=schema)
+    return job._add(op, union_time([stream._time for stream in streams]))
 
 
-def passed_on(place: CallSite, one: Stream) -> Stream:
-    """The same records from an operator of their own, so that a stream can meet itself."""
-    columns = [(name, col(name)) for name in one.schema.names]
-    return chosen(place, one, projections.projection(columns, one.schema), "fail")
+def copy_stream(call: CallSite, stream: Stream) -> Stream:
+    """The same records as the output of another operator, for a union of a stream with itself."""
+    columns = [(name, col(name)) for name in stream.schema.names]
+    return add_select(call, stream, projections.projection(columns, stream.schema), "fail")
 
 
 def same_job(jobs: Sequence[Job]) -> Job:
-    """The job that holds all of these; those without a name go into the one with a name, if any."""
+    """One job for all of these: those without a name become part of the one with a name, if any."""
     every = list(dict.fromkeys(jobs))
     named = [job for job in every if not job._nameless]
     if len(named) > 1:
         names = " and ".join(f'"{job.name}"' for job in named)
-        raise JobError(f"the streams are of several jobs, {names}; make their sources in one job")
+        raise JobError(
+            f"the streams belong to several jobs, {names}; make their sources in one job"
+        )
     home = named[0] if named else every[0]
     for job in every:
         if job is not home:

@@ -1,27 +1,32 @@
-"""What the builders of windows, joins and processes need to know of a stream.
+"""What the verbs need to know of a stream, and the operators that several of them add.
 
-They make operators and know nothing of jobs: a stream says what it is, and takes an operator that
-reads it."""
+The verbs make operators and know nothing of jobs: a stream says what it is, and takes an operator
+that reads it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from plait.graph.operators import AnyOp, OnError, ProjectOp
-from plait.streams.projections import projection
+from plait.expr.tree import Expr, col
+from plait.expr.type_checker import check_column
+from plait.graph.operators import AnyOp, OnError, ProjectOp, TimedOp
+from plait.streams.arguments import checked_policy
+from plait.streams.event_time import require_time
+from plait.streams.projections import merge_columns, projection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from plait.expr.tree import Expr
+    from plait.graph import temporal
     from plait.model.call_site import CallSite
     from plait.model.schema import Schema
     from plait.streams.event_time import Time
 
 
-class Streaming(Protocol):
-    """A stream, to those who add operators behind it."""
+class StreamLike(Protocol):
+    """A stream, as far as the verbs use it."""
 
     @property
     def schema(self) -> Schema:
@@ -29,56 +34,136 @@ class Streaming(Protocol):
 
     @property
     def _number(self) -> int:
-        """The operator that makes it."""
+        """The operator whose output this is."""
 
     @property
     def _time(self) -> Time:
         """Its event time, over its columns."""
 
-    def _made(self, op: AnyOp, time: Time | None = None) -> Self:
-        """The stream of an operator that reads this one; `time`: its event time, if it has
-        another."""
+    def _append(self, op: AnyOp, time: Time | None = None) -> Self:
+        """Adds an operator that reads this stream and returns its output. `time`: the event time
+        of the output, if it does not follow from the operator."""
 
-    def _united(self, place: CallSite, others: Sequence[Self], name: str) -> Self:
-        """This stream and others as one."""
+    def _union(self, call: CallSite, others: Sequence[Self], name: str) -> Self:
+        """The union of this stream and others."""
 
 
-S = TypeVar("S", bound=Streaming)
+S = TypeVar("S", bound=StreamLike)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site(Generic[S]):
-    """The records that an operator is over: a stream, its keys, what happens to those that fail."""
+    """The records an operator works on: a stream, its keys, and what happens to those that fail."""
 
     stream: S
     keys: tuple[str, ...] = ()
     on_error: OnError = "fail"
     ttl_us: int = 0
-    """So long behind its last record the state of a key is kept; 0: for ever."""
+    """How long after its last record the state of a key is kept; 0: for ever."""
+
+    def with_policy(self, on_error: OnError | None) -> Site[S]:
+        """The same records under another error policy; None: the policy they have."""
+        return replace(self, on_error=checked_policy(on_error or self.on_error))
 
 
-def projected(
+class Verbs(Generic[S]):
+    """Base of the mix-ins that give a stream its methods."""
+
+    def _site(self) -> Site[S]:
+        """The records that the methods work on."""
+        raise TypeError(f"{type(self).__name__} has no records")
+
+
+def add_projection(
     stream: S,
-    place: CallSite,
+    call: CallSite,
     columns: Sequence[tuple[str, Expr]],
     on_error: OnError,
     part: str,
 ) -> S:
-    """A projection that belongs to an operator of the user's: its name says which part it is."""
-    made = projection(columns, stream.schema)
+    """A projection that belongs to an operator of the user's; `part` tells it apart by name."""
+    output = projection(columns, stream.schema)
     op = ProjectOp(
-        name=f"{place.name}.{part}",
-        at=place.at,
+        name=f"{call.name}.{part}",
+        at=call.at,
         inputs=(stream._number,),
-        schema=made.schema,
+        schema=output.schema,
         on_error=on_error,
-        columns=made.columns,
+        columns=output.columns,
     )
-    return stream._made(op)
+    return stream._append(op)
 
 
-def free(name: str, taken: Sequence[str]) -> str:
-    """A name for a column that no other has."""
+def unused_name(name: str, taken: Sequence[str]) -> str:
+    """The name, with underscores after it if a column has it already."""
     while name in taken:
         name += "_"
     return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedInput(Generic[S]):
+    """The stream that an event-time operator reads. `hidden`: columns that were added for the
+    operator alone, its event time `time` possibly among them."""
+
+    stream: S
+    time: str
+    hidden: tuple[str, ...] = ()
+
+    def add(
+        self,
+        call: CallSite,
+        site: Site[S],
+        spec: temporal.TimedSpec,
+        schema: Schema,
+        time: Time | None,
+    ) -> S:
+        """Adds the operator and returns its output."""
+        op = TimedOp(
+            name=call.name,
+            at=call.at,
+            inputs=(self.stream._number,),
+            schema=schema,
+            on_error=site.on_error,
+            keys=site.keys,
+            time=self.time,
+            spec=spec,
+        )
+        return self.stream._append(op, time)
+
+    def finish(
+        self, call: CallSite, site: Site[S], spec: temporal.TimedSpec, schema: Schema, time: Time
+    ) -> S:
+        """Adds the operator and returns its output without the hidden columns."""
+        output = self.add(call, site, spec, schema, time)
+        if not self.hidden:
+            return output
+        names = [name for name in schema.names if name not in self.hidden]
+        return add_projection(
+            output, call, [(name, col(name)) for name in names], "fail", "columns"
+        )
+
+
+def timed_input(
+    call: CallSite,
+    site: Site[S],
+    *,
+    use_time: bool = True,
+    extra: Mapping[str, Expr] | None = None,
+) -> TimedInput[S]:
+    """The stream with its event time as a column, and with the `extra` columns that the operator
+    needs."""
+    stream, new = site.stream, dict(extra or {})
+    name = ""
+    if use_time:
+        time = require_time(stream._time, call.name)
+        if time.op == "col":
+            name = check_column(time.value, stream.schema)
+        else:
+            name = unused_name("event_time", (*stream.schema.names, *new))
+            new[name] = time
+    if not new:
+        return TimedInput(stream=stream, time=name)
+    columns = merge_columns(stream.schema.names, new)
+    projected = add_projection(stream, call, columns, site.on_error, "input")
+    return TimedInput(stream=projected, time=name, hidden=tuple(new))

@@ -1,6 +1,6 @@
-"""When several streams can be one: the same columns with the same types, in the same order.
+"""The schema of a union: all streams have the same columns with the same types, in the same order.
 
-A column may be null in the union if it may be in any of the streams.
+A column is nullable in the union if it is in any of the streams.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def union_schema(streams: Sequence[tuple[AnyOp, Schema]]) -> Schema:
-    """The schema of the union; a difference is a JobError that shows it."""
+    """The schema of the union, or a JobError that shows what differs."""
     first_op, first = streams[0]
     for op, schema in streams[1:]:
         found = differences(first, schema)
         if found:
             lines = "\n  ".join(found)
             raise JobError(
-                f"the streams made by {first_op} and by {op} have different columns\n  {lines}"
+                f"the streams made by {first_op} and {op} have different columns\n  {lines}"
                 "\n  make them equal with select(...) and .cast(...)"
             )
     fields = tuple(
@@ -36,7 +36,7 @@ def union_schema(streams: Sequence[tuple[AnyOp, Schema]]) -> Schema:
 
 
 def differences(one: Schema, other: Schema) -> list[str]:
-    """What differs, in words; nullability does not count."""
+    """What differs, in words; nullability does not matter."""
     found: list[str] = []
     for field in one:
         if field.name not in other:

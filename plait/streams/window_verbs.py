@@ -5,166 +5,209 @@ them.
     bids.key_by("auction").sliding("10s", every="2s").count().by_window().top(1, by="count")
     clicks.key_by("user").session(gap="60m").aggregate(pages=plait.count())
 
-In a window there is one output for each key and window: the key, `window_start`, `window_end` and
-the results, when the watermark has passed the window's end. Every operator made here is a `TimedOp`
-(`graph.temporal` says what it does), with a projection before it where its event time is not a
-column yet, and one behind it that leaves such a column out again.
+A window gives one row for each key: the key, `window_start`, `window_end` and the results, once the
+watermark has passed the end of the window. Every operator made here is a `TimedOp`
+(`graph.temporal` defines what it does). Where its event time is not a column, a projection before
+it adds one, and a projection after it removes it again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from plait.errors import JobError
-from plait.expr.aggregates import Aggregate, distinct
+from plait.expr.aggregates import distinct
 from plait.expr.text import text
 from plait.expr.tree import Expr, col
-from plait.expr.type_checker import bind, check_column
+from plait.expr.type_checker import bind
 from plait.graph import temporal
-from plait.graph.operators import TimedOp
 from plait.graph.temporal import END, START
 from plait.model.call_site import CallSite
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.model.schema import Field, Schema, Type
-from plait.streams.aggregate_verbs import Aggregating, settled
-from plait.streams.arguments import checked_policy, keyed_schema
-from plait.streams.event_time import at_least_zero, needed, of_window
-from plait.streams.projections import merged
-from plait.streams.stream_protocol import S, Site, free, projected
-from plait.streams.windows import grid, is_window, row_window, whole, words
+from plait.streams.aggregate_verbs import AggregateVerbs, BoundResults, bind_results
+from plait.streams.arguments import keyed_schema
+from plait.streams.event_time import at_least_zero, require_time, window_time
+from plait.streams.stream_protocol import S, Site, Verbs, timed_input, unused_name
+from plait.streams.windows import (
+    Window,
+    arguments_text,
+    checked_count,
+    checked_window,
+    grid,
+    row_window,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from plait.expr.aggregates import Aggregate
     from plait.graph.operators import OnError
-    from plait.streams.event_time import Time
 
 BOUNDS = (Field(START, Type.TIMESTAMP), Field(END, Type.TIMESTAMP))
 
 
-class Windowing(Generic[S]):
-    """The verbs that make windows, on streams and keyed streams."""
-
-    def _site(self) -> Site[S]:
-        """The records."""
-        raise TypeError(f"{type(self).__name__} has no records")
+class WindowVerbs(Verbs[S]):
+    """The methods that make windows, on streams and keyed streams."""
 
     def tumbling(
-        self, size: Any, *, offset: Any = None, lateness: Any = None, early: Any = None
+        self,
+        size: Duration,
+        *,
+        offset: Duration | None = None,
+        lateness: Duration | None = None,
+        early: Duration | None = None,
     ) -> Windowed[S]:
-        """Windows of a size, one behind the other: `tumbling("10s").count()`.
+        """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
-        `lateness`: so long after its end a window still takes records, and gives its results that
-        changed again. `early`: so often, in event time, a window that has not ended gives the
-        results that changed. `offset` moves the windows, which begin at 1970 otherwise.
+            bids.key_by("auction").tumbling("10s").count()
+
+        Args:
+            size: how long a window is, such as "10s" or a `timedelta`.
+            offset: shifts the windows, which otherwise start at 1970-01-01 00:00 UTC.
+            lateness: how long after its end a window still takes records; results that change are
+                given again. Records later than that are counted as late and left out.
+            early: how often, in event time, a window that has not ended gives the results that
+                changed.
         """
         with CallSite("tumbling"):
-            shown = f"tumbling({words(size, offset=offset)})"
-            return windowed(self._site(), grid(size, size, offset), shown, lateness, early)
+            shown = f"tumbling({arguments_text(size, offset=offset)})"
+            return make_windows(self._site(), grid(size, size, offset), shown, lateness, early)
 
     def sliding(
         self,
-        size: Any,
+        size: Duration,
         *,
-        every: Any,
-        offset: Any = None,
-        lateness: Any = None,
-        early: Any = None,
+        every: Duration,
+        offset: Duration | None = None,
+        lateness: Duration | None = None,
+        early: Duration | None = None,
     ) -> Windowed[S]:
-        """Windows of a size that begin `every` so long; a record is in several of them."""
-        with CallSite("sliding"):
-            shown = f"sliding({words(size, every=every, offset=offset)})"
-            return windowed(self._site(), grid(size, every, offset), shown, lateness, early)
+        """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
-    def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed[S]:
-        """Windows of a key's records less than `gap` apart; one ends `gap` after its last."""
+            bids.key_by("auction").sliding("10s", every="2s").count()
+
+        The other arguments are those of `tumbling`.
+        """
+        with CallSite("sliding"):
+            shown = f"sliding({arguments_text(size, every=every, offset=offset)})"
+            return make_windows(self._site(), grid(size, every, offset), shown, lateness, early)
+
+    def session(
+        self, *, gap: Duration, lateness: Duration | None = None, early: Duration | None = None
+    ) -> Windowed[S]:
+        """One window for records of a key that are less than `gap` apart.
+
+            clicks.key_by("user").session(gap="30m").aggregate(pages=plait.count())
+
+        A session ends `gap` after its last record. `lateness` and `early` are as in `tumbling`.
+        """
         with CallSite("session"):
             spec = temporal.SessionWindow(gap_us=microseconds(gap))
-            return windowed(self._site(), spec, f"session(gap={gap!r})", lateness, early)
+            return make_windows(self._site(), spec, f"session(gap={gap!r})", lateness, early)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
-        """Windows of the last `size` records of a key, whenever `every` more have come.
+        """Windows of the last `size` records of a key, one whenever `every` more have come.
 
-        Results have no times: they come at the place of the record that completes the window.
+            bids.key_by("auction").rows(100, every=10).mean("price")
+
+        `every` is `size` by default. A result comes at the place of the record that completes its
+        window, and has no `window_start` and `window_end`. No event time is needed.
         """
         with CallSite("rows"):
-            shown = f"rows({words(size, every=every)})"
-            return windowed(self._site(), row_window(size, every), shown, None, None)
+            shown = f"rows({arguments_text(size, every=every)})"
+            return make_windows(self._site(), row_window(size, every), shown, None, None)
 
-    def window(self, window: Any, *, lateness: Any = None, early: Any = None) -> Windowed[S]:
-        """Windows by a noun: `window(plait.Tumbling("10s"))`."""
+    def window(
+        self, window: Window, *, lateness: Duration | None = None, early: Duration | None = None
+    ) -> Windowed[S]:
+        """Windows given as an object: `window(plait.Tumbling("10s"))`, or Sliding, Session, Rows.
+
+        `lateness` and `early` are as in `tumbling`.
+        """
         with CallSite("window"):
-            noun = is_window(window)
-            return windowed(self._site(), noun.spec, repr(noun), lateness, early)
+            noun = checked_window(window)
+            return make_windows(self._site(), noun.spec, repr(noun), lateness, early)
 
-    def by_window(self, *, lateness: Any = None) -> Windowed[S]:
-        """The results of a window together, by the window they are of.
+    def by_window(self, *, lateness: Duration | None = None) -> Windowed[S]:
+        """Groups the results of windows by their window, to aggregate across keys.
 
-        `bids.key_by("auction").tumbling("10s").count().by_window().top(1, by="count")`. The stream
-        needs its columns `window_start` and `window_end`. Early and repeated results are records
-        like all others here: they count again.
+            counts = bids.key_by("auction").tumbling("10s").count()
+            counts.by_window().top(1, by="count")
+
+        The stream needs its columns `window_start` and `window_end`. Early and repeated results
+        count again, like any other record.
         """
         with CallSite("by_window"):
             site = self._site()
             for field in BOUNDS:
                 if field.name not in site.stream.schema:
                     raise JobError(
-                        f'no column "{field.name}"; by_window comes behind a window, before its'
+                        f'no column "{field.name}"; call by_window after a window, before its'
                         " columns are dropped or renamed"
                     )
-                found = site.stream.schema[field.name]
-                if found != field:
-                    raise JobError(f"column {found} must be {field}; it does not say the window")
+                column = site.stream.schema[field.name]
+                if column != field:
+                    raise JobError(f"column {column} must be {field} to give the window")
             clash = [key for key in site.keys if key in (START, END)]
             if clash:
-                raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
-            ends_by_itself(site, "by_window()")
-            return Windowed(site, temporal.CarriedWindow(), "by_window()", lateness_of(lateness), 0)
+                raise JobError(f'"{clash[0]}" is a key; leave it out, by_window uses it already')
+            refuse_ttl(site, "by_window()")
+            return Windowed(site, temporal.CarriedWindow(), "by_window()", lateness_us(lateness), 0)
 
     def last_n(self, n: int) -> LastN[S]:
         """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
         with CallSite("last_n"):
-            return LastN(self._site(), whole("n", n))
+            return LastN(self._site(), checked_count("n", n))
 
 
-def windowed(
-    site: Site[S], spec: temporal.Window, shown: str, lateness: Any, early: Any
+def make_windows(
+    site: Site[S],
+    spec: temporal.Window,
+    shown: str,
+    lateness: Duration | None,
+    early: Duration | None,
 ) -> Windowed[S]:
     if isinstance(spec, temporal.RowWindow):
         if lateness is not None or early is not None:
-            raise JobError("windows of so many records know no lateness and no early results")
+            raise JobError("row windows do not support lateness= or early=")
     else:
-        needed(site.stream._time, f"a window such as {shown}")
-        ends_by_itself(site, shown)
-        free_of_bounds(site)
+        require_time(site.stream._time, f"a window such as {shown}")
+        refuse_ttl(site, shown)
+        refuse_bound_keys(site)
     early_us = 0 if early is None else microseconds(early)
-    return Windowed(site, spec, shown, lateness_of(lateness), early_us)
+    return Windowed(site, spec, shown, lateness_us(lateness), early_us)
 
 
-def lateness_of(given: Any) -> int:
+def lateness_us(given: Duration | None) -> int:
     return 0 if given is None else at_least_zero("lateness", given)
 
 
-def ends_by_itself(site: Site[S], shown: str) -> None:
+def refuse_ttl(site: Site[S], shown: str) -> None:
     if site.ttl_us:
         raise JobError(
-            f"the state of {shown} goes when its windows end; leave out ttl= of key_by, which is"
-            " for running aggregates, fold, stateful, process, rows and last_n"
+            f"the state of {shown} is dropped when its windows end; leave out ttl= of key_by, which"
+            " is for running aggregates, fold, stateful, process, rows and last_n"
         )
 
 
-def free_of_bounds(site: Site[S]) -> None:
+def refuse_bound_keys(site: Site[S]) -> None:
     for key in site.keys:
         if key in (START, END):
             raise JobError(
-                f'the key "{key}" would be there twice: it is a column of every window\'s results;'
-                " rename the key, or use by_window() to go on in the same window"
+                f'the key "{key}" would be there twice: every window adds a column of that name;'
+                " rename the key, or use by_window() to stay in the same window"
             )
 
 
-class Windowed(Aggregating[S]):
-    """Records in windows. Its methods give streams again, one row for each key and window."""
+class Windowed(AggregateVerbs[S]):
+    """Records in windows, made by `tumbling`, `sliding`, `session`, `rows` and `by_window`.
+
+    Its methods give streams again, with one row for each key and window: the key columns,
+    `window_start`, `window_end` and the results.
+
+        bids.key_by("auction").tumbling("10s").aggregate(n=plait.count(), top=plait.max("price"))
+    """
 
     def __init__(
         self, site: Site[S], window: temporal.Window, shown: str, lateness_us: int, early_us: int
@@ -181,14 +224,17 @@ class Windowed(Aggregating[S]):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"a stream in windows has no {name}; after a window comes count, sum, min, max, mean,"
-            f" first, last, distinct, aggregate, top or late, and then {name}"
+            f"a stream in windows has no {name}; first call count, sum, min, max, mean, first,"
+            f" last, distinct, aggregate, top or late, and then {name}"
         )
 
     def distinct(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """How many different values that are not null, as column "distinct"."""
-        with CallSite("distinct") as place:
-            return self._aggregate(place, {"distinct": distinct(over)}, on_error)
+        """The number of distinct values that are not null, as column "distinct".
+
+        clicks.tumbling("1h").distinct("user")
+        """
+        with CallSite("distinct") as call:
+            return self._add_results(call, {"distinct": distinct(over)}, on_error)
 
     def top(
         self,
@@ -199,58 +245,80 @@ class Windowed(Aggregating[S]):
         least: bool = False,
         on_error: OnError | None = None,
     ) -> S:
-        """The `k` records of each key and window with the greatest `by` (or the least).
+        """The `k` records of each key and window with the greatest `by`, greatest first.
 
-        The records are whole, with `window_start` and `window_end`; the greatest come first, and of
-        equal ones the first that came. `ties`: also all that equal the last of them.
+            bids.key_by("auction").tumbling("10s").top(3, by="price")
+
+        Args:
+            k: how many records.
+            by: a column or an expression; records where it is null or NaN are left out.
+            ties: whether all records equal to the last one are given too.
+            least: whether to give those with the least `by` instead.
+            on_error: what happens to a record whose `by` cannot be computed.
+
+        Returns:
+            A stream of whole records with `window_start` and `window_end`. Of equal records the
+            one that came first is first.
         """
-        with CallSite("top") as place:
+        with CallSite("top") as call:
             if isinstance(self._window, temporal.RowWindow):
-                raise JobError("there is no top of windows of so many records; use a time")
+                raise JobError("top() needs a time window; rows() windows are not supported")
             if self._early_us:
-                raise JobError("top gives no early results; leave early= out")
-            site = replaced_policy(self._at, on_error)
-            return top(place, site, self._window, self._lateness_us, k, by, ties, least)
+                raise JobError("top() gives no early results; leave out early=")
+            site = self._at.with_policy(on_error)
+            return add_top(call, site, self._window, self._lateness_us, k, by, ties, least)
 
     def late(self) -> S:
-        """The records that come too late for every window of theirs, as they are.
+        """The records that come too late for their windows, unchanged.
 
-        Without it they are counted, and left out. The window's `lateness` counts.
+            windows = bids.tumbling("10s", lateness="1m")
+            counts, missed = windows.count(), windows.late()
+
+        Other methods count late records (`Result.account.late`) and leave them out.
         """
-        with CallSite("late") as place:
+        with CallSite("late") as call:
             if isinstance(self._window, temporal.RowWindow | temporal.CarriedWindow):
-                raise JobError(f"no record is late for {self._shown}; late() is of a time window")
+                raise JobError(f"no record is late for {self._shown}; late() needs a time window")
             spec = temporal.LateSpec(window=self._window, lateness_us=self._lateness_us)
-            before = timed_input(place, self._at)
-            return before.finish(place, self._at, spec, before.stream.schema, before.stream._time)
+            before = timed_input(call, self._at)
+            return before.finish(call, self._at, spec, before.stream.schema, before.stream._time)
 
-    def _aggregate(
-        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> S:
-        site = replaced_policy(self._at, on_error)
-        done, fields = settled(results, site.stream.schema, distinct=True)
+    def _bind(self, results: Mapping[str, Aggregate]) -> BoundResults:
+        return bind_results(results, self._at.stream.schema, distinct=True)
+
+    def _aggregate(self, call: CallSite, results: BoundResults, on_error: OnError | None) -> S:
+        site = self._at.with_policy(on_error)
         spec = temporal.WindowSpec(
             window=self._window,
-            aggregates=done,
+            aggregates=results.aggregates,
             lateness_us=self._lateness_us,
             early_us=self._early_us,
             ttl_us=site.ttl_us,
         )
         timeless = isinstance(self._window, temporal.RowWindow)
         bounds = () if timeless else BOUNDS
-        for field in fields:
+        for field in results.fields:
             if field.name in (START, END) and bounds:
-                raise JobError(f'the result "{field.name}" has the name of a column of the window')
-        schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *fields))
+                raise JobError(
+                    f'the result "{field.name}" has the name of a column of the window; choose'
+                    " another"
+                )
+        schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *results.fields))
         use_time = bool(site.ttl_us) or not isinstance(
             self._window, temporal.RowWindow | temporal.CarriedWindow
         )
-        before = timed_input(place, site, use_time=use_time)
-        return before.op(place, site, spec, schema, None if timeless else of_window())
+        before = timed_input(call, site, use_time=use_time)
+        return before.add(call, site, spec, schema, None if timeless else window_time())
 
 
-class LastN(Aggregating[S]):
-    """The last records of each key. Its methods give streams again, a row for each record."""
+class LastN(AggregateVerbs[S]):
+    """The last records of each key, made by `last_n`.
+
+    Its methods give streams again, with one row for each record: the key columns and the results
+    over the last `n` records of the key, this one included.
+
+        bids.key_by("auction").last_n(10).mean("price")
+    """
 
     def __init__(self, site: Site[S], n: int) -> None:
         self._at = site
@@ -261,27 +329,23 @@ class LastN(Aggregating[S]):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"the last records of a key have no {name}; after last_n comes count, sum, min, max,"
-            f" mean, first, last or aggregate, and then {name}"
+            f"last_n has no {name}; first call count, sum, min, max, mean, first, last or"
+            f" aggregate, and then {name}"
         )
 
-    def _aggregate(
-        self, place: CallSite, results: dict[str, Aggregate], on_error: OnError | None
-    ) -> S:
-        site = replaced_policy(self._at, on_error)
-        done, fields = settled(results, site.stream.schema, distinct=False)
-        schema = keyed_schema(site.stream.schema, site.keys, fields)
-        spec = temporal.LastSpec(n=self._n, aggregates=done, ttl_us=site.ttl_us)
-        before = timed_input(place, site, use_time=bool(site.ttl_us))
-        return before.op(place, site, spec, schema, None)
+    def _bind(self, results: Mapping[str, Aggregate]) -> BoundResults:
+        return bind_results(results, self._at.stream.schema, distinct=False)
+
+    def _aggregate(self, call: CallSite, results: BoundResults, on_error: OnError | None) -> S:
+        site = self._at.with_policy(on_error)
+        schema = keyed_schema(site.stream.schema, site.keys, results.fields)
+        spec = temporal.LastSpec(n=self._n, aggregates=results.aggregates, ttl_us=site.ttl_us)
+        before = timed_input(call, site, use_time=bool(site.ttl_us))
+        return before.add(call, site, spec, schema, None)
 
 
-def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
-    return replace(site, on_error=checked_policy(on_error or site.on_error))
-
-
-def top(
-    place: CallSite,
+def add_top(
+    call: CallSite,
     site: Site[S],
     window: temporal.Grid | temporal.SessionWindow | temporal.CarriedWindow,
     lateness_us: int,
@@ -296,91 +360,25 @@ def top(
         for name in (START, END):
             if name in schema:
                 raise JobError(
-                    f'the stream has a column "{name}" already, of the window before; rename or'
-                    " drop it, or use by_window() to go on in the same window"
+                    f'the stream has a column "{name}" already, from an earlier window; rename or'
+                    " drop it, or use by_window() to stay in the same window"
                 )
-    wanted = col(by) if isinstance(by, str) else by
-    if not isinstance(wanted, Expr):
+    order = col(by) if isinstance(by, str) else by
+    if not isinstance(order, Expr):
         raise JobError(f"by is {by!r}; it must be the name of a column or an expression")
-    bound = bind(wanted, schema)
+    bound = bind(order, schema)
     if bound.type in (None, Type.OBJECT):
-        raise JobError(f"by={text(wanted)} is {bound}, which has no order")
-    extra = {} if wanted.op == "col" else {free("by", schema.names): wanted}
-    before = timed_input(place, site, use_time=not given, extra=extra)
+        raise JobError(f"by={text(order)} is {bound}, which has no order")
+    extra = {} if order.op == "col" else {unused_name("by", schema.names): order}
+    before = timed_input(call, site, use_time=not given, extra=extra)
     spec = temporal.TopSpec(
         window=window,
-        k=whole("k", k),
-        by=next(iter(extra), wanted.value),
+        k=checked_count("k", k),
+        by=next(iter(extra), order.value),
         greatest=not least,
         ties=bool(ties),
         lateness_us=lateness_us,
     )
     fields = before.stream.schema.fields if given else (*before.stream.schema.fields, *BOUNDS)
     out = Schema(fields, before.stream.schema.record_class if given else None)
-    return before.finish(place, site, spec, out, of_window())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input(Generic[S]):
-    """The stream that a timed operator reads: with columns for it alone, its event time among
-    them."""
-
-    stream: S
-    time: str
-    hidden: tuple[str, ...] = ()
-
-    def op(
-        self,
-        place: CallSite,
-        site: Site[S],
-        spec: temporal.TimedSpec,
-        schema: Schema,
-        time: Time | None,
-    ) -> S:
-        """The stream of the operator."""
-        made = TimedOp(
-            name=place.name,
-            at=place.at,
-            inputs=(self.stream._number,),
-            schema=schema,
-            on_error=site.on_error,
-            keys=site.keys,
-            time=self.time,
-            spec=spec,
-        )
-        return self.stream._made(made, time)
-
-    def finish(
-        self, place: CallSite, site: Site[S], spec: temporal.TimedSpec, schema: Schema, time: Time
-    ) -> S:
-        """The stream of the operator without the columns that were for it alone."""
-        made = self.op(place, site, spec, schema, time)
-        if not self.hidden:
-            return made
-        names = [name for name in schema.names if name not in self.hidden]
-        return projected(made, place, [(name, col(name)) for name in names], "fail", "columns")
-
-
-def timed_input(
-    place: CallSite,
-    site: Site[S],
-    *,
-    use_time: bool = True,
-    extra: Mapping[str, Expr] | None = None,
-) -> Input[S]:
-    """The stream with its event time as a column, and with other columns that the operator
-    needs."""
-    stream, new = site.stream, dict(extra or {})
-    name = ""
-    if use_time:
-        time = needed(stream._time, place.name)
-        if time.op == "col":
-            name = check_column(time.value, stream.schema)
-        else:
-            name = free("event_time", (*stream.schema.names, *new))
-            new[name] = time
-    if not new:
-        return Input(stream=stream, time=name)
-    columns = merged(stream.schema.names, new)
-    done = projected(stream, place, columns, site.on_error, "input")
-    return Input(stream=done, time=name, hidden=tuple(new))
+    return before.finish(call, site, spec, out, window_time())

@@ -1,4 +1,4 @@
-"""The windows as nouns: what `.window(...)` and `join(..., window=...)` take.
+"""Windows as objects: what `.window(...)` and `join(..., window=...)` take.
 
 >>> Tumbling("10s").spec
 Grid(size_us=10000000, every_us=10000000, offset_us=0)
@@ -13,7 +13,7 @@ from typing import Any
 from plait.errors import JobError
 from plait.graph import temporal
 from plait.model.call_site import CallSite
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.streams.event_time import any_duration
 
 MOST_ROWS = 2**31
@@ -22,50 +22,66 @@ MOST_WINDOWS = 100_000
 
 
 class Window:
-    """What all windows are: words to show, and the plain data that an operator holds."""
+    """Base of `Tumbling`, `Sliding`, `Session` and `Rows`."""
 
-    def __init__(self, spec: temporal.Window, words: str) -> None:
+    def __init__(self, spec: temporal.Window, arguments: str) -> None:
         self.spec = spec
-        self._words = words
+        self._arguments = arguments
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._words})"
+        return f"{type(self).__name__}({self._arguments})"
 
 
 class Tumbling(Window):
-    """Windows one behind the other: [0s, 10s), [10s, 20s), ... since 1970, moved by `offset`."""
+    """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
-    def __init__(self, size: Any, *, offset: Any = None) -> None:
+        persons.join(auctions, on=("id", "seller"), window=plait.Tumbling("10s"))
+
+    They start at 1970-01-01 00:00 UTC, shifted by `offset`.
+    """
+
+    def __init__(self, size: Duration, *, offset: Duration | None = None) -> None:
         with CallSite("Tumbling"):
-            super().__init__(grid(size, size, offset), words(size, offset=offset))
+            super().__init__(grid(size, size, offset), arguments_text(size, offset=offset))
 
 
 class Sliding(Window):
-    """Windows of a size, one begins `every` so long: a record is in several of them."""
+    """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
-    def __init__(self, size: Any, *, every: Any, offset: Any = None) -> None:
+        bids.key_by("auction").window(plait.Sliding("10s", every="2s")).count()
+
+    They start at 1970-01-01 00:00 UTC, shifted by `offset`.
+    """
+
+    def __init__(self, size: Duration, *, every: Duration, offset: Duration | None = None) -> None:
         with CallSite("Sliding"):
-            super().__init__(grid(size, every, offset), words(size, every=every, offset=offset))
+            shown = arguments_text(size, every=every, offset=offset)
+            super().__init__(grid(size, every, offset), shown)
 
 
 class Session(Window):
-    """Records of a key, each less than `gap` after the one before it."""
+    """One window for records of a key that are less than `gap` apart.
 
-    def __init__(self, gap: Any) -> None:
+    clicks.key_by("user").window(plait.Session("30m")).count()
+    """
+
+    def __init__(self, gap: Duration) -> None:
         with CallSite("Session"):
             super().__init__(temporal.SessionWindow(gap_us=microseconds(gap)), f"gap={gap!r}")
 
 
 class Rows(Window):
-    """The last `size` records of a key, whenever `every` more have come (as many as `size` if not
-    said)."""
+    """The last `size` records of a key, whenever `every` more have come (default: `size`).
+
+    bids.key_by("auction").window(plait.Rows(100, every=10)).mean("price")
+    """
 
     def __init__(self, size: int, *, every: int | None = None) -> None:
         with CallSite("Rows"):
-            super().__init__(row_window(size, every), words(size, every=every))
+            super().__init__(row_window(size, every), arguments_text(size, every=every))
 
 
-def grid(size: Any, every: Any, offset: Any) -> temporal.Grid:
+def grid(size: Duration, every: Duration, offset: Duration | None) -> temporal.Grid:
     size_us, every_us = microseconds(size), microseconds(every)
     offset_us = 0 if offset is None else any_duration(offset)
     if every_us > size_us:
@@ -76,32 +92,35 @@ def grid(size: Any, every: Any, offset: Any) -> temporal.Grid:
     if size_us > MOST_WINDOWS * every_us:
         raise JobError(
             f"a window of {size!r} every {every!r} puts each record into {size_us // every_us:,}"
-            f" windows, and each of them is a result; {MOST_WINDOWS:,} are the most"
+            f" windows, each of them a result; the most is {MOST_WINDOWS:,}"
         )
     return temporal.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
 
 
-def row_window(size: Any, every: Any) -> temporal.RowWindow:
+def row_window(size: int, every: int | None) -> temporal.RowWindow:
     step = size if every is None else every
-    return temporal.RowWindow(size=whole("size", size), every=whole("every", step))
+    return temporal.RowWindow(size=checked_count("size", size), every=checked_count("every", step))
 
 
-def whole(name: str, given: Any) -> int:
+def checked_count(name: str, given: Any) -> int:
     """A number of records: 1 or more."""
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_ROWS:
         raise JobError(f"{name} is {given!r}; it must be a whole number above 0")
     return given
 
 
-def words(size: Any, **more: Any) -> str:
-    told = [repr(size), *(f"{name}={value!r}" for name, value in more.items() if value is not None)]
-    return ", ".join(told)
+def arguments_text(size: Any, **more: Any) -> str:
+    """The arguments of a window as the user wrote them."""
+    shown = [f"{name}={value!r}" for name, value in more.items() if value is not None]
+    return ", ".join([repr(size), *shown])
 
 
-def is_window(given: Any) -> Window:
+def checked_window(given: Any) -> Window:
     if isinstance(given, Window):
         return given
-    advice = f'; write plait.Tumbling("{given}")' if isinstance(given, str) else ""
+    advice = "; give one such as plait.Tumbling(...)"
+    if isinstance(given, str):
+        advice = f'; write plait.Tumbling("{given}")'
     if isinstance(given, type) and issubclass(given, Window):
         advice = f"; write plait.{given.__name__}(...)"
-    raise JobError(f"{given!r} is no window{advice or '; give one such as plait.Tumbling(...)'}")
+    raise JobError(f"{given!r} is not a window{advice}")

@@ -89,7 +89,7 @@ class TestTheJobIsWrong:
 
     def test_no_order_of_a_union(self) -> None:
         both = rows().union(rows())
-        with pytest.raises(plait.JobError, match=r'order="none" does not go with union'):
+        with pytest.raises(plait.JobError, match=r'order="none" cannot be combined with union'):
             collected(both, order="none")
 
 
@@ -185,7 +185,11 @@ class TestFunctions:
 
     def test_a_batch_function_that_returns_nonsense(self) -> None:
         for returned in (None, 7, pa.table({"x": [1]}), "text"):
-            stream = rows().map_batches(lambda t, returned=returned: returned, schema=rows().schema)
+
+            def answer(table: Any, returned: Any = returned) -> Any:
+                return returned
+
+            stream = rows().map_batches(answer, schema=rows().schema)
             with pytest.raises(plait.RecordError, match=r"map_batches(.|\n)*record 1 of source"):
                 collected(stream)
 

@@ -117,16 +117,16 @@ def test_a_path_is_read_again_when_it_is_old(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: s.enrich([{"id": 1}], on="id"), "is no table"),
-        (lambda s: s.enrich(TABLE, on="name"), 'of the left stream: no column "name"'),
-        (lambda s: s.enrich(TABLE, on=("id", "key")), 'of the right stream: no column "key"'),
+        (lambda s: s.enrich([{"id": 1}], on="id"), "is not a table"),
+        (lambda s: s.enrich(TABLE, on="name"), 'in the left stream: no column "name"'),
+        (lambda s: s.enrich(TABLE, on=("id", "key")), 'in the right stream: no column "key"'),
         (lambda s: s.enrich(TABLE, on=("kind", "id")), "is string, .* is int64"),
         (lambda s: s.enrich(TABLE, on="id", how="anti"), '"left" or "inner"'),
-        (lambda s: s.enrich(TABLE, on="id", refresh="1m"), "a table in memory stays"),
+        (lambda s: s.enrich(TABLE, on="id", refresh="1m"), "this table is in memory"),
         (lambda s: s.enrich("no_such.parquet", on="id"), "no file no_such.parquet"),
         (
             lambda s: s.with_columns(found=True).enrich(TABLE, on="id", how="inner"),
-            'has a column "found" already',
+            'already has a column "found"',
         ),
     ],
 )

@@ -137,15 +137,15 @@ def test_what_is_refused() -> None:
 
     assert "barrier has the inputs left, right; name one" in refused(two_inputs)
     assert "split has the outputs even, odd; name one" in refused(two_outputs)
-    assert 'there is an operator "same"; give this one another name=' in refused(twice)
+    assert 'the flow has an operator "same"; give this one another name=' in refused(twice)
     assert "nothing is connected to combiner.right" in refused(open_end)
-    assert "it would read what it makes itself" in refused(cycle)
-    assert "same.records is not of the flow wrong" in refused(another)
-    assert "is made already; connect everything before" in refused(late)
+    assert "it would read its own output" in refused(cycle)
+    assert "same.records does not belong to the flow wrong" in refused(another)
+    assert "is built already; connect everything before" in refused(late)
     assert "takes no records" in refused(lambda flow: flow.source(VALUES) >> 7)
     assert "takes no records" in refused(lambda flow: flow.source(VALUES) >> plait.Collect)
     assert "7 gives no records" in refused(lambda flow: 7 >> flow.operator(same).records)
-    assert "is no operator; make one" in refused(lambda flow: flow.operator(len))
+    assert "is not an operator; make one" in refused(lambda flow: flow.operator(len))
     assert "is not a sink" in refused(lambda flow: flow.sink(flow.source(VALUES), 7))
 
 

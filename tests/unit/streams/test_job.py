@@ -13,7 +13,7 @@ import pytest
 import plait
 import plait.expr.aggregates
 import plait.model.call_site
-import plait.streams.stream
+import plait.streams.job
 from plait import col
 from plait.connectors.base import Source
 from plait.graph.operators import (
@@ -375,7 +375,7 @@ def test_reprs() -> None:
     assert repr(stream.job) == 'Job("test", 2 operators)'
 
 
-@pytest.mark.parametrize("module", [plait.expr.aggregates, plait.streams.stream])
+@pytest.mark.parametrize("module", [plait.expr.aggregates, plait.streams.job])
 def test_examples_in_docstrings(module: Any) -> None:
     results = doctest.testmod(module)
     assert results.attempted

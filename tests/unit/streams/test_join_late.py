@@ -60,5 +60,5 @@ def test_as_of() -> None:
 
 def test_without_time_nothing_is_late() -> None:
     left, right = (plait.stream(one, event_time="ts") for one in (LEFT, RIGHT))
-    with pytest.raises(plait.JobError, match=r'join at .*how="late" is for a join with window='):
+    with pytest.raises(plait.JobError, match=r'join at .*how="late" needs window='):
         left.join(right, on="k", how="late")

@@ -250,39 +250,42 @@ def test_left_records_without_a_span_are_filtered() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p, a, b: a.join(b, on="id"), r'of the right stream: no column "id"'),
-        (lambda p, a, b: a.join(b, on=("idd", "auction")), r'of the left stream: no column "idd"'),
+        (lambda p, a, b: a.join(b, on="id"), r'in the right stream: no column "id"'),
+        (lambda p, a, b: a.join(b, on=("idd", "auction")), r'in the left stream: no column "idd"'),
         (lambda p, a, b: a.join(p, on=("id", "name")), "is int64, .* is string"),
         (lambda p, a, b: a.join(p, on=("id", "id", "id")), "for several columns give a list"),
         (lambda p, a, b: a.join(p, on=[]), "on= names no column"),
-        (lambda p, a, b: a.join(p, on=col("id") + 1), "add .* by with_columns first"),
+        (lambda p, a, b: a.join(p, on=col("id") + 1), "add .* with with_columns first"),
         (lambda p, a, b: a.join(p, on=3), "not 3"),
         (lambda p, a, b: a.join([1], on="id"), "use enrich"),
-        (lambda p, a, b: a.join(p.key_by("id"), on="id"), "give it without key_by"),
+        (lambda p, a, b: a.join(p.key_by("id"), on="id"), "leave out key_by"),
         (lambda p, a, b: a.join(p, on="id", how="outer"), 'how is .outer.; .*"inner", "left"'),
         (lambda p, a, b: a.join(p, on="id", window="10s"), "write plait.Tumbling"),
-        (lambda p, a, b: a.join(p, on="id", window=plait.Rows(3)), "tumbling or sliding"),
+        (lambda p, a, b: a.join(p, on="id", window=plait.Rows(3)), "Tumbling or Sliding"),
         (
             lambda p, a, b: a.join(p, on="id", window=plait.Tumbling("1s"), between=("0s", "1s")),
             "not both",
         ),
         (
             lambda p, a, b: a.join(p, on="id", window=plait.Tumbling("1s"), ttl="1h"),
-            "ttl= does not go together",
+            "ttl= cannot be combined",
         ),
         (lambda p, a, b: a.join(p, on="id", between=("1s", "0s")), "must not be above"),
-        (lambda p, a, b: a.join(p, on="id", between="1s"), "write two durations"),
+        (lambda p, a, b: a.join(p, on="id", between="1s"), "must be two durations"),
         (lambda p, a, b: a.join(p, on="id", between=(1, 2)), "1 is not a duration"),
         (lambda p, a, b: a.join(p, on="id", between=(col("ts"), "1s")), "two times of the left"),
-        (lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("id"))), "is int64, no time"),
-        (lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("x"))), "of the left stream"),
+        (
+            lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("id"))),
+            "is int64, not a timestamp",
+        ),
+        (lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("x"))), "in the left stream"),
         (
             lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("ts")), how="semi"),
             '"inner" or "left"',
         ),
         (
             lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("ts"))).max("prise"),
-            'max at .*of the right stream: no column "prise"',
+            'max at .*in the right stream: no column "prise"',
         ),
         (
             lambda p, a, b: a.join(p, on="id", between=(col("ts"), col("ts"))).aggregate(
@@ -290,18 +293,18 @@ def test_left_records_without_a_span_are_filtered() -> None:
             ),
             "name of a column of the left",
         ),
-        (lambda p, a, b: a.join(p, on="id", wait="1s"), "wait= is of spans"),
+        (lambda p, a, b: a.join(p, on="id", wait="1s"), "wait= is only valid with between="),
         (lambda p, a, b: a.join(p, on="id", suffix=""), "suffix is ''"),
         (
             lambda p, a, b: a.with_columns(ts_right=1).join(p, on="id"),
-            '"ts" is a column of both streams, and "ts_right" is one, too',
+            'both streams have a column "ts", and "ts_right" is taken',
         ),
         (lambda p, a, b: a.join_as_of(p, on="id", how="semi"), '"left", "inner" or "late"'),
         (lambda p, a, b: a.drop("ts").join_as_of(p, on="id"), "left stream.* needs event time"),
         (lambda p, a, b: a.join(p.drop("ts"), on="id", ttl="1h"), "right stream.* needs event"),
         (
             lambda p, a, b: a.with_columns(x=lambda seller: object()).join(p, on="id"),
-            "is object, which only Python can carry",
+            "is object, which joins and connect cannot carry",
         ),
     ],
 )
@@ -313,13 +316,13 @@ def test_mistakes(make: Any, message: str) -> None:
 
 def test_a_keyed_stream_is_joined_before_it_is_keyed() -> None:
     _, auctions, _ = streams()
-    with pytest.raises(AttributeError, match="goes by on=; write it before key_by"):
+    with pytest.raises(AttributeError, match="call it before key_by"):
         auctions.key_by("id").join(auctions, on="id")
 
 
 def test_spans_say_what_they_need() -> None:
     persons, auctions, _ = streams()
-    with pytest.raises(AttributeError, match="say what of the right records is wanted"):
+    with pytest.raises(AttributeError, match="first call count"):
         auctions.join(persons, on="id", between=(col("ts"), col("ts"))).select("id")
 
 

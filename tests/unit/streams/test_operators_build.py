@@ -137,7 +137,7 @@ def test_the_plan_and_what_explain_says(capsys: pytest.CaptureFixture[str]) -> N
 def test_event_time_is_said_again() -> None:
     out = barrier(left=clicks(), right=bids()).out
     assert isinstance(out._time, Lost)
-    with pytest.raises(plait.JobError, match=r"makes records of its own; say it with"):
+    with pytest.raises(plait.JobError, match=r"emits new records; name their time with"):
         out.tumbling("1s").count()
 
 
@@ -152,16 +152,16 @@ async def anything(ctx: Any) -> None: ...
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: plait.operator(len), "is no coroutine function; write async def"),
+        (lambda: plait.operator(len), "is not a coroutine function; write async def"),
         (lambda: plait.operator(inputs=())(anything), "at least one input; inputs= names none"),
         (lambda: plait.operator(outputs=())(anything), "at least one output; outputs= names none"),
-        (lambda: plait.operator(inputs=("a", "a"))(anything), '"a" is there twice'),
-        (lambda: plait.operator(inputs=("in",))(anything), "'in' is no name for a port"),
-        (lambda: plait.operator(inputs=(3,))(anything), "3 is no name for a port"),
+        (lambda: plait.operator(inputs=("a", "a"))(anything), '"a" is named twice'),
+        (lambda: plait.operator(inputs=("in",))(anything), "'in' cannot name a port"),
+        (lambda: plait.operator(inputs=(3,))(anything), "3 cannot name a port"),
         (lambda: plait.operator(outputs="_x")(anything), "begins with an underscore"),
-        (lambda: plait.operator(inputs="bound")(anything), '"bound" has a meaning of its own'),
+        (lambda: plait.operator(inputs="bound")(anything), '"bound" is an argument of every call'),
         (lambda: barrier(clicks(), bids(), clicks()), "3 streams for the inputs left, right"),
-        (lambda: barrier(clicks()), "no stream for right; give right=a stream"),
+        (lambda: barrier(clicks()), "no stream for right; write right=stream"),
         (lambda: barrier(clicks(), left=bids()), 'the input "left" is given twice'),
         (lambda: barrier(left=clicks(), right=7), "right=7 is not a stream"),
         (lambda: barrier(clicks(), bids().key_by("user")), "right=: the stream is keyed"),
@@ -171,22 +171,22 @@ async def anything(ctx: Any) -> None: ...
         (lambda: barrier(clicks(), bids(), bound=True), "bound=True: it must be a whole number"),
         (
             lambda: barrier(clicks(), bids(), on_error="skip"),
-            "so it cannot leave a record out; let it catch what it can go on from",
+            "so it cannot skip a record; catch the exception",
         ),
         (
             lambda: plait.operator(outputs={"out": "left"})(anything)(clicks()),
-            'output "out": there is no input "left"; there are records',
+            'output "out": no input "left"; the inputs are records',
         ),
         (lambda: plait.operator(outputs={"out": 3})(anything)(clicks()), 'output "out": cannot'),
         (
             lambda: barrier(clicks(), plait.stream([{"o": (1,)}])),
-            'column "o" of right is object, which only streams of the same columns',
+            'column "o" of right is object, which needs streams of the same columns',
         ),
         (
             lambda: plait.operator(inputs=("a", "a_b"))(anything)(
                 plait.stream([{"b_c": 1}]), plait.stream([{"c": 1}])
             ),
-            'two columns would be called "a_b_c"; say what is emitted',
+            'two columns would have the name "a_b_c"; give the schema',
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_parameter_that_is_an_input() -> None:
 def test_no_context() -> None:
     async def wrong() -> None: ...
 
-    with pytest.raises(plait.JobError, match='"wrong" has no parameter; the first one is its'):
+    with pytest.raises(plait.JobError, match='"wrong" has no parameter; the first one must be its'):
         plait.operator(wrong)
 
 

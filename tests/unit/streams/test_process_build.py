@@ -233,10 +233,10 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
 @pytest.mark.parametrize(
     ("process", "message"),
     [
-        (Spike, r"Spike is a class; give an object of it: Spike\(\)"),
+        (Spike, r"Spike is a class; give an object: Spike\(\)"),
         (3, "3 is not a plait.Process"),
         (Match(), "Match has no on_record; a process of one stream needs it"),
-        (process_with(out=None), "does not say what it yields"),
+        (process_with(out=None), "out is missing"),
         (process_with(out=3), "Made.out: cannot make a schema"),
         (process_with(on_record=short), "cannot be called with a key and a record and a state"),
         (process_with(on_timer=short), "cannot be called with a key and a time"),
@@ -245,11 +245,11 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
         (process_with(state={"a b": int}), "'a b' cannot be the name"),
         (process_with(state={"clear": int}), '"clear" is taken'),
         (process_with(state={"_x": int}), '"_x" is taken'),
-        (process_with(state={"x": set}), '"x" is set; there are int, float'),
-        (process_with(state={"x": list}), '"x" is list; there are'),
-        (process_with(state={"x": list[list[int]]}), "there are int, float"),
-        (process_with(state={"x": dict[str, Any]}), "there are int, float"),
-        (process_with(state={"x": []}), "there are int, float"),
+        (process_with(state={"x": set}), '"x" is set; it must be one of int, float'),
+        (process_with(state={"x": list}), '"x" is list; it must be'),
+        (process_with(state={"x": list[list[int]]}), "it must be one of int, float"),
+        (process_with(state={"x": dict[str, Any]}), "it must be one of int, float"),
+        (process_with(state={"x": []}), "it must be one of int, float"),
     ],
 )
 def test_mistakes(process: Any, message: str) -> None:
@@ -269,7 +269,7 @@ def test_mistakes_of_connect() -> None:
     other = one.job.source(Described(Paid), event_time="ts")
     with pytest.raises(plait.JobError, match=r"connect at .*is not keyed"):
         plait.connect(one, other.key_by("order"))
-    with pytest.raises(plait.JobError, match="give both streams as many"):
+    with pytest.raises(plait.JobError, match="both streams need the same number"):
         plait.connect(one.key_by("auction"), other.key_by("order", "amount"))
     with pytest.raises(plait.JobError, match="make them the same"):
         plait.connect(one.key_by("auction"), other.key_by("amount"))
