@@ -51,7 +51,7 @@ class BinMap:
         """The bins of a node, ascending."""
         return tuple(bin for bin, owner in enumerate(self.owners) if owner == rank)
 
-    def moved(self, changes: Iterable[Change]) -> BinMap:
+    def with_changes(self, changes: Iterable[Change]) -> BinMap:
         """The next version, with these bins at their targets."""
         owners = list(self.owners)
         for one in changes:

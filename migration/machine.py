@@ -145,28 +145,28 @@ def chunk_layouts(
     )
 
 
-def chunk_issued(migration: Migration, chunk: Chunk) -> Migration:
+def issue_chunk(migration: Migration, chunk: Chunk) -> Migration:
     """The chunk's round has begun; nothing is in force yet."""
     if migration.chunk is not None or chunk.start_step != migration.next_step:
         raise InternalError(f"chunk {chunk} cannot follow step {migration.next_step}: {migration}")
     return replace(migration, chunk=replace(chunk, committed=False))
 
 
-def chunk_committed(migration: Migration, last_epoch: int) -> Migration:
+def commit_chunk(migration: Migration, last_epoch: int) -> Migration:
     """The chunk's layouts go to the nodes, or may have: from here on they hold."""
     if migration.chunk is None:
         raise InternalError(f"no chunk is under way: {migration}")
     return replace(migration, chunk=replace(migration.chunk, committed=True, last_epoch=last_epoch))
 
 
-def chunk_withdrawn(migration: Migration, at: float) -> Migration:
+def withdraw_chunk(migration: Migration, at: float) -> Migration:
     """The chunk's round did not come about: its steps are still to be made."""
     if migration.chunk is None or migration.chunk.committed:
         raise InternalError(f"no chunk can be taken back: {migration}")
     return settle(replace(migration, chunk=None), at)
 
 
-def chunk_done(migration: Migration, at: float) -> Migration:
+def finish_chunk(migration: Migration, at: float) -> Migration:
     """All nodes have passed the chunk's last layout: its bins are at their targets."""
     chunk = migration.chunk
     if chunk is None or not chunk.committed:
@@ -177,7 +177,7 @@ def chunk_done(migration: Migration, at: float) -> Migration:
             migration,
             chunk=None,
             next_step=chunk.end_step,
-            owners=migration.owners.moved(move for step in made for move in step.moves),
+            owners=migration.owners.with_changes(move for step in made for move in step.moves),
             moved_bins=migration.moved_bins + sum(len(step.moves) for step in made),
             moved_bytes=migration.moved_bytes + sum(step.size_bytes for step in made),
         ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from plait.migration.machine import Migration, abort, chunk_withdrawn
+from plait.migration.machine import Migration, abort, withdraw_chunk
 from plait.text.units import plural
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Loss:
     """The chunk under way was taken back: its round must be lifted, never committed."""
 
 
-def lost(migration: Migration, rank: Rank, at: float) -> Loss:
+def assess_loss(migration: Migration, rank: Rank, at: float) -> Loss:
     """The node is gone for good."""
     steps, chunk = migration.plan.steps, migration.chunk
     gone = set(migration.owners.of(rank))
@@ -62,7 +62,7 @@ def lost(migration: Migration, rank: Rank, at: float) -> Loss:
     ended = abort(migration, reason, at)
     return Loss(
         outcome="fallback",
-        migration=chunk_withdrawn(ended, at) if lift else ended,
+        migration=withdraw_chunk(ended, at) if lift else ended,
         reason=reason,
         lift=lift,
     )

@@ -48,7 +48,7 @@ def spread(
         floor = FLOOR_RATIO / current.bins
         weights = [loads.get(bin, 0.0) / measured + floor for bin in range(current.bins)]
         found = by_weight(current, shares, weights, floor)
-    return current.moved(found) if found else current
+    return current.with_changes(found) if found else current
 
 
 def shares_of(nodes: Mapping[Rank, float], leaving: AbstractSet[Rank]) -> dict[Rank, float]:

@@ -70,7 +70,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray first, which takes longest; the native programs last, when they are compiled."""
+    """Ray first, which takes longest; the native programs last, when they are compiled. Of a job
+    that can read several sources on every entry point, make test takes every other combination."""
+    for item in items:
+        indices = getattr(getattr(item, "callspec", None), "indices", {})
+        if {"entry_point", "source"} <= indices.keys() and sum(indices.values()) % 2:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: ORDER.get(item.nodeid.split("/")[1], len(ORDER) // 2))
 
 

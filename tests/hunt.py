@@ -51,11 +51,13 @@ def run(file: str, seed: int) -> Step:
         output = f"{told}\n{file} did not end within {HANG_S:g} s"
         return Step(file=file, seed=seed, cases=0, failures=(file,), output=output)
     output = done.stdout + done.stderr
-    cases = sum(map(int, re.findall(r"(\d+) passing examples", output)))
+    cases = sum(map(int, re.findall(r"- (\d+) passing", output)))
     failures: list[str] = []
     if done.returncode:
         failures = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
     lost = [file] if done.returncode and not failures else []
+    if lost:
+        output += f"\npytest ended with {done.returncode}"
     return Step(file=file, seed=seed, cases=cases, failures=(*failures, *lost), output=output)
 
 

@@ -78,18 +78,18 @@ def migrate(
     agreed_s = 0.0
     while (chunk := machine.next_chunk(move, epochs_per_s, policy.chunk_s)) is not None:
         chunk = replace(chunk, epochs=chunk.epochs[: policy.chunk_layouts])
-        move = machine.chunk_issued(move, chunk)
+        move = machine.issue_chunk(move, chunk)
         asked = now()
         layouts = nodes.round(partial(machine.chunk_layouts, move, chunk, nodes.layout))
         agreed_s = max(agreed_s, now() - asked)
-        move = machine.chunk_committed(move, layouts[-1].epoch)
+        move = machine.commit_chunk(move, layouts[-1].epoch)
         rounds += 1
         deadline = now() + PATIENCE_S
         while nodes.passed() < layouts[-1].epoch:
             if now() > deadline:
                 raise CheckFailed(f"{strategy}: a chunk is never passed: {nodes.reports()}")
             time.sleep(POLL_S)
-        move = machine.chunk_done(move, now())
+        move = machine.finish_chunk(move, now())
     ended = now()
     after = sum(report.moved_bytes for report in nodes.reports())
     return Moved(

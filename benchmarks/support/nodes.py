@@ -401,7 +401,7 @@ class Nodes:
         return self.finish()
 
     def result(self, outcomes: Sequence[NodeOutcome]) -> Result:
-        from plait.results.outcomes import check_conserved, first_error, merged
+        from plait.results.outcomes import check_conserved, first_error, merge_outcomes
 
         error = first_error(outcomes)
         if error is not None:
@@ -411,6 +411,6 @@ class Nodes:
             replace(part, latency_max_ns=max((edge for edge, _ in part.latency), default=0))
             for part in outcomes
         ]
-        result = merged("benchmark", outcomes)
+        result = merge_outcomes("benchmark", outcomes)
         check_conserved(result, outcomes)
         return result

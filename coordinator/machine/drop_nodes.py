@@ -1,8 +1,8 @@
-"""Telling the members who is gone, and giving up nodes that were to join.
+"""Telling the members which nodes are gone, and giving up nodes that were to join.
 
-A node that is dropped owned nothing and read nothing; it may have been a member, or only have been
-connected to. Every member is told before the job goes on with what it waited for, because members
-wait for the parts of those they believe to be there.
+A dropped node owned nothing and read nothing; it may have been a member, or only have been
+connected to. Every member gets the Drop before the job goes on with what it waited for, because
+members wait for the parts of all nodes they believe to be there.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.machine.epoch_agreement import joining
-from plait.coordinator.machine.stage import Result, enter, release
+from plait.coordinator.machine.epoch_agreement import joining_ranks
 from plait.coordinator.machine.state import (
     JobState,
     Measuring,
-    Order,
+    NodeOrder,
     Pacing,
     Passing,
     Quiet,
@@ -23,49 +22,52 @@ from plait.coordinator.machine.state import (
     Telling,
     with_nodes,
 )
-from plait.coordinator.messages.commands import Outgoing, StopNode
+from plait.coordinator.machine.turn import Next
+from plait.coordinator.machine.wait import enter, release
+from plait.coordinator.messages.commands import StopNode
 from plait.protocol.messages import Drop
 
 if TYPE_CHECKING:
+    from plait.coordinator.machine.turn import Turn
     from plait.protocol.messages import Rank
 
-Waiting = Measuring | Passing | Readying | Pacing | Quiet
-"""Stages that a Drop can come between."""
+Interruptible = Measuring | Passing | Readying | Pacing | Quiet
+"""Waits that a Drop can interrupt."""
 
 
-def tell_drop(job: JobState, then: Waiting, at: float, cause: str) -> Result:
-    """The members are told who is gone; then the job goes on with what it waited for."""
+def send_drop(job: JobState, then: Interruptible, turn: Turn) -> Next:
+    """Tells the members which nodes are gone; then the job goes on with what it waited for."""
     command = Drop(ranks=tuple(sorted(set(job.dropping))))
     members = tuple(r for r in job.live if job.nodes[r].phase in ("member", "leaving"))
-    orders = (Order(ranks=members, command=command),)
+    orders = (NodeOrder(ranks=members, command=command),)
     job = replace(job, interrupted=then)
-    return enter(job, Telling(aim="drop", act="drop", orders=orders), at, cause)
+    return enter(job, Telling(aim="drop", act="drop", orders=orders), turn)
 
 
-def abandon(job: JobState, cause: str) -> tuple[JobState, list[Outgoing]]:
-    """The nodes that were to join are stopped; the members may have connected to them."""
-    fresh = joining(job)
+def abandon_joining(job: JobState, turn: Turn) -> Next:
+    """Stops the nodes that were to join. The members may have connected to them."""
+    fresh = joining_ranks(job)
     met = tuple(rank for rank in fresh if job.nodes[rank].phase == "joining")
-    stops: list[Outgoing] = [StopNode(job=job.name, rank=rank, cause=cause) for rank in fresh]
+    stops = tuple(StopNode(job=job.name, rank=rank, cause=turn.cause) for rank in fresh)
     job = with_nodes(
         job, (replace(job.nodes[rank], phase="lost", reason="was given up") for rank in fresh)
     )
     for rank in fresh:
         job = release(job, rank)
-    return replace(job, dropping=(*job.dropping, *met)), stops
+    return Next(replace(job, dropping=(*job.dropping, *met)), stops)
 
 
-def without_lost(job: JobState, then: Waiting) -> Waiting:
-    """What the job goes on to wait for, of those who are still there."""
+def without_lost(job: JobState, then: Interruptible) -> Interruptible:
+    """The same wait, for the nodes that are still there."""
 
-    def there(ranks: tuple[Rank, ...]) -> tuple[Rank, ...]:
+    def present(ranks: tuple[Rank, ...]) -> tuple[Rank, ...]:
         return tuple(rank for rank in ranks if job.nodes[rank].phase != "lost")
 
     match then:
         case Passing():
-            return replace(then, ranks=there(then.ranks), leaving=there(then.leaving))
+            return replace(then, ranks=present(then.ranks), leaving=present(then.leaving))
         case Measuring() | Readying():
-            return replace(then, ranks=there(then.ranks))
+            return replace(then, ranks=present(then.ranks))
         case Pacing() | Quiet():
             return then
         case _:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.coordinator.machine.stage import waited_for
 from plait.coordinator.machine.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
+from plait.coordinator.machine.wait import awaited_ranks
 from plait.errors import InternalError
 from plait.protocol.messages import EVERYONE, Commit, Promise
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check(state: State) -> None:
     """Every rule, for every job."""
     for name, job in state.jobs.items():
-        for rule in (layouts, nodes, stage, change, phase):
+        for rule in (layouts, nodes, wait, change, phase):
             if wrong := rule(job):
                 raise InternalError(f"job {name}: {wrong}\n{story(job)}")
         if name != job.name:
@@ -30,22 +30,23 @@ def check(state: State) -> None:
 def layouts(job: JobState) -> str:
     """One owner for each bin, a member; epochs ascend; lost nodes are in no layout."""
     last = -1
-    for one in job.layouts:
-        members = set(one.members)
-        if one.epoch <= last:
-            return f"layout of epoch {one.epoch} follows one of epoch {last}"
-        last = one.epoch
-        if len(one.owners) != job.spec.bins:
-            return f"{len(one.owners)} of {job.spec.bins} bins have an owner at epoch {one.epoch}"
-        if len(members) != len(one.members) or list(one.members) != sorted(members):
-            return f"members {one.members} are not ascending"
-        if strangers := set(one.owners) - members:
-            return f"bins are owned by {sorted(strangers)}, no members at epoch {one.epoch}"
-        if strangers := set(one.readers) - members - {EVERYONE}:
-            return f"sources are read by {sorted(strangers)}, no members at epoch {one.epoch}"
-        lost = [rank for rank in one.members if job.nodes[rank].phase == "lost"]
+    for layout in job.layouts:
+        members = set(layout.members)
+        if layout.epoch <= last:
+            return f"layout of epoch {layout.epoch} follows one of epoch {last}"
+        last = layout.epoch
+        if len(layout.owners) != job.spec.bins:
+            count = len(layout.owners)
+            return f"{count} of {job.spec.bins} bins have an owner at epoch {layout.epoch}"
+        if len(members) != len(layout.members) or list(layout.members) != sorted(members):
+            return f"members {layout.members} are not ascending"
+        if strangers := set(layout.owners) - members:
+            return f"bins are owned by {sorted(strangers)}, not members at epoch {layout.epoch}"
+        if strangers := set(layout.readers) - members - {EVERYONE}:
+            return f"sources are read by {sorted(strangers)}, not members at epoch {layout.epoch}"
+        lost = [rank for rank in layout.members if job.nodes[rank].phase == "lost"]
         if lost and job.phase != "ending" and not job.over:
-            return f"lost nodes {lost} are members at epoch {one.epoch}"
+            return f"lost nodes {lost} are members at epoch {layout.epoch}"
     return ""
 
 
@@ -60,75 +61,75 @@ def nodes(job: JobState) -> str:
     return ""
 
 
-def stage(job: JobState) -> str:
-    """The stage waits only for nodes that are there; a round is the only one, of this number."""
-    awaits = job.stage.awaits
-    if job.stage.id >= job.next_stage:
-        return f"stage {job.stage.id} is not below the next, {job.next_stage}"
-    lost = [rank for rank in waited_for(awaits) if job.nodes[rank].phase in ("lost", "left")]
+def wait(job: JobState) -> str:
+    """The job waits only for nodes that are there; a round is the only one, of this number."""
+    kind = job.wait.kind
+    if job.wait.id >= job.next_wait:
+        return f"wait {job.wait.id} is not below the next, {job.next_wait}"
+    lost = [rank for rank in awaited_ranks(kind) if job.nodes[rank].phase in ("lost", "left")]
     if lost:
-        return f"stage {job.stage.id} waits for {lost}, which are gone"
-    if not job.watch.missing.issubset(waited_for(awaits)):
-        return f"stage {job.stage.id} misses {sorted(job.watch.missing)}, whom it does not wait for"
-    if isinstance(awaits, Telling):
-        told = waited_for(awaits)
-        if len(set(told)) != len(told):
-            return f"stage {job.stage.id} tells a node two things"
-        commands = [order.command for order in awaits.orders]
+        return f"wait {job.wait.id} waits for {lost}, which are gone"
+    if not job.watch.missing.issubset(awaited_ranks(kind)):
+        return f"wait {job.wait.id} misses {sorted(job.watch.missing)}, which it does not wait for"
+    if isinstance(kind, Telling):
+        ranks = awaited_ranks(kind)
+        if len(set(ranks)) != len(ranks):
+            return f"wait {job.wait.id} tells a node two things"
+        commands = [order.command for order in kind.orders]
         rounds = {c.round for c in commands if isinstance(c, Promise)}
-        if rounds - {job.stage.id}:
-            return f"round {rounds} in stage {job.stage.id}"
+        if rounds - {job.wait.id}:
+            return f"round {rounds} in wait {job.wait.id}"
         committed = [c for c in commands if isinstance(c, Commit) and c.layouts]
         if any(c.layouts[-1].epoch != job.layout.epoch for c in committed):
             return "what is committed is not the newest layout"
-    settled = isinstance(awaits, Pacing | Readying | Measuring | Quiet) or (
-        isinstance(awaits, Telling) and awaits.act in ("prepare", "expect", "promise", "lift")
+    settled = isinstance(kind, Pacing | Readying | Measuring | Quiet) or (
+        isinstance(kind, Telling) and kind.act in ("prepare", "expect", "promise", "lift")
     )
     if settled and len(job.layouts) > 1 and not job.over:
-        return f"{len(job.layouts)} layouts are in force in stage {job.stage.id}"
+        return f"{len(job.layouts)} layouts are in force in wait {job.wait.id}"
     return ""
 
 
 def change(job: JobState) -> str:
-    one = job.changing
-    if one is None:
+    rescale = job.changing
+    if rescale is None:
         if job.phase == "rescaling":
             return "it is rescaling without a rescale"
         return ""
-    migration = one.migration
+    migration = rescale.migration
     if migration is None:
         return "a rescale runs without a plan"
     chunk = migration.chunk
     if chunk is None or not chunk.committed:
         if migration.owners.owners != job.layout.owners:
             return "the migration and the layout differ in who owns what"
-    elif not isinstance(job.stage.awaits, Passing | Telling):
-        return f"a chunk is committed in stage {job.stage}"
+    elif not isinstance(job.wait.kind, Passing | Telling):
+        return f"a chunk is committed in {job.wait}"
     return ""
 
 
 def phase(job: JobState) -> str:
     if job.phase in ("running", "rescaling", "stopping") and not job.layouts:
         return f"it is {job.phase} without a layout"
-    if job.over and not isinstance(job.stage.awaits, Quiet):
-        return f"it is over, in stage {job.stage}"
-    if job.dropping and (job.over or isinstance(job.stage.awaits, Quiet | Pacing | Readying)):
-        return f"nobody is told of the lost nodes {job.dropping}"
+    if job.over and not isinstance(job.wait.kind, Quiet):
+        return f"it is over, in {job.wait}"
+    if job.dropping and (job.over or isinstance(job.wait.kind, Quiet | Pacing | Readying)):
+        return f"no member is told of the lost nodes {job.dropping}"
     return ""
 
 
 def story(job: JobState) -> str:
-    """The job in a few lines, for the one who has to find out."""
+    """The job in a few lines, to debug it."""
     lines = [
         f"  phase {job.phase}, home {job.home}, tries {job.tries}, error {job.error!r}",
-        f"  stage {job.stage.id} since {job.stage.since:.3f} by {job.stage.cause}: "
-        f"{str(job.stage.awaits)[:500]}",
+        f"  wait {job.wait.id} since {job.wait.since:.3f} by {job.wait.cause}: "
+        f"{str(job.wait.kind)[:500]}",
         f"  misses {sorted(job.watch.missing)[:20]}",
     ]
     lines += [
-        f"  layout at {one.epoch}: members {one.members[:20]}, "
-        f"owners {one.owners[:32]}{'...' if len(one.owners) > 32 else ''}"
-        for one in job.layouts[:8]
+        f"  layout at {layout.epoch}: members {layout.members[:20]}, "
+        f"owners {layout.owners[:32]}{'...' if len(layout.owners) > 32 else ''}"
+        for layout in job.layouts[:8]
     ]
     lines += [
         f"  node-{node.rank} on {node.host or '?'}: {node.phase} {node.reason}"

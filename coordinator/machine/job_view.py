@@ -32,8 +32,8 @@ def view_of(job: JobState, now: float) -> JobView:
 
 
 def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView:
-    seen = job.watch.seen.get(node.rank)
-    if seen is None:
+    pair = job.watch.reports.get(node.rank)
+    if pair is None:
         return NodeView(
             rank=node.rank,
             host=node.host,
@@ -42,14 +42,14 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
             bins=bins,
             error=node.reason,
         )
-    report, before, time_s = seen.report, seen.before, seen.at - seen.before_at
+    report, before, time_s = pair.report, pair.before, pair.at - pair.before_at
     return NodeView(
         rank=node.rank,
         host=node.host,
         pid=node.pid,
         phase=node.phase,
         reported=report.phase,
-        age_s=max(now - seen.at, 0.0),
+        age_s=max(now - pair.at, 0.0),
         bins=bins,
         epoch=report.epoch,
         delivered_epoch=report.delivered_epoch,

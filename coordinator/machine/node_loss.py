@@ -1,4 +1,4 @@
-"""What the loss of a node means, at every stage of a job.
+"""What the loss of a node means, whatever the job waits for.
 
 A lost rank is out for good: nothing it says counts any more, and it is stopped whenever it shows
 up. A node that owned bins, read a source or had the sinks takes the job with it, because there is
@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.machine.drop_nodes import tell_drop, without_lost
+from plait.coordinator.machine.drop_nodes import send_drop, without_lost
 from plait.coordinator.machine.epoch_agreement import lift
 from plait.coordinator.machine.job_end import end
-from plait.coordinator.machine.rescale import move, running, settle
-from plait.coordinator.machine.stage import Result, enter, release
-from plait.coordinator.machine.start_nodes import anew
+from plait.coordinator.machine.rescale import open_rescale, proceed, settle
+from plait.coordinator.machine.start_nodes import replace_nodes
 from plait.coordinator.machine.state import (
     JobState,
     Measuring,
@@ -27,51 +26,51 @@ from plait.coordinator.machine.state import (
     Readying,
     Starting,
     Telling,
-    needed,
-    owned,
+    is_needed,
+    owned_bins,
     reads,
     with_change,
     with_nodes,
 )
-from plait.coordinator.messages.commands import Outgoing, StopNode
+from plait.coordinator.machine.turn import Next
+from plait.coordinator.machine.wait import enter, release
+from plait.coordinator.messages.commands import StopNode
 from plait.errors import InternalError
 from plait.migration import machine, node_loss
 
 if TYPE_CHECKING:
-    from plait.coordinator.messages.spec import Policy
+    from plait.coordinator.machine.turn import Turn
     from plait.protocol.messages import Rank
 
 
-def lose(job: JobState, rank: Rank, reason: str, policy: Policy, at: float, cause: str) -> Result:
+def lose(job: JobState, rank: Rank, reason: str, turn: Turn) -> Next:
     """A node is gone."""
     node = job.nodes[rank]
-    stop: list[Outgoing] = [StopNode(job=job.name, rank=rank, cause=cause)]
+    stop = (StopNode(job=job.name, rank=rank, cause=turn.cause),)
     if node.phase == "lost":
-        return job, stop
+        return Next(job, stop)
     if job.phase in ("placing", "starting"):
-        return anew(job, (rank,), reason, policy, at, cause)
+        return replace_nodes(job, (rank,), reason, turn)
     if job.phase == "preparing":
         # The others know it as a peer already: all begin anew, under other ranks.
         everyone = tuple(r for r, n in job.nodes.items() if n.phase == "joining")
-        return anew(job, everyone, reason, policy, at, cause)
+        return replace_nodes(job, everyone, reason, turn)
     job = with_nodes(job, (replace(node, phase="lost", reason=reason),))
     job = release(job, rank)
     if job.over or job.phase == "ending" or node.phase == "left":
-        return job, stop
-    if job.phase == "beginning" or needed(job, rank):
-        job, commands = end(job, "failed", words(job, rank, reason), at, cause)
-    else:
-        job = forgotten(job, rank, met=node.phase != "starting", at=at)
-        if node.phase in ("starting", "joining"):
-            job = given_up(job, f"node-{rank}, which was to join, was lost: {reason}", at)
-        job, commands = go_on(job, policy, at, cause)
-    return job, stop + commands
+        return Next(job, stop)
+    if job.phase == "beginning" or is_needed(job, rank):
+        return Next(job, stop).then(end, "failed", loss_reason(job, rank, reason), turn)
+    job = without_node(job, rank, met=node.phase != "starting", turn=turn)
+    if node.phase in ("starting", "joining"):
+        job = give_up_rescale(job, f"node-{rank}, which was to join, was lost: {reason}", turn)
+    return Next(job, stop).then(go_on, turn)
 
 
-def words(job: JobState, rank: Rank, reason: str) -> str:
-    """Why the job cannot go on."""
+def loss_reason(job: JobState, rank: Rank, reason: str) -> str:
+    """Why the job cannot go on without this node."""
     had = []
-    if count := owned(job, rank):
+    if count := owned_bins(job, rank):
         had.append(f"the state of {count} of {job.spec.bins} bins")
     if reads(job, rank):
         had.append("a part of the input")
@@ -84,7 +83,7 @@ def words(job: JobState, rank: Rank, reason: str) -> str:
     )
 
 
-def forgotten(job: JobState, rank: Rank, *, met: bool, at: float) -> JobState:
+def without_node(job: JobState, rank: Rank, *, met: bool, turn: Turn) -> JobState:
     """The job without a node that had nothing; a rescale that has bins for it makes no new step."""
     layouts = tuple(
         replace(layout, members=tuple(r for r in layout.members if r != rank))
@@ -94,58 +93,58 @@ def forgotten(job: JobState, rank: Rank, *, met: bool, at: float) -> JobState:
     change = job.changing
     if change is None or change.migration is None:
         return job
-    found = node_loss.lost(change.migration, rank, at)
-    if found.outcome == "fatal":
-        raise InternalError(f"{job.name}: node {rank} owns nothing, and yet: {found.reason}")
-    reason = change.reason or found.reason
-    return with_change(job, replace(change, migration=found.migration, reason=reason))
+    loss = node_loss.assess_loss(change.migration, rank, turn.at)
+    if loss.outcome == "fatal":
+        raise InternalError(f"{job.name}: node {rank} owns nothing, and yet: {loss.reason}")
+    reason = change.reason or loss.reason
+    return with_change(job, replace(change, migration=loss.migration, reason=reason))
 
 
-def given_up(job: JobState, reason: str, at: float) -> JobState:
+def give_up_rescale(job: JobState, reason: str, turn: Turn) -> JobState:
     """The rescale makes no further step."""
-    change, migration = running(job)
-    migration = machine.abort(migration, reason, at)
+    change, migration = open_rescale(job)
+    migration = machine.abort(migration, reason, turn.at)
     return with_change(job, replace(change, migration=migration, reason=change.reason or reason))
 
 
-def go_on(job: JobState, policy: Policy, at: float, cause: str) -> Result:
-    """A node that had nothing was taken out: what the job does now."""
-    awaits = job.stage.awaits
-    match awaits:
+def go_on(job: JobState, turn: Turn) -> Next:
+    """What the job does now that a node that had nothing is gone."""
+    kind = job.wait.kind
+    match kind:
         case Telling(act="promise"):
-            return lift(job, at, cause)
+            return lift(job, turn)
         case Telling(act="prepare") | Placing() | Starting():
-            # Whom the new nodes know is wrong already: they are given up.
-            job = given_up(job, "a node was lost while others joined", at)
-            return move(job, policy, at, cause)
+            # The new nodes have a wrong list of peers already: they are given up.
+            job = give_up_rescale(job, "a node was lost while others joined", turn)
+            return proceed(job, turn)
         case Telling():
             # Commit, lift and drop go through; the drop follows them.
-            return job, []
-        case Readying() if running(job)[1].over:
-            return move(job, policy, at, cause)
+            return Next(job)
+        case Readying() if open_rescale(job)[1].over:
+            return proceed(job, turn)
         case Measuring() | Passing() | Readying() | Pacing() | Quiet():
             if not job.dropping:
-                return job, []
-            return tell_drop(job, awaits, at, cause)
+                return Next(job)
+            return send_drop(job, kind, turn)
         case _:
-            assert_never(awaits)
+            assert_never(kind)
 
 
-def dropped(job: JobState, told: tuple[Rank, ...], policy: Policy, at: float, cause: str) -> Result:
-    """The members know who is gone."""
-    job = replace(job, dropping=tuple(rank for rank in job.dropping if rank not in told))
+def resume_after_drop(job: JobState, dropped: tuple[Rank, ...], turn: Turn) -> Next:
+    """The members know which nodes are gone: the job goes on with what it waited for."""
+    job = replace(job, dropping=tuple(rank for rank in job.dropping if rank not in dropped))
     then = job.interrupted
     if then is None or isinstance(then, Telling | Placing | Starting):
-        raise InternalError(f"{job.name}: a drop came between nothing: {then}")
+        raise InternalError(f"{job.name}: a drop interrupted nothing: {then}")
     if job.dropping:
-        return tell_drop(job, then, at, cause)
+        return send_drop(job, then, turn)
     job = replace(job, interrupted=None)
     match then:
         case Pacing():
-            return move(job, policy, at, cause)
+            return proceed(job, turn)
         case Quiet():
-            return settle(job, policy, at, cause)
+            return settle(job, turn)
         case Measuring() | Passing() | Readying():
-            return enter(job, without_lost(job, then), at, cause)
+            return enter(job, without_lost(job, then), turn)
         case _:
             assert_never(then)

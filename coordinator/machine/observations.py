@@ -1,8 +1,8 @@
 """What observations amount to: who has answered, who is silent, what is due.
 
-Nothing here is journalled. When answers or reports complete a stage, or show that a node is lost or
+Nothing here is journalled. When answers or reports complete a wait, or show that a node is lost or
 the job over, that becomes a fact. Losing all that is known here costs time, not truth: reports come
-again, and commands are told again and answered as before.
+again, and commands are sent again and answered as before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.machine.stage import commands
 from plait.coordinator.machine.state import (
     JobState,
     Measuring,
@@ -19,12 +18,13 @@ from plait.coordinator.machine.state import (
     Placing,
     Quiet,
     Readying,
-    Seen,
+    ReportPair,
     Starting,
     State,
     Telling,
     with_job,
 )
+from plait.coordinator.machine.wait import commands
 from plait.coordinator.messages.commands import AskReport, Outgoing, StopNode
 from plait.coordinator.messages.events import (
     Answered,
@@ -38,9 +38,9 @@ from plait.coordinator.messages.events import (
     NodeNotMade,
     Observation,
     Reported,
-    StageDone,
-    StageRefused,
     Tick,
+    WaitDone,
+    WaitRefused,
 )
 from plait.protocol.messages import NodeReport, Refused
 
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 RATE_S = 0.5
 """Rates are taken over at least this long."""
 START_AGAIN = 10
-"""Making a node takes longer than an answer: it is asked for again after so many resend times."""
+"""Making a node takes longer than an answer: it is asked for again after this many resend times."""
 
-Noticed = tuple[State, list[Fact], list[Outgoing]]
+ObserveResult = tuple[State, list[Fact], list[Outgoing]]
 
 
-def observe(state: State, event: Observation) -> Noticed:
-    """The state with what was seen, the facts that follow, and what to send at once."""
+def observe(state: State, event: Observation) -> ObserveResult:
+    """The state with what was observed, the facts that follow, and what to send at once."""
     match event:
         case Tick(at=at, job=name):
             return tick(state, at, [name] if name else list(state.jobs))
@@ -70,27 +70,27 @@ def observe(state: State, event: Observation) -> Noticed:
                 # Fenced: what it says does not count, and it has to go.
                 return state, [], [StopNode(job=event.job, rank=event.rank, cause="fenced")]
             if isinstance(event, Answered):
-                job, facts = answered(job, event)
+                job, facts = note_answer(job, event)
             else:
-                job, facts = reported(job, event)
+                job, facts = note_report(job, event)
             return with_job(state, job), facts, []
         case _:
             assert_never(event)
 
 
-def answered(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
-    awaits, watch, rank = job.stage.awaits, job.watch, event.rank
-    if event.command_id != job.stage.id or not isinstance(awaits, Telling):
+def note_answer(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
+    kind, watch, rank = job.wait.kind, job.watch, event.rank
+    if event.command_id != job.wait.id or not isinstance(kind, Telling):
         return job, []
     if rank not in watch.missing:
         return job, []
     if isinstance(event.answer, Refused):
-        if awaits.act in ("prepare", "begin", "promise", "commit"):
-            refusal = StageRefused(
+        if kind.act in ("prepare", "begin", "promise", "commit"):
+            refusal = WaitRefused(
                 at=event.at,
-                cause=job.stage.cause,
+                cause=job.wait.cause,
                 job=job.name,
-                stage=job.stage.id,
+                wait=job.wait.id,
                 rank=rank,
                 reason=event.answer.reason,
             )
@@ -102,44 +102,44 @@ def answered(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
     return replace(job, watch=watch), []
 
 
-def reported(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
+def note_report(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
     rank, report, watch, at = event.rank, event.report, job.watch, event.at
-    before = watch.seen.get(rank)
+    before = watch.reports.get(rank)
     if before is None:
-        seen = Seen(report=report, at=at, before=report, before_at=at)
+        pair = ReportPair(report=report, at=at, before=report, before_at=at)
     elif at - before.before_at < RATE_S:
-        seen = replace(before, report=report, at=at)
+        pair = replace(before, report=report, at=at)
     else:
-        seen = Seen(report=report, at=at, before=before.report, before_at=before.at)
-    watch = replace(watch, seen={**watch.seen, rank: seen}, heard={**watch.heard, rank: at})
+        pair = ReportPair(report=report, at=at, before=before.report, before_at=before.at)
+    watch = replace(watch, reports={**watch.reports, rank: pair}, heard={**watch.heard, rank: at})
     if report.phase == "ended" and rank not in watch.ended:
         watch = replace(watch, ended=watch.ended | {rank})
-    awaits = job.stage.awaits
+    kind = job.wait.kind
     if rank in watch.missing:
-        if (isinstance(awaits, Passing) and has_passed(awaits, rank, report)) or (
-            isinstance(awaits, Readying) and has_room(awaits, report)
+        if (isinstance(kind, Passing) and has_passed(kind, rank, report)) or (
+            isinstance(kind, Readying) and has_room(kind, report)
         ):
             watch = replace(watch, missing=watch.missing - {rank})
-        elif isinstance(awaits, Measuring) and event.loads:
+        elif isinstance(kind, Measuring) and event.loads:
             watch = replace(
                 watch, missing=watch.missing - {rank}, loads=(*watch.loads, report.loads)
             )
     job = replace(job, watch=watch)
-    return job, news(job, event)
+    return job, facts_of_report(job, event)
 
 
-def has_passed(awaits: Passing, rank: int, report: NodeReport) -> bool:
+def has_passed(kind: Passing, rank: int, report: NodeReport) -> bool:
     if report.phase in ("left", "ended"):
         return True
-    return rank not in awaits.leaving and report.delivered_epoch >= awaits.epoch
+    return rank not in kind.leaving and report.delivered_epoch >= kind.epoch
 
 
-def has_room(awaits: Readying, report: NodeReport) -> bool:
-    return report.phase in ("left", "ended") or report.ready >= awaits.number
+def has_room(kind: Readying, report: NodeReport) -> bool:
+    return report.phase in ("left", "ended") or report.ready >= kind.number
 
 
-def news(job: JobState, event: Reported) -> list[Fact]:
-    """What a single report says of the whole job."""
+def facts_of_report(job: JobState, event: Reported) -> list[Fact]:
+    """What a single report says about the whole job."""
     report, at, cause = event.report, event.at, f"report of node-{event.rank}"
     if job.over or job.phase == "ending":
         return []
@@ -152,12 +152,12 @@ def news(job: JobState, event: Reported) -> list[Fact]:
     return []
 
 
-def ready(job: JobState, at: float) -> Fact | None:
-    """The fact that the present stage has all it waits for, if so."""
-    stage, watch = job.stage, job.watch
-    match stage.awaits:
+def completion(job: JobState, at: float) -> Fact | None:
+    """The fact that the job has all it waits for, if so."""
+    wait, watch = job.wait, job.watch
+    match wait.kind:
         case Telling() | Passing() | Readying():
-            return None if watch.missing else stage_done(job, at)
+            return None if watch.missing else wait_done(job, at)
         case Measuring():
             return None if watch.missing else loads_known(job, at)
         case Pacing():
@@ -166,46 +166,46 @@ def ready(job: JobState, at: float) -> Fact | None:
                 return None
             return ChunkDue(
                 at=at,
-                cause=stage.cause,
+                cause=wait.cause,
                 job=job.name,
-                stage=stage.id,
+                wait=wait.id,
                 epochs_per_s=epochs_per_s(job),
             )
         case Placing() | Starting() | Quiet():
             return None
         case _:
-            assert_never(stage.awaits)
+            assert_never(wait.kind)
 
 
-def stage_done(job: JobState, at: float) -> StageDone:
-    stage, fence = job.stage, job.watch.fence
-    return StageDone(at=at, cause=stage.cause, job=job.name, stage=stage.id, epoch=fence)
+def wait_done(job: JobState, at: float) -> WaitDone:
+    wait, fence = job.wait, job.watch.fence
+    return WaitDone(at=at, cause=wait.cause, job=job.name, wait=wait.id, epoch=fence)
 
 
 def loads_known(job: JobState, at: float) -> LoadsKnown:
-    loads = sorted((one for part in job.watch.loads for one in part), key=lambda one: one.bin)
+    loads = sorted((load for part in job.watch.loads for load in part), key=lambda load: load.bin)
     return LoadsKnown(
         at=at,
-        cause=job.stage.cause,
+        cause=job.wait.cause,
         job=job.name,
-        stage=job.stage.id,
-        bins=tuple(one.bin for one in loads),
-        records=tuple(one.records for one in loads),
-        sizes=tuple(one.size_bytes for one in loads),
+        wait=job.wait.id,
+        bins=tuple(load.bin for load in loads),
+        records=tuple(load.records for load in loads),
+        sizes=tuple(load.size_bytes for load in loads),
     )
 
 
 def epochs_per_s(job: JobState) -> float:
     """The pace of the fastest node, from two reports of it."""
     paces = [
-        (seen.report.epoch - seen.before.epoch) / (seen.at - seen.before_at)
+        (pair.report.epoch - pair.before.epoch) / (pair.at - pair.before_at)
         for rank in job.members
-        if (seen := job.watch.seen.get(rank)) is not None and seen.at > seen.before_at
+        if (pair := job.watch.reports.get(rank)) is not None and pair.at > pair.before_at
     ]
     return max(paces, default=0.0)
 
 
-def tick(state: State, at: float, names: list[str]) -> Noticed:
+def tick(state: State, at: float, names: list[str]) -> ObserveResult:
     facts: list[Fact] = []
     out: list[Outgoing] = []
     for job in [state.jobs[name] for name in names if name in state.jobs]:
@@ -213,10 +213,10 @@ def tick(state: State, at: float, names: list[str]) -> Noticed:
             if job.kept and job.ended_at is not None and at - job.ended_at > state.policy.keep_s:
                 facts.append(Expired(at=at, cause="kept long enough", job=job.name))
             continue
-        job, found, sent = job_tick(job, state.policy, at)
+        job, job_facts, job_commands = job_tick(job, state.policy, at)
         state = with_job(state, job)
-        facts += found
-        out += sent
+        facts += job_facts
+        out += job_commands
     if at - state.swept_at >= state.policy.sweep_s:
         state = replace(state, swept_at=at)
         out += sweep(state, at)
@@ -224,7 +224,7 @@ def tick(state: State, at: float, names: list[str]) -> Noticed:
 
 
 def sweep(state: State, at: float) -> list[Outgoing]:
-    """Stops again what should be gone: stopping is not answered, and lost nodes come back."""
+    """Stops what should be gone once more: stopping is not answered, and lost nodes come back."""
     return [
         *(
             StopNode(job=job.name, rank=rank, cause="sweep")
@@ -234,9 +234,9 @@ def sweep(state: State, at: float) -> list[Outgoing]:
         ),
         *(
             StopNode(job=name, rank=rank, cause="sweep")
-            for name, used in state.used.items()
-            if at - used.at < state.policy.forgotten_s
-            for rank in used.ranks
+            for name, former in state.former.items()
+            if at - former.at < state.policy.forgotten_s
+            for rank in former.ranks
         ),
     ]
 
@@ -251,21 +251,21 @@ def job_tick(
     watch = job.watch
     if at - watch.asked_at >= every:
         if at - watch.asked_at > 4 * every:
-            # We were away ourselves, and did not ask: nobody was silent.
+            # The coordinator was away and did not ask: no node was silent.
             watch = replace(watch, heard={**watch.heard, **dict.fromkeys(live, at)})
-        facts += silent(watch.heard, live, max(policy.silent_s, 4 * every), job.name, at)
-        loads = isinstance(job.stage.awaits, Measuring)
+        facts += silent_nodes(watch.heard, live, max(policy.silent_s, 4 * every), job.name, at)
+        loads = isinstance(job.wait.kind, Measuring)
         out += [AskReport(job=job.name, rank=r, loads=loads, cause="heartbeat") for r in live]
         watch = replace(watch, asked_at=at)
     again = policy.resend_s
-    match job.stage.awaits:
+    match job.wait.kind:
         case Starting(ranks=ranks):
             again *= START_AGAIN
-            if at - job.stage.since > policy.start_s:
+            if at - job.wait.since > policy.start_s:
                 facts += [
                     NodeNotMade(
                         at=at,
-                        cause=job.stage.cause,
+                        cause=job.wait.cause,
                         job=job.name,
                         rank=rank,
                         reason=f"it was not there within {policy.start_s:g} s",
@@ -273,30 +273,30 @@ def job_tick(
                     for rank in ranks
                     if job.nodes[rank].peer is None
                 ]
-        case Readying() if at - job.stage.since > policy.ready_s:
-            facts.append(stage_done(job, at))
+        case Readying() if at - job.wait.since > policy.ready_s:
+            facts.append(wait_done(job, at))
         case Passing() | Readying():
             # Asked more often than for the heartbeat: the rescale waits for it.
             again = max(policy.tick_s, len(watch.missing) / policy.calls_per_s)
-            if at - watch.told_at >= again:
+            if at - watch.sent_at >= again:
                 out += [
-                    AskReport(job=job.name, rank=rank, loads=False, cause=job.stage.cause)
+                    AskReport(job=job.name, rank=rank, loads=False, cause=job.wait.cause)
                     for rank in sorted(watch.missing)
                 ]
-        case Measuring() if at - job.stage.since > policy.measure_s:
+        case Measuring() if at - job.wait.since > policy.measure_s:
             facts.append(loads_known(job, at))
         case _:
             pass
-    if at - watch.told_at >= again:
+    if at - watch.sent_at >= again:
         out += commands(job)
-        watch = replace(watch, told_at=at)
+        watch = replace(watch, sent_at=at)
     return replace(job, watch=watch), facts, out
 
 
-def silent(
+def silent_nodes(
     heard: Mapping[Rank, float], live: tuple[Rank, ...], limit_s: float, job: str, at: float
 ) -> list[Fact]:
-    """Nodes that have not been heard of for too long."""
+    """Nodes that have not been heard from for too long."""
     return [
         NodeLost(
             at=at,

@@ -1,6 +1,6 @@
 """What a client's request does. Every request is answered: at once, or when its plan is known.
 
-A request that was answered before is answered again and does nothing; so a client may ask again
+A request that was answered before is answered again and does nothing, so a client may repeat it
 whenever it is not sure.
 """
 
@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, assert_never
 
 from plait.coordinator.machine import rescale
 from plait.coordinator.machine.job_end import end, stop_nodes
-from plait.coordinator.machine.start_nodes import ask_for
+from plait.coordinator.machine.start_nodes import request_nodes
 from plait.coordinator.machine.state import (
+    FormerJob,
     JobState,
+    JobWait,
     Measuring,
     Pacing,
     Placing,
     Quiet,
     Readying,
-    Stage,
     Starting,
     State,
-    Used,
     with_change,
     with_job,
 )
+from plait.coordinator.machine.turn import Next, Turn
 from plait.coordinator.messages.commands import Outgoing, ReplyTo
 from plait.coordinator.messages.requests import (
     AbortMigration,
@@ -48,14 +49,14 @@ from plait.migration import machine
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.events import Asked
-    from plait.coordinator.messages.spec import JobSpec, Policy
+    from plait.coordinator.messages.spec import JobSpec
 
 
-def asked(state: State, event: Asked) -> tuple[State, list[Outgoing]]:
+def follow_request(state: State, event: Asked) -> tuple[State, list[Outgoing]]:
     known = state.replies.get(event.request_id)
     if known is not None:
         return state, [answer(event, known)]
-    if waits(state, event.request_id):
+    if is_being_planned(state, event.request_id):
         return state, []
     request = event.request
     if isinstance(request, Submit):
@@ -65,44 +66,45 @@ def asked(state: State, event: Asked) -> tuple[State, list[Outgoing]]:
         return state, [answer(event, Rejected(reason=f"there is no job {request.job}"))]
     if isinstance(request, Forget):
         return forget(state, job, event)
-    result = change(job, request, state.policy, event)
-    if isinstance(result, Rejected):
-        return state, [answer(event, result)]
-    job, out = result
-    return with_job(state, job), out
+    turn = Turn(policy=state.policy, at=event.at, cause=f"request {event.request_id}")
+    after = change(job, request, event, turn)
+    if isinstance(after, Rejected):
+        return state, [answer(event, after)]
+    return with_job(state, after.job), list(after.commands)
 
 
 def answer(event: Asked, reply: Reply) -> ReplyTo:
     return ReplyTo(request_id=event.request_id, reply=reply, cause=f"request {event.request_id}")
 
 
-def waits(state: State, request_id: str) -> bool:
-    """Whether this request was taken on and its plan is not known yet."""
+def is_being_planned(state: State, request_id: str) -> bool:
+    """Whether this request was accepted and its plan is not known yet."""
     return any(
-        isinstance(job.stage.awaits, Measuring) and job.stage.awaits.draft.request_id == request_id
+        isinstance(job.wait.kind, Measuring) and job.wait.kind.draft.request_id == request_id
         for job in state.jobs.values()
     )
 
 
 def submit(state: State, spec: JobSpec, event: Asked) -> tuple[State, list[Outgoing]]:
-    if wrong := unfit(state, spec):
+    if wrong := objection(state, spec):
         return state, [answer(event, Rejected(reason=wrong))]
-    used = state.used.get(spec.name)
-    rank, number = (used.next_rank, used.next_stage) if used is not None else (0, 1)
-    cause = f"request {event.request_id}"
+    former = state.former.get(spec.name)
+    rank, number = (former.next_rank, former.next_wait) if former is not None else (0, 1)
+    turn = Turn(policy=state.policy, at=event.at, cause=f"request {event.request_id}")
     job = JobState(
         spec=spec,
         phase="placing",
-        stage=Stage(id=number, awaits=Quiet(), since=event.at, cause=cause),
-        next_stage=number + 1,
+        wait=JobWait(id=number, kind=Quiet(), since=turn.at, cause=turn.cause),
+        next_wait=number + 1,
         next_rank=rank,
-        submitted_at=event.at,
+        submitted_at=turn.at,
     )
-    job, out = ask_for(job, spec.nodes, event.at, cause)
-    return with_job(state, job), [answer(event, Accepted(job=spec.name)), *out]
+    accepted = answer(event, Accepted(job=spec.name))
+    after = Next(job, (accepted,)).then(request_nodes, spec.nodes, turn)
+    return with_job(state, after.job), list(after.commands)
 
 
-def unfit(state: State, spec: JobSpec) -> str:
+def objection(state: State, spec: JobSpec) -> str:
     """What is wrong with a job, in words; empty if nothing is."""
     if not spec.name:
         return "a job needs a name"
@@ -124,24 +126,20 @@ def forget(state: State, job: JobState, event: Asked) -> tuple[State, list[Outgo
         reason = f"{job.name} is {job.phase}: cancel it before it is forgotten"
         return state, [answer(event, Rejected(reason=reason))]
     jobs = {name: other for name, other in state.jobs.items() if name != job.name}
-    left = Used(
-        next_rank=job.next_rank, next_stage=job.next_stage, ranks=tuple(job.nodes), at=event.at
+    left = FormerJob(
+        next_rank=job.next_rank, next_wait=job.next_wait, ranks=tuple(job.nodes), at=event.at
     )
-    used = {**state.used, job.name: left}
-    out = stop_nodes(job, f"request {event.request_id}")
-    done = answer(event, Accepted(job=job.name))
-    return replace(state, jobs=jobs, used=used), [done, *out]
+    former = {**state.former, job.name: left}
+    stops = stop_nodes(job, f"request {event.request_id}")
+    accepted = answer(event, Accepted(job=job.name))
+    return replace(state, jobs=jobs, former=former), [accepted, *stops]
 
 
-Result = tuple[JobState, list[Outgoing]]
-
-
-def change(job: JobState, request: Request, policy: Policy, event: Asked) -> Result | Rejected:
+def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | Rejected:
     """A request about a job that is there."""
-    at, cause = event.at, f"request {event.request_id}"
     match request:
         case Rescale():
-            return rescale.ask(job, request, event.request_id, at)
+            return rescale.measure(job, request, event.request_id, turn)
         case Drain(rank=rank):
             wish = Rescale(
                 job=job.name,
@@ -151,69 +149,68 @@ def change(job: JobState, request: Request, policy: Policy, event: Asked) -> Res
                 throttle_bytes_per_s=request.throttle_bytes_per_s,
                 dry_run=request.dry_run,
             )
-            return rescale.ask(job, wish, event.request_id, at)
+            return rescale.measure(job, wish, event.request_id, turn)
         case Stop():
-            return accepted(event, stop(job, policy, at, cause))
+            return accept(event, stop(job, turn))
         case Cancel():
             if job.over or job.phase == "ending":
                 return Rejected(reason=f"{job.name} is over: {job.end_as}")
-            return accepted(event, end(job, "cancelled", "", at, cause))
+            return accept(event, end(job, "cancelled", "", turn))
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
-            return accepted(event, steer(job, request, policy, at, cause))
+            return accept(event, steer(job, request, turn))
         case Submit() | Forget():
             raise InternalError(f"{request} is not about a running job")
         case _:
             assert_never(request)
 
 
-def accepted(event: Asked, result: Result | Rejected) -> Result | Rejected:
-    if isinstance(result, Rejected):
-        return result
-    job, out = result
-    return job, [answer(event, Accepted(job=job.name)), *out]
+def accept(event: Asked, after: Next | Rejected) -> Next | Rejected:
+    """The same, with the reply to the client first."""
+    if isinstance(after, Rejected):
+        return after
+    accepted = answer(event, Accepted(job=after.job.name))
+    return Next(after.job, (accepted, *after.commands))
 
 
-def stop(job: JobState, policy: Policy, at: float, cause: str) -> Result | Rejected:
-    """End the sources at a common epoch, as soon as no other round is under way."""
+def stop(job: JobState, turn: Turn) -> Next | Rejected:
+    """Ends the sources at a common epoch, as soon as no other round is under way."""
     if job.over or job.phase == "ending":
         return Rejected(reason=f"{job.name} is over: {job.end_as}")
     if job.phase in ("placing", "starting", "preparing"):
-        return end(job, "cancelled", "", at, cause)
+        return end(job, "cancelled", "", turn)
     job = replace(job, stop_asked=True)
-    match job.stage.awaits:
+    match job.wait.kind:
         case Quiet() if job.phase == "running":
-            return rescale.settle(job, policy, at, cause)
+            return rescale.settle(job, turn)
         case Pacing() | Placing() | Starting() | Readying():
-            return rescale.move(job, policy, at, cause)
+            return rescale.proceed(job, turn)
         case _:
-            return job, []
+            return Next(job)
 
 
 def steer(
     job: JobState,
     request: PauseMigration | ResumeMigration | AbortMigration | Throttle,
-    policy: Policy,
-    at: float,
-    cause: str,
-) -> Result | Rejected:
-    """A wish about the rescale that is running: it acts on the next chunk."""
+    turn: Turn,
+) -> Next | Rejected:
+    """A wish about the running rescale: it takes effect with the next chunk."""
     if job.changing is None or job.phase != "rescaling":
         return Rejected(reason=f"no migration of {job.name} is running")
-    one, migration = rescale.running(job)
+    change, migration = rescale.open_rescale(job)
     match request:
         case PauseMigration():
             migration = machine.pause(migration)
         case ResumeMigration():
             migration = machine.resume(migration)
         case AbortMigration():
-            migration = machine.abort(migration, "aborted by the user", at)
+            migration = machine.abort(migration, "aborted by the user", turn.at)
         case Throttle(bytes_per_s=speed):
             if speed is not None and speed <= 0.0:
                 return Rejected(reason=f"a throttle must be above 0, got {speed}; or pause it")
             migration = machine.throttle(migration, speed)
         case _:
             assert_never(request)
-    job = with_change(job, replace(one, migration=migration))
-    if migration.over and isinstance(job.stage.awaits, Pacing | Placing | Starting | Readying):
-        return rescale.move(job, policy, at, cause)
-    return job, []
+    job = with_change(job, replace(change, migration=migration))
+    if migration.over and isinstance(job.wait.kind, Pacing | Placing | Starting | Readying):
+        return rescale.proceed(job, turn)
+    return Next(job)

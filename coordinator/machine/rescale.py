@@ -1,6 +1,6 @@
 """A rescale from the request to its end: measure, plan, join, make ready, move in chunks, leave.
 
-Each part is a stage or a round; between two of them the user's wishes (pause, abort, stop) are
+Each part is a wait or a round; between two of them the user's wishes (pause, abort, stop) are
 looked at. A rescale that is given up leaves every bin with the owner it has at that moment; new
 nodes that own nothing leave again.
 """
@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.coordinator.machine.drop_nodes import abandon, tell_drop
-from plait.coordinator.machine.epoch_agreement import joining, promise
-from plait.coordinator.machine.stage import Result, enter
-from plait.coordinator.machine.start_nodes import ask_for
+from plait.coordinator.machine.drop_nodes import abandon_joining, send_drop
+from plait.coordinator.machine.epoch_agreement import joining_ranks, promise
+from plait.coordinator.machine.start_nodes import request_nodes
 from plait.coordinator.machine.state import (
     Aim,
     JobState,
     Measuring,
-    Order,
+    NodeOrder,
     Pacing,
     Passing,
     Quiet,
@@ -28,6 +27,8 @@ from plait.coordinator.machine.state import (
     with_change,
     with_nodes,
 )
+from plait.coordinator.machine.turn import Next
+from plait.coordinator.machine.wait import enter
 from plait.coordinator.messages.commands import ReplyTo
 from plait.coordinator.messages.requests import Accepted, Rejected, Rescale
 from plait.errors import InternalError, JobError, PlaitError
@@ -38,26 +39,27 @@ from plait.migration.plan import make_plan
 from plait.migration.spread import spread
 
 if TYPE_CHECKING:
+    from plait.coordinator.machine.turn import Turn
     from plait.coordinator.messages.events import LoadsKnown
-    from plait.coordinator.messages.spec import Policy
     from plait.protocol.messages import Rank
 
 
-NAMED = 8
+NAMES_SHOWN = 8
 
 
-def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result | Rejected:
-    """A rescale is asked for: first the bins are weighed."""
-    if job.phase != "running" or job.changing is not None or job.stop_asked:
-        return Rejected(reason=f"{job.name} is {doing(job)}: rescale it when it runs")
+def measure(job: JobState, request: Rescale, request_id: str, turn: Turn) -> Next | Rejected:
+    """Begins a rescale, unless something is wrong with it: first the bins are weighed."""
+    if job.phase != "running" or not isinstance(job.wait.kind, Quiet) or job.stop_asked:
+        return Rejected(reason=f"{job.name} is {activity(job)}: rescale it when it runs")
     wrong = [rank for rank in request.away if rank not in job.members]
     if wrong:
-        return Rejected(reason=f"{job.name} has no node-{wrong[0]}; it has {named(job.members)}")
+        members = node_names(job.members)
+        return Rejected(reason=f"{job.name} has no node-{wrong[0]}; it has {members}")
     staying = [rank for rank in job.members if rank not in request.away]
     wanted = len(staying) if request.nodes is None else request.nodes
     if wanted < 1:
         return Rejected(reason=f"{job.name} needs at least one node, got {wanted}")
-    away = set(request.away) | set(leavers(job, staying)[: max(len(staying) - wanted, 0)])
+    away = set(request.away) | set(first_to_leave(job, staying)[: max(len(staying) - wanted, 0)])
     if job.home in away:
         return Rejected(
             reason=f"node-{job.home} of {job.name} has its sinks and cannot leave, nor could an "
@@ -76,58 +78,56 @@ def ask(job: JobState, request: Rescale, request_id: str, at: float) -> Result |
         dry_run=request.dry_run,
         joining=tuple(range(job.next_rank, job.next_rank + count)),
         leaving=tuple(sorted(away)),
-        began_at=at,
+        began_at=turn.at,
     )
-    return enter(job, Measuring(ranks=job.members, draft=draft), at, f"request {request_id}")
+    return enter(job, Measuring(ranks=job.members, draft=draft), turn)
 
 
-def leavers(job: JobState, staying: list[Rank]) -> list[Rank]:
-    """Who would leave first: the highest ranks, never the home."""
+def first_to_leave(job: JobState, staying: list[Rank]) -> list[Rank]:
+    """The nodes in the order in which they would leave: highest ranks first, never the home."""
     return [rank for rank in reversed(staying) if rank != job.home]
 
 
-def doing(job: JobState) -> str:
-    if isinstance(job.stage.awaits, Measuring):
+def activity(job: JobState) -> str:
+    if isinstance(job.wait.kind, Measuring):
         return "being measured for another rescale"
+    if job.phase == "running" and job.dropping:
+        return "dropping a lost node"
     return "stopping" if job.stop_asked else job.phase
 
 
-def named(ranks: tuple[Rank, ...]) -> str:
-    """The nodes by name; of very many, how many."""
-    if len(ranks) > NAMED:
+def node_names(ranks: tuple[Rank, ...]) -> str:
+    """The nodes by name; if there are many, their number."""
+    if len(ranks) > NAMES_SHOWN:
         return f"{len(ranks)} nodes (node-{ranks[0]} to node-{ranks[-1]})"
     return ", ".join(f"node-{rank}" for rank in ranks)
 
 
-def weighed(job: JobState, loads: LoadsKnown, policy: Policy, at: float, cause: str) -> Result:
-    """The loads are known: the plan is made, and told to the client."""
-    awaits = job.stage.awaits
-    if not isinstance(awaits, Measuring):
-        raise InternalError(f"{job.name}: loads came in stage {job.stage}")
-    draft = awaits.draft
+def plan_rescale(job: JobState, loads: LoadsKnown, turn: Turn) -> Next:
+    """The loads are known: makes the plan and replies to the client."""
+    kind = job.wait.kind
+    if not isinstance(kind, Measuring):
+        raise InternalError(f"{job.name}: loads came in {job.wait}")
     # A member may have been lost while the bins were weighed.
-    draft = replace(draft, leaving=tuple(r for r in draft.leaving if r in job.members))
+    leaving = tuple(rank for rank in kind.draft.leaving if rank in job.members)
+    draft = replace(kind.draft, leaving=leaving)
     try:
         if job.stop_asked:
             raise JobError(f"{job.name} is stopping")
-        migration = planned(job, draft, loads, policy, at)
+        migration = plan_migration(job, draft, loads, turn)
     except PlaitError as error:
-        job, commands = settle(job, policy, at, cause)
-        return job, [reply(draft, Rejected(reason=str(error))), *commands]
-    answer = reply(draft, Accepted(job=job.name, plan=plan_text(draft, migration)))
+        return Next(job, (reply(draft, Rejected(reason=str(error))),)).then(settle, turn)
+    answer = (reply(draft, Accepted(job=job.name, plan=plan_text(draft, migration))),)
     if draft.dry_run:
-        job, commands = settle(job, policy, at, cause)
-        return job, [answer, *commands]
+        return Next(job, answer).then(settle, turn)
     job = with_change(replace(job, phase="rescaling"), replace(draft, migration=migration))
     if draft.joining:
-        job, commands = ask_for(job, len(draft.joining), at, cause)
-    else:
-        job, commands = move(job, policy, at, cause)
-    return job, [answer, *commands]
+        return Next(job, answer).then(request_nodes, len(draft.joining), turn)
+    return Next(job, answer).then(proceed, turn)
 
 
-def planned(
-    job: JobState, draft: Rescaling, loads: LoadsKnown, policy: Policy, at: float
+def plan_migration(
+    job: JobState, draft: Rescaling, loads: LoadsKnown, turn: Turn
 ) -> machine.Migration:
     current = BinMap(version=job.layout.epoch, owners=tuple(job.layout.owners))
     capacities = {rank: job.nodes[rank].capacity for rank in job.members}
@@ -144,18 +144,18 @@ def planned(
         draft.strategy,
         sizes,
         draft.gap_epochs,
-        bandwidth_bytes_per_s=policy.bandwidth_bytes_per_s,
+        bandwidth_bytes_per_s=turn.policy.bandwidth_bytes_per_s,
     )
-    return machine.begin(plan, at, draft.throttle_bytes_per_s)
+    return machine.begin(plan, turn.at, draft.throttle_bytes_per_s)
 
 
 def plan_text(draft: Rescaling, migration: machine.Migration) -> str:
     lines = []
     if draft.joining:
-        lines.append(f"{named(draft.joining)} will join")
+        lines.append(f"{node_names(draft.joining)} will join")
     lines.append(str(migration.plan))
     if draft.leaving:
-        lines.append(f"{named(draft.leaving)} will leave")
+        lines.append(f"{node_names(draft.leaving)} will leave")
     return "\n".join(lines)
 
 
@@ -163,68 +163,65 @@ def reply(draft: Rescaling, what: Accepted | Rejected) -> ReplyTo:
     return ReplyTo(request_id=draft.request_id, reply=what, cause=f"request {draft.request_id}")
 
 
-def move(job: JobState, policy: Policy, at: float, cause: str) -> Result:
+def proceed(job: JobState, turn: Turn) -> Next:
     """The next part of the rescale: chunks while there are any, then the leaving, then the end."""
-    change, migration = running(job)
+    change, migration = open_rescale(job)
     if job.stop_asked:
-        migration = machine.abort(migration, "the job was asked to stop", at)
+        migration = machine.abort(migration, "the job was asked to stop", turn.at)
         job = with_change(job, replace(change, migration=migration))
-    if joining(job):
+    if joining_ranks(job):
         if not migration.over:
-            return promise(job, "join", policy, at, cause)
-        job, stops = abandon(job, cause)
-        job, commands = move(job, policy, at, cause)
-        return job, stops + commands
+            return promise(job, "join", turn)
+        return abandon_joining(job, turn).then(proceed, turn)
     if job.dropping:
-        return tell_drop(job, Pacing(), at, cause)
-    job = with_change(job, replace(running(job)[0], phase="running"))
+        return send_drop(job, Pacing(), turn)
+    job = with_change(job, replace(open_rescale(job)[0], phase="running"))
     if not migration.over:
         if not change.expected:
-            return expect(job, at, cause)
-        return enter(job, Pacing(), at, cause)
-    leaving = who_leave(job)
-    if leaving and job.refusals <= policy.round_tries and not job.stop_asked:
-        job = with_change(job, replace(running(job)[0], leaving=leaving))
+            return announce_moves(job, turn)
+        return enter(job, Pacing(), turn)
+    leaving = leaving_ranks(job)
+    if leaving and job.refusals <= turn.policy.round_tries and not job.stop_asked:
+        job = with_change(job, replace(open_rescale(job)[0], leaving=leaving))
         job = with_nodes(job, (replace(job.nodes[rank], phase="leaving") for rank in leaving))
-        return promise(job, "leave", policy, at, cause)
-    return close(job, policy, at, cause)
+        return promise(job, "leave", turn)
+    return close(job, turn)
 
 
-def expect(job: JobState, at: float, cause: str) -> Result:
-    """Before the first chunk, each node is told what will move from it and to it."""
-    change, migration = running(job)
-    number = job.next_stage
+def announce_moves(job: JobState, turn: Turn) -> Next:
+    """Before the first chunk, tells each node what will move from it and to it."""
+    change, migration = open_rescale(job)
+    number = job.next_wait
     orders = tuple(
-        Order(ranks=(rank,), command=command)
+        NodeOrder(ranks=(rank,), command=command)
         for rank, command in expectations(migration.plan, number).items()
     )
     job = with_change(job, replace(change, expected=True))
-    return enter(job, Telling(aim="ready", act="expect", orders=orders), at, cause)
+    return enter(job, Telling(aim="ready", act="expect", orders=orders), turn)
 
 
-def expected(job: JobState, policy: Policy, at: float, cause: str) -> Result:
-    """All know what will move: those who get bins make memory ready for them."""
-    _, migration = running(job)
+def make_ready(job: JobState, turn: Turn) -> Next:
+    """All know what will move: the nodes that get bins make memory ready for them."""
+    _, migration = open_rescale(job)
     if migration.over:
-        return move(job, policy, at, cause)
+        return proceed(job, turn)
     ranks = tuple(sorted(receivers(migration.plan) & set(job.members)))
-    readying = Readying(number=job.stage.id, ranks=ranks)
+    readying = Readying(number=job.wait.id, ranks=ranks)
     if job.dropping:
-        return tell_drop(job, readying, at, cause)
-    return enter(job, readying, at, cause)
+        return send_drop(job, readying, turn)
+    return enter(job, readying, turn)
 
 
-def running(job: JobState) -> tuple[Rescaling, machine.Migration]:
+def open_rescale(job: JobState) -> tuple[Rescaling, machine.Migration]:
     change = job.changing
     if change is None or change.migration is None:
         raise InternalError(f"{job.name}: no rescale is running")
     return change, change.migration
 
 
-def who_leave(job: JobState) -> tuple[Rank, ...]:
-    """The nodes that are to leave; of a rescale that was given up, all it touched that own
-    nothing."""
-    change, migration = running(job)
+def leaving_ranks(job: JobState) -> tuple[Rank, ...]:
+    """The nodes to leave; of a rescale that was given up, all it touched that own nothing."""
+    change, migration = open_rescale(job)
     touched = change.leaving
     if not migration.complete:
         touched = tuple(sorted({*change.joining, *change.leaving}))
@@ -232,20 +229,20 @@ def who_leave(job: JobState) -> tuple[Rank, ...]:
     return tuple(r for r in touched if r in job.members and r not in owners and r != job.home)
 
 
-def chunk_due(job: JobState, epochs_per_s: float, policy: Policy, at: float, cause: str) -> Result:
-    """Take the next steps of the plan."""
-    change, migration = running(job)
-    chunk = machine.next_chunk(migration, epochs_per_s, policy.chunk_s)
+def issue_chunk(job: JobState, epochs_per_s: float, turn: Turn) -> Next:
+    """Begins the round for the next steps of the plan."""
+    change, migration = open_rescale(job)
+    chunk = machine.next_chunk(migration, epochs_per_s, turn.policy.chunk_s)
     if chunk is None:
-        return job, []
-    chunk = replace(chunk, epochs=chunk.epochs[: policy.chunk_layouts])
-    migration = machine.chunk_issued(migration, chunk)
+        return Next(job)
+    chunk = replace(chunk, epochs=chunk.epochs[: turn.policy.chunk_layouts])
+    migration = machine.issue_chunk(migration, chunk)
     job = with_change(job, replace(change, migration=migration))
-    return promise(job, "chunk", policy, at, cause)
+    return promise(job, "chunk", turn)
 
 
-def committed(job: JobState, aim: Aim, at: float, cause: str) -> Result:
-    """All know the layouts: now they pass them."""
+def await_passing(job: JobState, aim: Aim, turn: Turn) -> Next:
+    """All know the new layouts: waits until they have passed them."""
     leaving: tuple[Rank, ...] = ()
     if aim == "leave":
         leaving = tuple(r for r, node in job.nodes.items() if node.phase == "leaving")
@@ -253,60 +250,60 @@ def committed(job: JobState, aim: Aim, at: float, cause: str) -> Result:
     passing = Passing(aim=aim, epoch=job.layout.epoch, ranks=ranks, leaving=leaving)
     if job.dropping:
         # The members would wait for the parts of the lost node.
-        return tell_drop(job, passing, at, cause)
-    return enter(job, passing, at, cause)
+        return send_drop(job, passing, turn)
+    return enter(job, passing, turn)
 
 
-def passed(job: JobState, passing: Passing, policy: Policy, at: float, cause: str) -> Result:
+def retire_layouts(job: JobState, passing: Passing, turn: Turn) -> Next:
     """All nodes have passed the newest layout: it is the only one in force."""
     job = replace(job, layouts=job.layouts[-1:])
-    change, migration = running(job)
+    change, migration = open_rescale(job)
     if passing.aim == "chunk":
-        migration = machine.chunk_done(migration, at)
+        migration = machine.finish_chunk(migration, turn.at)
         job = with_change(job, replace(change, migration=migration))
     if passing.aim == "leave":
         gone = [job.nodes[r] for r in change.leaving if job.nodes[r].phase == "leaving"]
         job = with_nodes(job, (replace(node, phase="left") for node in gone))
-        return close(job, policy, at, cause)
-    return move(job, policy, at, cause)
+        return close(job, turn)
+    return proceed(job, turn)
 
 
-def lifted(job: JobState, aim: Aim, policy: Policy, at: float, cause: str) -> Result:
-    """A round was lifted: try again, or give up what it was for."""
+def retry_round(job: JobState, aim: Aim, turn: Turn) -> Next:
+    """A round was lifted: tries it again, or gives up what it was for."""
     if aim == "stop":
-        if job.refusals > policy.round_tries:
+        if job.refusals > turn.policy.round_tries:
             job = replace(job, stop_asked=False, refusals=0)
         if job.dropping:
-            return tell_drop(job, Quiet(), at, cause)
-        return settle(job, policy, at, cause)
-    change, migration = running(job)
+            return send_drop(job, Quiet(), turn)
+        return settle(job, turn)
+    change, migration = open_rescale(job)
     if migration.chunk is not None and not migration.chunk.committed:
-        migration = machine.chunk_withdrawn(migration, at)
-    if job.refusals > policy.round_tries:
-        migration = machine.abort(migration, change.reason or "its rounds were refused", at)
+        migration = machine.withdraw_chunk(migration, turn.at)
+    if job.refusals > turn.policy.round_tries:
+        migration = machine.abort(migration, change.reason or "its rounds were refused", turn.at)
     job = with_change(job, replace(change, migration=migration))
-    return move(job, policy, at, cause)
+    return proceed(job, turn)
 
 
-def close(job: JobState, policy: Policy, at: float, cause: str) -> Result:
+def close(job: JobState, turn: Turn) -> Next:
     """The rescale is over."""
-    change, migration = running(job)
+    change, migration = open_rescale(job)
     reason = change.reason or migration.reason
-    good = migration.complete and not reason and not who_leave(job)
+    good = migration.complete and not reason and not leaving_ranks(job)
     change = replace(
         change,
         phase="done" if good else "failed",
         reason="" if good else reason or "not all nodes could leave",
-        ended_at=at,
+        ended_at=turn.at,
     )
     # A node that could not leave is a member like any other.
     stayed = [n for n in job.nodes.values() if n.phase == "leaving" and n.rank in job.members]
     job = with_nodes(with_change(job, change), (replace(node, phase="member") for node in stayed))
-    return settle(replace(job, phase="running", refusals=0), policy, at, cause)
+    return settle(replace(job, phase="running", refusals=0), turn)
 
 
-def settle(job: JobState, policy: Policy, at: float, cause: str) -> Result:
-    """Nothing is under way: wait, or stop if that was asked for meanwhile."""
+def settle(job: JobState, turn: Turn) -> Next:
+    """Nothing is under way: waits, or stops if a stop was requested meanwhile."""
     if job.stop_asked and job.phase == "running":
-        return promise(job, "stop", policy, at, cause)
-    return enter(job, Quiet(), at, cause)
+        return promise(job, "stop", turn)
+    return enter(job, Quiet(), turn)

@@ -2,7 +2,7 @@
 
 A node that cannot be made before the job began is replaced by one of another rank, on another host
 if there is one, a bounded number of times. Ranks are never used twice: a node that shows up late
-under an old rank is stopped and harms nobody.
+under an old rank is stopped and does no harm.
 """
 
 from __future__ import annotations
@@ -11,39 +11,42 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.coordinator.machine.epoch_agreement import joining
+from plait.coordinator.machine.epoch_agreement import joining_ranks
 from plait.coordinator.machine.job_end import end
 from plait.coordinator.machine.placement import TaskAsk, place
-from plait.coordinator.machine.stage import Result, enter
 from plait.coordinator.machine.state import (
     JobState,
+    NodeOrder,
     NodeState,
-    Order,
     Placing,
     Starting,
     Telling,
     with_nodes,
 )
-from plait.coordinator.messages.commands import Outgoing, StopNode
+from plait.coordinator.machine.turn import Next
+from plait.coordinator.machine.wait import enter
+from plait.coordinator.messages.commands import StopNode
 from plait.migration.bins import initial
 from plait.protocol.messages import EVERYONE, Begin, Connect, Layout, Peer, Prepare, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from plait.coordinator.machine.turn import Turn
     from plait.coordinator.messages.hosts import HostView
-    from plait.coordinator.messages.spec import Policy
 
 
-def ask_for(job: JobState, count: int, at: float, cause: str) -> Result:
-    """So many new nodes are wanted: the next ranks wait for a place."""
+def request_nodes(job: JobState, count: int, turn: Turn) -> Next:
+    """Adds `count` new nodes: the next ranks wait for a place."""
     ranks = tuple(range(job.next_rank, job.next_rank + count))
     nodes = [NodeState(rank=rank, host="", phase="starting") for rank in ranks]
     job = with_nodes(replace(job, next_rank=job.next_rank + count), nodes)
-    return enter(job, Placing(ranks=ranks), at, cause)
+    return enter(job, Placing(ranks=ranks), turn)
 
 
-def crowded(hosts: Iterable[HostView], jobs: Mapping[str, JobState]) -> tuple[HostView, ...]:
+def with_pending_nodes(
+    hosts: Iterable[HostView], jobs: Mapping[str, JobState]
+) -> tuple[HostView, ...]:
     """The hosts, with the nodes on them that no measurement shows yet."""
     fresh: Counter[str] = Counter()
     tasks: Counter[str] = Counter()
@@ -62,13 +65,11 @@ def crowded(hosts: Iterable[HostView], jobs: Mapping[str, JobState]) -> tuple[Ho
     )
 
 
-def placed(
-    job: JobState, hosts: tuple[HostView, ...], policy: Policy, at: float, cause: str
-) -> Result | str:
-    """The waiting ranks on their hosts; or why that cannot be."""
-    if not isinstance(job.stage.awaits, Placing):
-        return job, []
-    ranks = job.stage.awaits.ranks
+def place_nodes(job: JobState, hosts: tuple[HostView, ...], turn: Turn) -> Next | str:
+    """Puts the waiting ranks on hosts; or says why that cannot be."""
+    if not isinstance(job.wait.kind, Placing):
+        return Next(job)
+    ranks = job.wait.kind.ranks
     bad = {node.host for node in job.nodes.values() if node.phase == "lost"}
     good = tuple(host for host in hosts if host.host not in bad) or hosts
     asks = [
@@ -78,7 +79,7 @@ def placed(
     placement = place(asks, good, job.spec.seed + job.tries)
     if placement.infeasible:
         return placement.infeasible[0].reason
-    where = {int(one.task): one.host for one in placement.assignments}
+    where = {int(assigned.task): assigned.host for assigned in placement.assignments}
     cores = {host.host: host.cores for host in good}
     crowd = Counter(where.values())
     job = with_nodes(
@@ -90,10 +91,10 @@ def placed(
     )
     phase = job.phase if job.changing else "starting"
     unmade = tuple(rank for rank, node in job.nodes.items() if node.phase == "starting")
-    return enter(replace(job, phase=phase), Starting(ranks=unmade), at, cause)
+    return enter(replace(job, phase=phase), Starting(ranks=unmade), turn)
 
 
-def made(job: JobState, rank: Rank, peer: Peer, host: str, pid: int, at: float) -> JobState:
+def note_made(job: JobState, rank: Rank, peer: Peer, host: str, pid: int, at: float) -> JobState:
     """A node is there."""
     node = replace(job.nodes[rank], peer=peer, host=host or job.nodes[rank].host, pid=pid)
     watch = replace(job.watch, heard={**job.watch.heard, rank: at})
@@ -101,13 +102,13 @@ def made(job: JobState, rank: Rank, peer: Peer, host: str, pid: int, at: float) 
 
 
 def all_made(job: JobState) -> bool:
-    awaits = job.stage.awaits
-    return isinstance(awaits, Starting) and all(
-        job.nodes[rank].peer is not None for rank in awaits.ranks
+    kind = job.wait.kind
+    return isinstance(kind, Starting) and all(
+        job.nodes[rank].peer is not None for rank in kind.ranks
     )
 
 
-def prepare(job: JobState, at: float, cause: str) -> Result:
+def prepare(job: JobState, turn: Turn) -> Next:
     """All nodes of a new job are made: who is who, and the first layout."""
     ranks = tuple(sorted(rank for rank, node in job.nodes.items() if node.phase == "starting"))
     weights = {rank: job.nodes[rank].capacity for rank in ranks}
@@ -122,29 +123,29 @@ def prepare(job: JobState, at: float, cause: str) -> Result:
     job = replace(job, phase="preparing", layouts=(layout,), home=home)
     job = with_nodes(job, (replace(job.nodes[rank], phase="joining") for rank in ranks))
     orders = (prepare_order(job, ranks, ranks, layout),)
-    return enter(job, Telling(aim="start", act="prepare", orders=orders), at, cause)
+    return enter(job, Telling(aim="start", act="prepare", orders=orders), turn)
 
 
-def meet(job: JobState, at: float, cause: str) -> Result:
+def connect_new(job: JobState, turn: Turn) -> Next:
     """The new nodes of a rescale are made: they and the members connect."""
-    fresh = joining(job)
+    fresh = joining_ranks(job)
     job = with_nodes(job, (replace(job.nodes[rank], phase="joining") for rank in fresh))
     everyone = tuple(sorted((*job.members, *fresh)))
     layout = replace(job.layout, members=everyone, copies=())
     connect = Connect(peers=tuple(peer_of(job, rank) for rank in fresh))
     orders = (
-        Order(ranks=job.members, command=connect),
+        NodeOrder(ranks=job.members, command=connect),
         prepare_order(job, fresh, everyone, layout),
     )
-    return enter(job, Telling(aim="join", act="prepare", orders=orders), at, cause)
+    return enter(job, Telling(aim="join", act="prepare", orders=orders), turn)
 
 
 def prepare_order(
     job: JobState, ranks: tuple[Rank, ...], everyone: tuple[Rank, ...], layout: Layout
-) -> Order:
+) -> NodeOrder:
     peers = tuple(peer_of(job, rank) for rank in everyone)
     command = Prepare(rank=ranks[0], layout=layout, peers=peers, home=job.home)
-    return Order(ranks=ranks, command=command)
+    return NodeOrder(ranks=ranks, command=command)
 
 
 def peer_of(job: JobState, rank: Rank) -> Peer:
@@ -153,30 +154,27 @@ def peer_of(job: JobState, rank: Rank) -> Peer:
     return peer
 
 
-def begin(job: JobState, at: float, cause: str) -> Result:
-    orders = (Order(ranks=job.members, command=Begin(layout=job.layout)),)
+def begin(job: JobState, turn: Turn) -> Next:
+    orders = (NodeOrder(ranks=job.members, command=Begin(layout=job.layout)),)
     job = with_nodes(job, (replace(job.nodes[rank], phase="member") for rank in job.members))
     job = replace(job, phase="beginning")
-    return enter(job, Telling(aim="start", act="begin", orders=orders), at, cause)
+    return enter(job, Telling(aim="start", act="begin", orders=orders), turn)
 
 
-def anew(
-    job: JobState, gone: tuple[Rank, ...], reason: str, policy: Policy, at: float, cause: str
-) -> Result:
+def replace_nodes(job: JobState, gone: tuple[Rank, ...], reason: str, turn: Turn) -> Next:
     """Before the job began these nodes could not be made or were lost: others take their place."""
     tries = job.tries + 1
-    if tries > policy.tries + job.spec.nodes // 10:
-        return end(job, "failed", f"its nodes could not be started: {reason}", at, cause)
-    stops: list[Outgoing] = [StopNode(job=job.name, rank=rank, cause=cause) for rank in gone]
+    if tries > turn.policy.tries + job.spec.nodes // 10:
+        return end(job, "failed", f"its nodes could not be started: {reason}", turn)
+    stops = tuple(StopNode(job=job.name, rank=rank, cause=turn.cause) for rank in gone)
     job = with_nodes(
         job, (replace(job.nodes[rank], phase="lost", peer=None, reason=reason) for rank in gone)
     )
-    waiting = job.stage.awaits.ranks if isinstance(job.stage.awaits, Placing) else ()
+    waiting = job.wait.kind.ranks if isinstance(job.wait.kind, Placing) else ()
     waiting = tuple(rank for rank in waiting if rank not in gone)
     fresh = tuple(range(job.next_rank, job.next_rank + len(gone)))
     job = with_nodes(job, (NodeState(rank=rank, host="", phase="starting") for rank in fresh))
     job = replace(
         job, tries=tries, phase="placing", next_rank=job.next_rank + len(gone), layouts=()
     )
-    job, commands = enter(job, Placing(ranks=(*waiting, *fresh)), at, cause)
-    return job, stops + commands
+    return Next(job, stops).then(enter, Placing(ranks=(*waiting, *fresh)), turn)

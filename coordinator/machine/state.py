@@ -1,10 +1,10 @@
 """The state of the control plane, as frozen data.
 
-A job is always in one *stage*: what it waits for now. Entering a stage gives the commands of that
-stage; when all it waits for has come, the next one is entered. The stage, the nodes and the layouts
-are *durable*: they follow from the journalled facts alone. What was heard since (answers, reports,
+A job always *waits* for one thing. Entering a wait gives its commands; when all it waits for has
+come, the next one is entered (TRANSITIONS.md draws which). The wait, the nodes and the layouts are
+*durable*: they follow from the journalled facts alone. What was heard since (answers, reports,
 times) is in `JobWatch`, is never journalled, and may be forgotten at any time: commands are then
-told again, and answered as the first time.
+sent again, and answered as the first time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from plait.protocol.messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
 
 Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
-"""What a stage is a part of."""
+"""What a wait is a part of."""
+Act = Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "end"]
+"""What nodes are told to do. The legal pairs of act and aim are in `transitions.WAITS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +45,12 @@ class Starting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NodeOrder:
     """One command for many nodes: kept once, whatever their number."""
 
     ranks: tuple[Rank, ...]
     command: Command
-    """A Prepare has all peers in it, and is made out to each node when it is sent."""
+    """A Prepare has all peers in it; `wait.command_for` gives each node its version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,8 @@ class Telling:
     """Waits for an answer to each of these commands."""
 
     aim: Aim
-    act: Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "end"]
-    orders: tuple[Order, ...]
+    act: Act
+    orders: tuple[NodeOrder, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +100,16 @@ class Quiet:
     """Waits for nothing."""
 
 
-Awaited = Placing | Starting | Telling | Measuring | Passing | Readying | Pacing | Quiet
+WaitKind = Placing | Starting | Telling | Measuring | Passing | Readying | Pacing | Quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class JobWait:
     """What a job waits for now."""
 
     id: int
-    """Ascending, never used twice in a job; also the id of the stage's commands."""
-    awaits: Awaited
+    """Ascending, never used twice in a job; also the id of the wait's commands."""
+    kind: WaitKind
     since: float
     cause: str
 
@@ -123,7 +125,7 @@ class NodeState:
     peer: Peer | None = None
     pid: int = 0
     reason: str = ""
-    """Of a lost one: why it counts as lost."""
+    """Of a lost node: why it counts as lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +157,7 @@ class Rescaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ReportPair:
     """A node's last report and the one before."""
 
     report: NodeReport
@@ -169,18 +171,18 @@ class JobWatch:
     """What was heard of a job's nodes. Not journalled."""
 
     missing: frozenset[Rank] = frozenset()
-    """Whom the present stage still waits for."""
+    """The nodes that the present wait still waits for."""
     fence: int = 0
     """Of a promise: the greatest fence so far."""
     loads: tuple[tuple[BinLoad, ...], ...] = ()
     """While measuring: what has come so far, of each node."""
-    told_at: float = 0.0
-    """When the commands of the present stage were last sent."""
+    sent_at: float = 0.0
+    """When the commands of the present wait were last sent."""
     asked_at: float = float("-inf")
     """When reports were last asked for."""
     heard: Mapping[Rank, float] = field(default_factory=dict)
-    """When each node was last heard of, or made, or when we began to listen."""
-    seen: Mapping[Rank, Seen] = field(default_factory=dict)
+    """When each node was last heard from, or made, or when the coordinator began to listen."""
+    reports: Mapping[Rank, ReportPair] = field(default_factory=dict)
     ended: frozenset[Rank] = frozenset()
     """Nodes that reported their end."""
 
@@ -191,8 +193,8 @@ class JobState:
 
     spec: JobSpec
     phase: JobPhase
-    stage: Stage
-    next_stage: int
+    wait: JobWait
+    next_wait: int
     next_rank: Rank
     nodes: Mapping[Rank, NodeState] = field(default_factory=dict)
     layouts: tuple[Layout, ...] = ()
@@ -201,9 +203,9 @@ class JobState:
     change: Rescaling | None = None
     """The latest rescale, open or over."""
     dropping: tuple[Rank, ...] = ()
-    """Lost nodes of which the others are still to be told."""
-    interrupted: Awaited | None = None
-    """What was waited for when a Drop came between."""
+    """Lost nodes that the others do not know of yet."""
+    interrupted: WaitKind | None = None
+    """What the job waited for before a Drop interrupted it."""
     refusals: int = 0
     """Rounds in a row that were refused."""
     stop_asked: bool = False
@@ -251,13 +253,13 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
-    """What is left of a forgotten job: no rank and no stage is used twice under a name."""
+class FormerJob:
+    """What is left of a forgotten job: no rank and no wait is used twice under a name."""
 
     next_rank: Rank
-    next_stage: int
+    next_wait: int
     ranks: tuple[Rank, ...]
-    """Its nodes, which were told to end."""
+    """Its nodes, which were stopped."""
     at: float
 
 
@@ -269,8 +271,8 @@ class State:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
     replies: Mapping[str, Reply] = field(default_factory=dict)
     """The last replies by request, oldest first, for clients that ask again."""
-    used: Mapping[str, Used] = field(default_factory=dict)
-    """Of forgotten jobs, by name."""
+    former: Mapping[str, FormerJob] = field(default_factory=dict)
+    """Forgotten jobs, by name."""
     swept_at: float = 0.0
     """When nodes that should be gone were last stopped again. Not journalled."""
 
@@ -295,12 +297,12 @@ def reads(job: JobState, rank: Rank) -> bool:
     )
 
 
-def owned(job: JobState, rank: Rank) -> int:
-    """How many bins the node owns or is about to own, in the layouts in force."""
+def owned_bins(job: JobState, rank: Rank) -> int:
+    """The number of bins the node owns or is about to own, in the layouts in force."""
     return max((layout.owners.count(rank) for layout in job.layouts), default=0)
 
 
-def needed(job: JobState, rank: Rank) -> bool:
+def is_needed(job: JobState, rank: Rank) -> bool:
     """Whether the job cannot go on without this node."""
     home = rank == job.home and job.spec.order == "total"
-    return home or reads(job, rank) or owned(job, rank) > 0
+    return home or reads(job, rank) or owned_bins(job, rank) > 0

@@ -1,39 +1,38 @@
 """The job manager as a function: a state and a fact give the next state and the commands to send.
 
 No clock, no chance, no effect: the same facts give the same state, so replaying the journal is the
-whole of recovery. A fact that is no longer true of the present stage (its number says so) changes
-nothing. Commands are safe to send again at any time.
+whole of recovery. A fact about a wait that is over (its number says so) changes nothing. Commands
+are safe to send again at any time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from plait.coordinator.machine import on_request
-from plait.coordinator.machine.drop_nodes import tell_drop
+from plait.coordinator.machine.drop_nodes import send_drop
 from plait.coordinator.machine.epoch_agreement import commit, lift
-from plait.coordinator.machine.job_end import end, ended, stop_nodes
-from plait.coordinator.machine.node_loss import dropped, given_up, lose
+from plait.coordinator.machine.job_end import end, finish, stop_nodes
+from plait.coordinator.machine.node_loss import give_up_rescale, lose, resume_after_drop
 from plait.coordinator.machine.rescale import (
-    chunk_due,
-    committed,
-    expected,
-    lifted,
-    move,
-    passed,
+    await_passing,
+    issue_chunk,
+    make_ready,
+    plan_rescale,
+    proceed,
+    retire_layouts,
+    retry_round,
     settle,
-    weighed,
 )
-from plait.coordinator.machine.stage import Result, commands, enter, waited_for
 from plait.coordinator.machine.start_nodes import (
     all_made,
     begin,
-    crowded,
-    made,
-    meet,
-    placed,
+    connect_new,
+    note_made,
+    place_nodes,
     prepare,
+    with_pending_nodes,
 )
 from plait.coordinator.machine.state import (
     JobState,
@@ -49,6 +48,8 @@ from plait.coordinator.machine.state import (
     Telling,
     with_job,
 )
+from plait.coordinator.machine.turn import Next, Turn
+from plait.coordinator.machine.wait import awaited_ranks, commands, enter
 from plait.coordinator.messages.commands import Outgoing, ReplyTo, StopNode
 from plait.coordinator.messages.events import (
     Asked,
@@ -63,20 +64,17 @@ from plait.coordinator.messages.events import (
     NodeMade,
     NodeNotMade,
     Restarted,
-    StageDone,
-    StageRefused,
+    WaitDone,
+    WaitRefused,
 )
 from plait.errors import InternalError
 from plait.protocol.messages import Drop
-
-if TYPE_CHECKING:
-    from plait.coordinator.messages.spec import Policy
 
 
 def step(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
     """What follows from a fact."""
     state, out = follow(state, event)
-    replies = {one.request_id: one.reply for one in out if isinstance(one, ReplyTo)}
+    replies = {reply.request_id: reply.reply for reply in out if isinstance(reply, ReplyTo)}
     if replies:
         kept = {**state.replies, **replies}
         for old in list(kept)[: max(len(kept) - state.policy.replies, 0)]:
@@ -88,58 +86,58 @@ def step(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
 def follow(state: State, event: Fact) -> tuple[State, list[Outgoing]]:
     match event:
         case Asked():
-            return on_request.asked(state, event)
+            return on_request.follow_request(state, event)
         case HostsSeen():
-            return hosts_seen(state, event)
+            return place_waiting_jobs(state, event)
         case Restarted():
-            return restarted(state, event)
+            return resume_jobs(state, event)
         case _:
             job = state.jobs.get(event.job)
             if job is None:
-                return state, stray(event)
-            job, out = job_step(job, event, state.policy)
-            return with_job(state, job), out
+                return state, stop_stray(event)
+            after = job_step(job, event, Turn(policy=state.policy, at=event.at, cause=event.cause))
+            return with_job(state, after.job), list(after.commands)
 
 
-def stray(event: Fact) -> list[Outgoing]:
-    """A node of a job that is not known: it is stopped."""
+def stop_stray(event: Fact) -> list[Outgoing]:
+    """A node of an unknown job is stopped."""
     if isinstance(event, NodeMade):
         return [StopNode(job=event.job, rank=event.rank, cause="no such job")]
     return []
 
 
-def hosts_seen(state: State, event: HostsSeen) -> tuple[State, list[Outgoing]]:
+def place_waiting_jobs(state: State, event: HostsSeen) -> tuple[State, list[Outgoing]]:
     """Every job that waits for a place gets one; earlier ones count for later ones."""
     out: list[Outgoing] = []
+    turn = Turn(policy=state.policy, at=event.at, cause=event.cause)
     for job in state.jobs.values():
-        if not isinstance(job.stage.awaits, Placing):
+        if not isinstance(job.wait.kind, Placing):
             continue
-        hosts = crowded(event.hosts, state.jobs)
-        result = placed(job, hosts, state.policy, event.at, job.stage.cause)
-        if isinstance(result, str):
-            result = homeless(job, result, state.policy, event)
-        state = with_job(state, result[0])
-        out += result[1]
+        hosts = with_pending_nodes(event.hosts, state.jobs)
+        after = place_nodes(job, hosts, replace(turn, cause=job.wait.cause))
+        if isinstance(after, str):
+            after = give_up_placing(job, f"no host for its nodes: {after}", turn)
+        state = with_job(state, after.job)
+        out += after.commands
     return state, out
 
 
-def homeless(job: JobState, reason: str, policy: Policy, event: HostsSeen) -> Result:
-    reason = f"no host for its nodes: {reason}"
+def give_up_placing(job: JobState, reason: str, turn: Turn) -> Next:
     if job.changing is None:
-        return end(job, "failed", reason, event.at, event.cause)
-    return move(given_up(job, reason, event.at), policy, event.at, event.cause)
+        return end(job, "failed", reason, turn)
+    return proceed(give_up_rescale(job, reason, turn), turn)
 
 
-def restarted(state: State, event: Restarted) -> tuple[State, list[Outgoing]]:
-    """All is told again that was not known to be answered; every node has time to speak."""
+def resume_jobs(state: State, event: Restarted) -> tuple[State, list[Outgoing]]:
+    """Every command not known to be answered is sent again; every node has time to report."""
     out: list[Outgoing] = []
     for job in state.jobs.values():
         watch = JobWatch(
-            missing=frozenset(waited_for(job.stage.awaits)),
-            told_at=event.at,
+            missing=frozenset(awaited_ranks(job.wait.kind)),
+            sent_at=event.at,
             heard=dict.fromkeys(job.live, event.at),
         )
-        job = replace(job, watch=watch, stage=replace(job.stage, since=event.at))
+        job = replace(job, watch=watch, wait=replace(job.wait, since=event.at))
         state = with_job(state, job)
         if not job.over:
             out += commands(job)
@@ -150,8 +148,8 @@ JobFact = (
     NodeMade
     | NodeNotMade
     | NodeLost
-    | StageDone
-    | StageRefused
+    | WaitDone
+    | WaitRefused
     | LoadsKnown
     | ChunkDue
     | NodeFailed
@@ -160,125 +158,119 @@ JobFact = (
 )
 
 
-def job_step(job: JobState, event: JobFact, policy: Policy) -> Result:
-    at, cause = event.at, event.cause
+def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
     match event:
         case NodeMade():
-            return node_made(job, event, policy)
+            return accept_node(job, event, turn)
         case NodeNotMade(rank=rank, reason=reason):
-            waits = job.nodes.get(rank)
-            if waits is None or waits.phase != "starting" or waits.peer is not None or job.over:
-                return job, []
-            return lose(job, rank, f"could not be made: {reason}", policy, at, cause)
+            node = job.nodes.get(rank)
+            if node is None or node.phase != "starting" or node.peer is not None or job.over:
+                return Next(job)
+            return lose(job, rank, f"could not be made: {reason}", turn)
         case NodeLost(rank=rank, reason=reason):
             if rank not in job.nodes:
-                return job, [StopNode(job=job.name, rank=rank, cause=cause)]
-            return lose(job, rank, reason, policy, at, cause)
-        case StageDone(stage=stage, epoch=epoch):
-            return done(job, epoch, policy, at, cause) if stage == job.stage.id else (job, [])
-        case StageRefused(stage=stage):
-            return refused(job, event, policy) if stage == job.stage.id else (job, [])
-        case LoadsKnown(stage=stage):
-            return weighed(job, event, policy, at, cause) if stage == job.stage.id else (job, [])
-        case ChunkDue(stage=stage, epochs_per_s=rate):
-            return chunk_due(job, rate, policy, at, cause) if stage == job.stage.id else (job, [])
+                return Next(job, (StopNode(job=job.name, rank=rank, cause=turn.cause),))
+            return lose(job, rank, reason, turn)
+        case WaitDone() | WaitRefused() | LoadsKnown() | ChunkDue() if event.wait != job.wait.id:
+            return Next(job)
+        case WaitDone(epoch=epoch):
+            return end_wait(job, epoch, turn)
+        case WaitRefused():
+            return follow_refusal(job, event, turn)
+        case LoadsKnown():
+            return plan_rescale(job, event, turn)
+        case ChunkDue(epochs_per_s=rate):
+            return issue_chunk(job, rate, turn)
         case NodeFailed(rank=rank, error=error):
             node = job.nodes.get(rank)
             if node is None or job.over or job.phase == "ending":
-                return job, []
+                return Next(job)
             if node.phase in ("starting", "joining") and job.changing is not None:
                 # It was only to join: the job does without it.
-                return lose(job, rank, error, policy, at, cause)
-            return end(job, "failed", f"node-{rank}: {error}", at, cause)
+                return lose(job, rank, error, turn)
+            return end(job, "failed", f"node-{rank}: {error}", turn)
         case JobOver():
-            return (
-                (job, []) if job.over or job.phase == "ending" else end(job, "ended", "", at, cause)
-            )
+            if job.over or job.phase == "ending":
+                return Next(job)
+            return end(job, "ended", "", turn)
         case Expired():
-            return replace(job, kept=False), stop_nodes(job, cause)
+            return Next(replace(job, kept=False), tuple(stop_nodes(job, turn.cause)))
         case _:
             assert_never(event)
 
 
-def node_made(job: JobState, event: NodeMade, policy: Policy) -> Result:
-    """A node that was asked for, one that is known already, or one that nobody wants any more."""
+def accept_node(job: JobState, event: NodeMade, turn: Turn) -> Next:
+    """A node that was asked for, one that is known already, or one that is not wanted any more."""
     node = job.nodes.get(event.rank)
-    unwanted: list[Outgoing] = [StopNode(job=job.name, rank=event.rank, cause="not wanted")]
     if node is None or node.phase == "lost":
-        return job, unwanted
+        return Next(job, (StopNode(job=job.name, rank=event.rank, cause="not wanted"),))
     if node.peer is not None:
         if (node.peer, node.pid) == (event.peer, event.pid):
-            return job, []
-        return lose(job, node.rank, "its process was replaced", policy, event.at, event.cause)
-    job = made(job, event.rank, event.peer, event.host, event.pid, event.at)
+            return Next(job)
+        return lose(job, node.rank, "its process was replaced", turn)
+    job = note_made(job, event.rank, event.peer, event.host, event.pid, event.at)
     if not all_made(job):
-        return job, []
-    if job.changing is not None:
-        return meet(job, event.at, job.stage.cause)
-    return prepare(job, event.at, job.stage.cause)
+        return Next(job)
+    turn = replace(turn, cause=job.wait.cause)
+    return prepare(job, turn) if job.changing is None else connect_new(job, turn)
 
 
-def done(job: JobState, epoch: int, policy: Policy, at: float, cause: str) -> Result:
-    """The present stage has all it waited for: the next one."""
-    cause = job.stage.cause
-    awaits = job.stage.awaits
-    match awaits:
+def end_wait(job: JobState, epoch: int, turn: Turn) -> Next:
+    """The job has all it waited for: the next wait."""
+    kind = job.wait.kind
+    turn = replace(turn, cause=job.wait.cause)
+    match kind:
         case Telling(act="prepare", aim="start"):
-            return begin(job, at, cause)
-        case Telling(act="prepare"):
-            return move(job, policy, at, cause)
+            return begin(job, turn)
+        case Telling(act="prepare") | Readying():
+            return proceed(job, turn)
         case Telling(act="begin"):
-            return settle(replace(job, phase="running", began_at=at), policy, at, cause)
+            return settle(replace(job, phase="running", began_at=turn.at), turn)
         case Telling(act="expect"):
-            return expected(job, policy, at, cause)
-        case Readying():
-            return move(job, policy, at, cause)
+            return make_ready(job, turn)
         case Telling(act="promise", aim=aim):
-            return commit(job, aim, epoch, at, cause)
+            return commit(job, aim, epoch, turn)
         case Telling(act="commit", aim="stop"):
-            if job.dropping:
-                return tell_drop(job, Quiet(), at, cause)
-            return enter(job, Quiet(), at, cause)
+            return send_drop(job, Quiet(), turn) if job.dropping else enter(job, Quiet(), turn)
         case Telling(act="commit", aim=aim):
-            return committed(job, aim, at, cause)
+            return await_passing(job, aim, turn)
         case Telling(act="lift", aim=aim):
-            return lifted(job, aim, policy, at, cause)
+            return retry_round(job, aim, turn)
         case Telling(act="drop", orders=orders):
-            told = [order.command for order in orders]
-            names = {rank for one in told if isinstance(one, Drop) for rank in one.ranks}
-            # With nobody to tell, all are told.
-            return dropped(job, tuple(names) or job.dropping, policy, at, cause)
+            drops = [order.command for order in orders]
+            ranks = {rank for drop in drops if isinstance(drop, Drop) for rank in drop.ranks}
+            # Without a node to tell, all have been told.
+            return resume_after_drop(job, tuple(ranks) or job.dropping, turn)
         case Telling(act="end"):
-            return ended(job, at, cause)
+            return finish(job, turn)
         case Passing():
-            return passed(job, awaits, policy, at, cause)
+            return retire_layouts(job, kind, turn)
         case Telling() | Placing() | Starting() | Measuring() | Pacing() | Quiet():
-            raise InternalError(f"{job.name}: stage {job.stage} cannot be done")
+            raise InternalError(f"{job.name}: {job.wait} cannot be done")
         case _:
-            assert_never(awaits)
+            assert_never(kind)
 
 
-def refused(job: JobState, event: StageRefused, policy: Policy) -> Result:
+def follow_refusal(job: JobState, event: WaitRefused, turn: Turn) -> Next:
     """A node refused its part."""
-    at, cause, who = event.at, event.cause, f"node-{event.rank}"
-    awaits = job.stage.awaits
-    if not isinstance(awaits, Telling):
-        return job, []
-    match awaits.act:
-        case "prepare" if awaits.aim == "join":
-            job = given_up(job, f"{who} could not be joined: {event.reason}", at)
-            return move(job, policy, at, cause)
+    node, kind = f"node-{event.rank}", job.wait.kind
+    if not isinstance(kind, Telling):
+        return Next(job)
+    match kind.act:
+        case "prepare" if kind.aim == "join":
+            job = give_up_rescale(job, f"{node} could not be joined: {event.reason}", turn)
+            return proceed(job, turn)
         case "prepare" | "begin":
-            return end(job, "failed", f"{who} could not start: {event.reason}", at, cause)
+            return end(job, "failed", f"{node} could not start: {event.reason}", turn)
         case "promise":
             job = replace(job, refusals=job.refusals + 1)
-            if job.changing is not None and job.refusals > policy.round_tries:
-                job = given_up(job, f"{who} refused: {event.reason}", at)
-            return lift(job, at, cause)
+            if job.changing is not None and job.refusals > turn.policy.round_tries:
+                job = give_up_rescale(job, f"{node} refused: {event.reason}", turn)
+            return lift(job, turn)
         case "commit":
             # It promised, and the others may have the layouts: the only way is forward.
-            return end(job, "failed", f"{who} broke its promise: {event.reason}", at, cause)
+            return end(job, "failed", f"{node} broke its promise: {event.reason}", turn)
         case "expect" | "lift" | "drop" | "end":
-            return job, []
+            return Next(job)
         case _:
-            assert_never(awaits.act)
+            assert_never(kind.act)

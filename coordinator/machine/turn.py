@@ -1,55 +1,42 @@
-"""One turn of the control plane: an event in; the next state, the facts and the commands out.
-
-The facts are to be journalled before any of the commands is sent. A turn goes on while stages are
-complete in themselves, so that no stage waits for the clock.
-"""
+"""What a decision about a job is given besides the job, and what it returns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from plait.coordinator.machine.observations import observe, ready
-from plait.coordinator.machine.step import step
-from plait.coordinator.messages.events import Answered, Reported, Tick
-from plait.errors import InternalError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 if TYPE_CHECKING:
-    from plait.coordinator.machine.state import State
+    from collections.abc import Callable
+
+    from plait.coordinator.machine.state import JobState
     from plait.coordinator.messages.commands import Outgoing
-    from plait.coordinator.messages.events import Event, Fact
+    from plait.coordinator.messages.spec import Policy
 
-LIMIT = 1000
-"""Stages that follow each other in one turn of one job: more is a loop without end."""
-
-
-def turn(state: State, event: Event) -> tuple[State, list[Fact], list[Outgoing]]:
-    """All that follows from an event."""
-    facts: list[Fact] = []
-    out: list[Outgoing] = []
-    if isinstance(event, Tick | Answered | Reported):
-        state, todo, out = observe(state, event)
-    else:
-        todo = [event]
-    for fact in todo:
-        state, more = step(state, fact)
-        facts.append(fact)
-        out += more
-    for name in touched(state, event):
-        for _ in range(LIMIT):
-            found = ready(state.jobs[name], event.at)
-            if found is None:
-                break
-            state, more = step(state, found)
-            facts.append(found)
-            out += more
-        else:
-            raise InternalError(f"{name} goes on without end: {state.jobs[name].stage}")
-    return state, facts, out
+P = ParamSpec("P")
 
 
-def touched(state: State, event: Event) -> list[str]:
-    """The jobs that the event can have brought on."""
-    name = getattr(event, "job", "")
-    if name:
-        return [name] if name in state.jobs else []
-    return list(state.jobs)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """When and why something is decided, and under which policy."""
+
+    policy: Policy
+    at: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A job after a decision, and the commands to send, in this order."""
+
+    job: JobState
+    commands: tuple[Outgoing, ...] = ()
+
+    def then(
+        self,
+        decide: Callable[Concatenate[JobState, P], Next],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Next:
+        """A further decision about this job; its commands follow the ones so far."""
+        after = decide(self.job, *args, **kwargs)
+        return Next(after.job, (*self.commands, *after.commands))

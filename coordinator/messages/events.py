@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class EventBase:
     """What every event has."""
 
     at: float
@@ -28,7 +28,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick(Happened):
+class Tick(EventBase):
     """Time has passed."""
 
     job: str = ""
@@ -36,7 +36,7 @@ class Tick(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Happened):
+class Answered(EventBase):
     """A node answered a command."""
 
     job: str
@@ -46,7 +46,7 @@ class Answered(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported(Happened):
+class Reported(EventBase):
     """A node said how it is."""
 
     job: str
@@ -60,7 +60,7 @@ Observation = Tick | Answered | Reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(Happened):
+class Asked(EventBase):
     """A client asked for something."""
 
     request_id: str
@@ -68,14 +68,14 @@ class Asked(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostsSeen(Happened):
+class HostsSeen(EventBase):
     """The hosts of the cluster as they are now. Comes when asked for."""
 
     hosts: tuple[HostView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMade(Happened):
+class NodeMade(EventBase):
     """A node's process is there and listens."""
 
     job: str
@@ -86,7 +86,7 @@ class NodeMade(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNotMade(Happened):
+class NodeNotMade(EventBase):
     """A node could not be made."""
 
     job: str
@@ -95,7 +95,7 @@ class NodeNotMade(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost(Happened):
+class NodeLost(EventBase):
     """A node is gone, or silent for too long: from now on it counts as gone, whatever it says."""
 
     job: str
@@ -104,31 +104,31 @@ class NodeLost(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageDone(Happened):
-    """All whom the present stage of a job waits for have answered, or have come far enough."""
+class WaitDone(EventBase):
+    """All nodes that a job waits for have answered, or have come far enough."""
 
     job: str
-    stage: int
+    wait: int
     epoch: int = 0
     """Of promises: the greatest fence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageRefused(Happened):
-    """A node refused its part of the present stage."""
+class WaitRefused(EventBase):
+    """A node refused its part of what a job waits for."""
 
     job: str
-    stage: int
+    wait: int
     rank: Rank
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadsKnown(Happened):
+class LoadsKnown(EventBase):
     """What the bins weigh, as the nodes reported when asked for a plan."""
 
     job: str
-    stage: int
+    wait: int
     bins: tuple[int, ...]
     records: tuple[int, ...]
     """Of each of these bins; columns, because there may be a hundred thousand."""
@@ -136,17 +136,17 @@ class LoadsKnown(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkDue(Happened):
+class ChunkDue(EventBase):
     """A running migration may take its next steps."""
 
     job: str
-    stage: int
+    wait: int
     epochs_per_s: float
     """The pace of the job's sources now; 0 when it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFailed(Happened):
+class NodeFailed(EventBase):
     """A node reported that the job failed on it."""
 
     job: str
@@ -155,7 +155,7 @@ class NodeFailed(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOver(Happened):
+class JobOver(EventBase):
     """All nodes are at their end, or a sink has all it wanted."""
 
     job: str
@@ -163,14 +163,14 @@ class JobOver(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired(Happened):
+class Expired(EventBase):
     """The nodes of a job that is over were kept long enough."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restarted(Happened):
+class Restarted(EventBase):
     """The coordinator came back from its journal: what was told and not answered is told again."""
 
 
@@ -180,8 +180,8 @@ Fact = (
     | NodeMade
     | NodeNotMade
     | NodeLost
-    | StageDone
-    | StageRefused
+    | WaitDone
+    | WaitRefused
     | LoadsKnown
     | ChunkDue
     | NodeFailed

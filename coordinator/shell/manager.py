@@ -16,10 +16,10 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.job_view import view_of
 from plait.coordinator.machine.state import State
 from plait.coordinator.machine.step import step
-from plait.coordinator.machine.turn import turn
 from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
@@ -59,12 +59,12 @@ class ManagerStats:
     """CPU time of its thread."""
 
 
-def recovered(journal: Journal, policy: Policy) -> tuple[State, float]:
+def recover(journal: Journal, policy: Policy) -> tuple[State, float]:
     """The state that the journal tells, and the time of its last fact."""
     saved, facts = journal.load()
     state = replace(saved if saved is not None else State(), policy=policy)
     latest = max(
-        (time for job in state.jobs.values() for time in (job.stage.since, job.submitted_at)),
+        (time for job in state.jobs.values() for time in (job.wait.since, job.submitted_at)),
         default=0.0,
     )
     for fact in facts:
@@ -92,7 +92,7 @@ class JobManager:
         self.journal = journal
         self.gateway = gateway
         self.policy = policy or Policy()
-        self.state, latest = recovered(journal, self.policy)
+        self.state, latest = recover(journal, self.policy)
         # Times go on from where they were, whatever the clock of this process says.
         ahead = latest - clock()
         self.clock: Callable[[], float] = (lambda: clock() + ahead) if ahead > 0 else clock
@@ -206,11 +206,11 @@ class JobManager:
         failures, last_failure = self.stats.failures, self.stats.last_failure
         for event in batch:
             try:
-                state, found, commands = turn(state, event)
+                state, event_facts, commands = advance(state, event)
             except Exception:
                 failures, last_failure = failures + 1, f"{event}\n{traceback.format_exc()}"
                 continue
-            facts += found
+            facts += event_facts
             out += commands
         if facts:
             self.journal.append(facts)

@@ -46,7 +46,7 @@ from plait.protocol.messages import (
     Refused,
 )
 from plait.results.failures import Letters, error_of
-from plait.results.outcomes import Cuts, NodeOutcome, counted, percentile_ns
+from plait.results.outcomes import Cuts, NodeOutcome, percentile_ns, tally
 
 if TYPE_CHECKING:
     from plait.model.settings import Settings
@@ -334,7 +334,7 @@ class NodeAgent:
             if self.letters is not None:
                 self.letters.close(good and error is None)
         counts = [engine.counts(i) for i in range(len(self.graph.operators))]
-        account, operators = counted(self.graph, counts)
+        account, operators = tally(self.graph, counts)
         buckets, most = engine.latency_buckets()
         labels = [n.label for n in self.graph.operators if isinstance(n, SourceOp)]
         return NodeOutcome(

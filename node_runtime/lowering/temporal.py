@@ -14,16 +14,16 @@ from plait.graph.temporal import (
     SIDE,
     AsOf,
     Between,
-    Given,
+    CarriedWindow,
     Grid,
     JoinSpec,
     LastSpec,
     LateSpec,
     OperatorSpec,
     ProcessSpec,
-    Rows,
+    RowWindow,
     RunningSpec,
-    Session,
+    SessionWindow,
     SpanSpec,
     TopSpec,
     WindowSpec,
@@ -155,7 +155,7 @@ def column(made: Lowered, given: Schema, name: str) -> int:
 
 
 def add_window(made: Lowered, op: TimedOp, given: Schema, window: Any) -> None:
-    if isinstance(window, Given):
+    if isinstance(window, CarriedWindow):
         made.numbers |= {
             "within": "Given",
             "window_start": column(made, given, WINDOW_START),
@@ -163,7 +163,7 @@ def add_window(made: Lowered, op: TimedOp, given: Schema, window: Any) -> None:
         }
         return
     made.numbers |= within(window)
-    if not isinstance(window, Rows):
+    if not isinstance(window, RowWindow):
         made.numbers["time"] = column(made, given, op.time)
 
 
@@ -172,7 +172,7 @@ def add_ttl(made: Lowered, op: TimedOp, given: Schema, ttl_us: int) -> None:
         made.numbers |= {"ttl": ttl_us, "time": column(made, given, op.time)}
 
 
-def within(window: Grid | Session | Rows | Between | AsOf | None) -> dict[str, Any]:
+def within(window: Grid | SessionWindow | RowWindow | Between | AsOf | None) -> dict[str, Any]:
     match window:
         case None:
             return {"within": "Nothing"}
@@ -183,9 +183,9 @@ def within(window: Grid | Session | Rows | Between | AsOf | None) -> dict[str, A
                 "every": window.every_us,
                 "offset": window.offset_us,
             }
-        case Session():
+        case SessionWindow():
             return {"within": "Session", "gap": window.gap_us}
-        case Rows():
+        case RowWindow():
             return {"within": "Rows", "size": window.size, "every": window.every}
         case Between():
             return {"within": "Between", "low": window.low_us, "high": window.high_us}

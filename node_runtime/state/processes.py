@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
-from plait.functions.process import SCALARS, State, Timers, initial
+from plait.functions.process import SCALARS, KeyState, Timers, initial
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.records import datetime_of, error_text
 from plait.model.schema import Type
@@ -248,7 +248,7 @@ class ProcessPython(PythonStates):
         handler: Callable[..., Any],
         key: Key,
         given: Any,
-        state: State,
+        state: KeyState,
         rows: MadeRows,
         time: int,
         place: int,
@@ -340,14 +340,16 @@ class ProcessPython(PythonStates):
         return (canonical(given[0]), *given[1:]) if self.has_float else given
 
 
-def state_class(kinds: Mapping[str, Any]) -> type[State]:
-    """A State whose values are found at once: `State.__getattr__` alone is asked only after the
-    name was looked for everywhere else, which takes four times as long."""
+def state_class(kinds: Mapping[str, Any]) -> type[KeyState]:
+    """A KeyState whose values are found at once: `KeyState.__getattr__` alone is asked only after
+    the name was looked for everywhere else, which takes four times as long."""
 
     def reader(name: str) -> property:
         return property(lambda state: state._values[name])
 
-    return type("State", (State,), {"__slots__": (), **{name: reader(name) for name in kinds}})
+    return type(
+        "KeyState", (KeyState,), {"__slots__": (), **{name: reader(name) for name in kinds}}
+    )
 
 
 def user_key(key: Key) -> Any:

@@ -1,5 +1,5 @@
-"""The commands for jobs on a cluster: submit, ls, status, rescale, drain, cancel, logs, top,
-preflight.
+"""The commands for jobs on a cluster: submit, ls, status, logs, top, rescale, drain, cancel,
+forget, preflight.
 
 Each is a few lines over `plait.submit` and `plait.attach`. Exit status 2 and one message on stderr
 when a command cannot be done, 1 when the job that it waited for failed. `--json` prints what a
@@ -57,7 +57,9 @@ def add(
     made.set_defaults(run=COMMANDS[name])
     if job:
         made.add_argument("job", metavar="JOB", help="the name of a job on the cluster")
-    made.add_argument("--address", metavar="ADDRESS", help="auto, host:port or ray://host:port")
+    made.add_argument(
+        "--address", metavar="ADDRESS", help="the cluster: auto, host:port or ray://host:port"
+    )
     made.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
     if json:
         made.add_argument("--json", action="store_true", help="print JSON, for scripts")
@@ -78,22 +80,28 @@ def add_submit(commands: Adder) -> None:
         json=True,
         job=False,
     )
-    made.add_argument("job", metavar="FILE[:JOB]", help="a Python file, and a job in it")
-    made.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (1)")
-    made.add_argument("--name", metavar="NAME", help="what to call it on the cluster")
     made.add_argument(
-        "--workers", type=worker_count, metavar="N", help='threads of each node, or "elastic"'
+        "job", metavar="FILE[:JOB]", help="a Python file, and the name of a job in it"
     )
-    made.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
     made.add_argument(
-        "--wait", action="store_true", help="wait for the end and show the result, as plait run"
+        "--nodes", type=int, default=1, metavar="N", help="number of nodes (default: 1)"
+    )
+    made.add_argument("--name", metavar="NAME", help="name of the job on the cluster")
+    made.add_argument(
+        "--workers", type=worker_count, metavar="N", help='threads per node, or "elastic"'
+    )
+    made.add_argument("--limit", type=int, metavar="N", help="stop after N records of each source")
+    made.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for the job to end and show its result, as plait run does",
     )
     made.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other setting of plait.Settings; may be given several times",
+        help="any other field of plait.Settings; repeatable",
     )
 
 
@@ -102,58 +110,82 @@ def add_looking(commands: Adder) -> None:
     add(commands, "status", "show a job and its nodes", "plait status carts", json=True)
     made = add(commands, "logs", "show what a job's functions printed", "plait logs carts node-1")
     made.add_argument("node", nargs="?", metavar="NODE", help="one node only, such as node-1")
-    made.add_argument("--lines", type=int, default=100, metavar="N", help="of each node (100)")
-    made = add(commands, "top", "watch the jobs of a cluster live", "plait top carts", job=False)
+    made.add_argument(
+        "--lines", type=int, default=100, metavar="N", help="lines per node (default: 100)"
+    )
+    made = add(commands, "top", "watch the jobs of a cluster", "plait top carts", job=False)
     made.add_argument("job", nargs="?", metavar="JOB", help="one job only")
-    made.add_argument("--every", default="1s", metavar="TIME", help="between two looks (1s)")
-    made.add_argument("--once", action="store_true", help="look once and end")
+    made.add_argument(
+        "--every", default="1s", metavar="TIME", help="refresh interval (default: 1s)"
+    )
+    made.add_argument("--once", action="store_true", help="print once and exit")
 
 
 def add_moving(commands: Adder) -> None:
     rescale = add(
         commands,
         "rescale",
-        "run a job on another number of nodes, live",
+        "change the number of nodes of a running job",
         "plait rescale carts --nodes 4 --strategy batched --gap 50ms --dry-run",
         json=True,
     )
-    rescale.add_argument("--nodes", type=int, metavar="N", help="how many (default: as many)")
+    rescale.add_argument(
+        "--nodes", type=int, metavar="N", help="target number of nodes (default: unchanged)"
+    )
     drain = add(
         commands,
         "drain",
-        "move everything away from a node and let it leave, live",
+        "move everything off a node and remove it, while the job runs",
         "plait drain carts node-2",
         json=True,
     )
-    drain.add_argument("node", metavar="NODE", help="such as node-2")
+    drain.add_argument("node", metavar="NODE", help="the node to empty, such as node-2")
     for made in (rescale, drain):
-        made.add_argument("--strategy", choices=STRATEGIES, default="fluid", help="(fluid)")
         made.add_argument(
-            "--gap", default="0", metavar="GAP", help="between steps: 50ms, or epochs"
+            "--strategy",
+            choices=STRATEGIES,
+            default="fluid",
+            help="how bins are moved (default: fluid)",
         )
-        made.add_argument("--throttle", metavar="RATE", help="at most, a second: 100MB")
-        made.add_argument("--dry-run", action="store_true", help="only show the plan")
-        made.add_argument("--no-wait", action="store_true", help="return once it has begun")
+        made.add_argument(
+            "--gap",
+            default="0",
+            metavar="GAP",
+            help="pause between two steps: a time such as 50ms, or a number of epochs (default: 0)",
+        )
+        made.add_argument(
+            "--throttle",
+            metavar="RATE",
+            help="limit on migration traffic per second, e.g. 100MB",
+        )
+        made.add_argument("--dry-run", action="store_true", help="show the plan and exit")
+        made.add_argument(
+            "--no-wait", action="store_true", help="return as soon as the migration has started"
+        )
 
 
 def add_ending(commands: Adder) -> None:
-    made = add(commands, "cancel", "end a job at once", "plait cancel carts --drain")
+    made = add(commands, "cancel", "end a job", "plait cancel carts --drain")
     made.add_argument(
-        "--drain", action="store_true", help="end its sources and deliver what was read"
+        "--drain",
+        action="store_true",
+        help="stop the sources and deliver what was read before ending",
     )
-    add(commands, "forget", "give up the result of a job that is over", "plait forget carts")
+    add(commands, "forget", "discard the result of a finished job", "plait forget carts")
 
 
 def add_preflight(commands: Adder) -> None:
     made = add(
         commands,
         "preflight",
-        "check that a cluster is fit for plait",
+        "check that a cluster is ready for plait",
         "plait preflight --address auto --nodes 3",
         json=True,
         job=False,
     )
-    made.add_argument("--nodes", type=int, default=1, metavar="N", help="at least so many (1)")
+    made.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help="nodes the cluster must have (default: 1)"
+    )
 
 
 def run(given: argparse.Namespace) -> int:
@@ -191,16 +223,15 @@ def submit_command(given: argparse.Namespace) -> int:
         namespace=given.namespace,
         **settings,
     )
-    lasts = getattr(handle.link, "lasts", True)
-    if not given.wait and lasts:
+    if not given.wait and handle.outlives_process:
         show_json({"job": handle.name}) if given.json else print(f"submitted {handle.name}")
         return OK
-    if not lasts:
-        tell("plait: no cluster was named or found; running on a Ray of its own until the end")
-    return waited(handle, given.json)
+    if not handle.outlives_process:
+        tell("plait: no cluster was named or found; running on a private Ray until the job ends")
+    return wait_and_show(handle, given.json)
 
 
-def waited(handle: JobHandle, as_json: bool) -> int:
+def wait_and_show(handle: JobHandle, as_json: bool) -> int:
     """Shows the result of a job as `plait run` does. Ctrl-C stops the sources, then waits on."""
     from plait.cli.commands import show
 
@@ -251,20 +282,20 @@ def ls_command(given: argparse.Namespace) -> int:
 
 
 def status_command(given: argparse.Namespace) -> int:
-    view = attached(given).status()
+    view = attach_job(given).status()
     show_json(dataclasses.asdict(view)) if given.json else print(view)
     return OK
 
 
 def logs_command(given: argparse.Namespace) -> int:
-    text = attached(given).logs(given.node, lines=given.lines)
+    text = attach_job(given).logs(given.node, lines=given.lines)
     if text:
         print(text)
     return OK
 
 
 def rescale_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     change = handle.rescale(
         given.nodes,
         strategy=given.strategy,
@@ -272,11 +303,11 @@ def rescale_command(given: argparse.Namespace) -> int:
         throttle=given.throttle,
         dry_run=given.dry_run,
     )
-    return moved(handle, change, given)
+    return show_change(handle, change, given)
 
 
 def drain_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     change = handle.drain(
         given.node,
         strategy=given.strategy,
@@ -284,11 +315,12 @@ def drain_command(given: argparse.Namespace) -> int:
         throttle=given.throttle,
         dry_run=given.dry_run,
     )
-    return moved(handle, change, given)
+    return show_change(handle, change, given)
 
 
-def moved(handle: JobHandle, change: MigrationHandle, given: argparse.Namespace) -> int:
-    """Shows the plan, and waits for the change unless told not to. Ctrl-C leaves it to itself."""
+def show_change(handle: JobHandle, change: MigrationHandle, given: argparse.Namespace) -> int:
+    """Shows the plan, and waits for the change unless --no-wait is given. Ctrl-C ends the waiting,
+    not the change."""
     if not given.json and str(change):
         print(change)
     if not given.dry_run and not given.no_wait:
@@ -305,7 +337,7 @@ def gap_of(text: str) -> int | str:
 
 
 def cancel_command(given: argparse.Namespace) -> int:
-    handle = attached(given)
+    handle = attach_job(given)
     if given.drain:
         handle.stop()
     else:
@@ -316,7 +348,7 @@ def cancel_command(given: argparse.Namespace) -> int:
 
 
 def forget_command(given: argparse.Namespace) -> int:
-    attached(given).forget()
+    attach_job(given).forget()
     return OK
 
 
@@ -355,12 +387,12 @@ def preflight_command(given: argparse.Namespace) -> int:
 
 
 def explain_command(given: argparse.Namespace) -> int:
-    """`plait explain` of a name that is no file: a job on the cluster."""
-    print(attached(given).explain())
+    """`plait explain` of a name that is not a file: a job on the cluster."""
+    print(attach_job(given).explain())
     return OK
 
 
-def attached(given: argparse.Namespace) -> JobHandle:
+def attach_job(given: argparse.Namespace) -> JobHandle:
     from plait.cluster.submit import attach
 
     return attach(given.job, given.address, namespace=given.namespace)

@@ -2,7 +2,7 @@
 
 Errors that plait raises on purpose are one message on stderr and exit status 1, without a
 traceback; an exception in the user's file shows the user's own frames. Ctrl-C ends with 130 and
-tells what was done until then.
+shows what was done until then.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 OWN_OPTIONS = ("workers", "limit", "timeout_s")
-"""Settings with an option of their own."""
+"""Settings that have their own option."""
 
 EXAMPLES = """\
 examples:
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
-        help="run a job to its end in this process",
+        help="run a job in this process until it ends",
         epilog=RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -95,51 +95,57 @@ def parser() -> argparse.ArgumentParser:
         "--workers",
         type=cluster_commands.worker_count,
         metavar="N",
-        help='threads, or "elastic" (default: every core)',
+        help='threads, or "elastic" (default: one per core)',
     )
-    run.add_argument("--limit", type=int, metavar="N", help="records to read from each source")
-    run.add_argument("--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or seconds")
+    run.add_argument("--limit", type=int, metavar="N", help="stop after N records of each source")
+    run.add_argument(
+        "--timeout", metavar="TIME", help="stop after this time: 30s, 2m, or a number of seconds"
+    )
     run.add_argument(
         "--scheduler",
         metavar="NAME",
-        help="ct (default), lru (for many stages), et, lp, qst, random, ...",
+        help="which stage runs next: ct (default), lru (for many stages), et, lp, qst, random, ...",
     )
     run.add_argument(
         "--json",
         action="store_true",
-        help="print the result as JSON, and what the job prints on stderr",
+        help="print the result as JSON on stdout, and what the job prints on stderr",
     )
     explain = commands.add_parser(
         "explain",
-        help="show how a job would run, or how one on the cluster runs",
+        help="show the stages of a job and the route of each function",
         epilog="examples:\n  plait explain carts.py\n  plait explain carts --address auto",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for command in (run, explain):
-        command.add_argument("job", metavar="FILE[:JOB]", help="a Python file, and a job in it")
+        command.add_argument(
+            "job", metavar="FILE[:JOB]", help="a Python file, and the name of a job in it"
+        )
         command.add_argument(
             "--set",
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="any other setting of plait.Settings; may be given several times",
+            help="any other field of plait.Settings; repeatable",
         )
-    explain.add_argument("--address", metavar="ADDRESS", help="of the cluster, for a job on it")
+    explain.add_argument(
+        "--address", metavar="ADDRESS", help="the cluster, to explain a job that runs on it"
+    )
     explain.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
     cluster_commands.add_commands(commands)
     return whole
 
 
 def explain_command(given: argparse.Namespace) -> int:
-    """Of a file, or of a job on a cluster: with an address, or by a name that can be no file."""
-    if given.address is not None or names_no_file(given.job):
+    """Of a file, or of a job on a cluster: with an address, or by a name that cannot be a file."""
+    if given.address is not None or is_job_name(given.job):
         given.run = cluster_commands.explain_command
         return cluster_commands.run(given)
     load_job(given.job).explain(**settings_of(given.set))
     return OK
 
 
-def names_no_file(job: str) -> bool:
+def is_job_name(job: str) -> bool:
     return not Path(job).exists() and not any(mark in job for mark in (".py", "/", ":"))
 
 
@@ -182,12 +188,12 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise JobError(f"--set {pair}: write NAME=VALUE")
+            raise JobError(f"--set {pair}: expected NAME=VALUE")
         if name in OWN_OPTIONS:
             raise JobError(f"--set {name}: use --{name.removesuffix('_s')}")
         if name not in fields:
             close = difflib.get_close_matches(name, fields, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(fields)}"
+            hint = f"did you mean {close[0]}?" if close else f"settings are: {', '.join(fields)}"
             raise JobError(f"--set {name}: no such setting; {hint}")
         settings[name] = value_of_text(value, may_be_none=fields[name].default is None)
     return settings

@@ -26,13 +26,13 @@ Found = TypeVar("Found")
 
 def load_job(given: str) -> Job:
     """The job that `FILE[:name]` names, ready to run."""
-    path, name = split(given)
+    path, name = split_name(given)
     module = load_module(path)
-    found = named(module, name, path) if name else only(module, path)
+    found = find_named(module, name, path) if name else find_only(module, path)
     return found if isinstance(found, Job) else job_of(found)
 
 
-def split(given: str) -> tuple[Path, str]:
+def split_name(given: str) -> tuple[Path, str]:
     """The path and the name after its last colon; a path may have colons itself."""
     if Path(given).exists():
         return Path(given), ""
@@ -44,11 +44,11 @@ def split(given: str) -> tuple[Path, str]:
 
 def load_module(path: Path) -> ModuleType:
     if not path.is_file():
-        raise JobError(f"no file {path}")
+        raise JobError(f"no such file: {path}")
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "plait_job"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise JobError(f"{path} is no Python file")
+        raise JobError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles look their classes up by it
     sys.path.insert(0, str(path.resolve().parent))
@@ -59,24 +59,24 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
-def named(module: ModuleType, name: str, path: Path) -> Job | Stream:
+def find_named(module: ModuleType, name: str, path: Path) -> Job | Stream:
     found = getattr(module, name, None)
     if isinstance(found, Job | Stream):
         return found
     have = [key for key, value in vars(module).items() if isinstance(value, Job | Stream)]
     if found is not None or hasattr(module, name):
         kind = "a keyed stream" if isinstance(found, KeyedStream) else type(found).__name__
-        raise JobError(f"{name} in {path} is {kind}, not a job or a stream{listed(have)}")
+        raise JobError(f"{name} in {path} is {kind}, not a job or a stream{list_names(have)}")
     close = difflib.get_close_matches(name, have, 1)
-    hint = f'; did you mean "{close[0]}"?' if close else listed(have)
+    hint = f'; did you mean "{close[0]}"?' if close else list_names(have)
     raise JobError(f'{path} has no "{name}"{hint}')
 
 
-def listed(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     return f"; it has: {', '.join(names)}" if names else "; it has no job and no stream"
 
 
-def only(module: ModuleType, path: Path) -> Job | Stream:
+def find_only(module: ModuleType, path: Path) -> Job | Stream:
     """The one job of a module: a Job in it, or the job of its streams."""
     values = [value for key, value in vars(module).items() if not key.startswith("__")]
     jobs = unique([value for value in values if isinstance(value, Job)])
@@ -88,7 +88,7 @@ def only(module: ModuleType, path: Path) -> Job | Stream:
     names = [key for key, value in vars(module).items() if isinstance(value, Job | Stream)]
     if not jobs:
         raise JobError(f"{path} has no plait.Job and no stream at its top level")
-    raise JobError(f"{path} has {len(jobs)} jobs; name one: {path}:{names[0]}{listed(names)}")
+    raise JobError(f"{path} has {len(jobs)} jobs; name one: {path}:{names[0]}{list_names(names)}")
 
 
 def unique(values: list[Found]) -> list[Found]:

@@ -63,7 +63,7 @@ def node_row(node: NodeView) -> NodeRow:
 
 
 def migration_row(view: MigrationView | None, now: float) -> MigrationRow | None:
-    """The running one only; how long it will take is told from its pace so far."""
+    """The running one only; how long it will take is estimated from its pace so far."""
     if view is None or view.phase in ("done", "failed"):
         return None
     passed = now - view.began_at

@@ -1,6 +1,6 @@
 """Jobs and their nodes as a screen of text, for `plait top`.
 
-Pure: rows of facts in, text out; who measures and when is not known here. Columns are aligned, and
+Pure: rows of facts in, text out; nothing is measured here. Columns are aligned, and
 the least important ones are left out until a line fits. The rule: no line is wider than the width
 given, and there are never more lines than the height.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from plait.text.tables import shortened, width
+from plait.text.tables import shorten, width
 from plait.text.units import bytes_text, count_text, countdown_text, millis_text
 
 if TYPE_CHECKING:
@@ -185,13 +185,13 @@ def fit(columns: Sequence[Column[Row]], rows: Sequence[Row], most: int) -> list[
         kept.remove(min(kept, key=lambda column: column.keep))
     return [
         GAP.join(
-            padded(cells[one.title][i], widths[one.title], right=one.right) for one in kept
+            pad(cells[one.title][i], widths[one.title], right=one.right) for one in kept
         ).rstrip()
         for i in range(len(rows) + 1)
     ]
 
 
-def padded(text: str, wide: int, *, right: bool) -> str:
+def pad(text: str, wide: int, *, right: bool) -> str:
     space = " " * (wide - width(text))
     return space + text if right else text + space
 
@@ -202,11 +202,11 @@ def cut(lines: Sequence[Line], width: int, height: int, color: bool) -> str:
     if len(lines) > max(height, 1):
         shown = list(lines[: max(height - 1, 0)])
         shown.append(Line(text=f"... {len(lines) - len(shown):,} more lines"))
-    texts = [(shortened(line.text, width), line.style) for line in shown]
-    return "\n".join(styled(text, style) if color else text for text, style in texts)
+    texts = [(shorten(line.text, width), line.style) for line in shown]
+    return "\n".join(add_style(text, style) if color else text for text, style in texts)
 
 
-def styled(text: str, style: str) -> str:
+def add_style(text: str, style: str) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style else text
 
 
@@ -251,7 +251,7 @@ def sparkline(values: Sequence[float], most: int) -> str:
 
 
 def name_text(text: str) -> str:
-    return shortened(clean(text), NAME)
+    return shorten(clean(text), NAME)
 
 
 def clean(text: str) -> str:

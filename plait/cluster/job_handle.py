@@ -1,7 +1,7 @@
 """A job on a cluster, as its user holds it: look at it, change it, wait for it, take its result.
 
 A handle keeps nothing but the job's name and a link to the cluster, so any process can make one
-(`plait.attach`). Every method asks anew; a request that is refused is a `JobError` with the reason.
+(`plait.attach`). Every method asks the cluster; a refused request is a `JobError` with the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.coordinator.messages.requests import (
 )
 from plait.errors import ClusterError, Interrupted, JobError, TimedOut
 from plait.model.durations import Duration, to_seconds
-from plait.results.outcomes import check_conserved, first_error, merged
+from plait.results.outcomes import check_conserved, first_error, merge_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plait.results.result import Result
 
 LOOK_S = 0.1
-"""How often a job that is waited for is looked at."""
+"""The pause between two views of a job that is waited for."""
 STALE = "there is no job of this name any more; it was forgotten"
 
 
@@ -53,7 +53,9 @@ class Link(Protocol):
 
 
 class JobHandle:
-    """A job that was submitted.
+    """A job on a cluster, made by `plait.submit` and `plait.attach`: look at it, change its nodes,
+    wait for it, take its result. Any number of processes may hold one. Errors of the job itself
+    come from `result`; a cluster that does not answer is a `ClusterError`.
 
     >>> handle = plait.submit(job, nodes=2)          # doctest: +SKIP
     >>> handle.rescale(nodes=4).wait(progress=True)  # doctest: +SKIP
@@ -61,25 +63,35 @@ class JobHandle:
     """
 
     def __init__(self, link: Link, name: str) -> None:
-        self.link = link
+        self._link = link
         self.name = name
 
     def __repr__(self) -> str:
         return f'<plait job "{self.name}">'
 
+    @property
+    def outlives_process(self) -> bool:
+        """Whether the job goes on when this process ends. It does not on a Ray that `submit` had
+        to start here."""
+        return bool(getattr(self._link, "lasts", True))
+
     def status(self) -> JobView:
-        """The job as it is now; prints as a small table."""
-        view = self.link.view(self.name)
+        """The job as it is now: its phase, its nodes, a migration under way. Prints as a table."""
+        view = self._link.view(self.name)
         if view is None:
             raise JobError(f'"{self.name}": {STALE}')
         return view
 
     def metrics(self) -> Mapping[str, float]:
-        """Figures of the whole job by name, for scripts and monitoring."""
+        """Figures of the whole job by name, for scripts and monitoring: "read_per_s",
+        "delivered", "state_bytes", "p99_ms", ..."""
         return metrics_of(self.status())
 
     def wait(self, timeout: float | Duration | None = None) -> JobView:
-        """Waits until the job is over; TimedOut if it is not in time, and it goes on."""
+        """Waits until the job has ended and returns its last status.
+
+        `timeout` is a duration such as "30s", or seconds. When it passes, TimedOut is raised and
+        the job goes on."""
         end = deadline(timeout)
         while not (view := self.status()).over:
             if end is not None and time.monotonic() >= end:
@@ -88,8 +100,8 @@ class JobHandle:
         return view
 
     def result(self, timeout: float | Duration | None = None) -> Result:
-        """Waits for the end of the job and gives what `plait.run` would: the outputs of the sinks,
-        counts, dead letters; or raises what ended it."""
+        """Waits until the job has ended and returns what `plait.run` would: the outputs of the
+        sinks, counts, dead letters. Raises what ended the job if it failed."""
         view = self.wait(timeout)
         parts = self.outcomes(view)
         error = first_error(parts)
@@ -99,19 +111,20 @@ class JobHandle:
             raise ClusterError(f'the job "{self.name}" failed: {view.error}')
         if view.phase == "cancelled" and not parts:
             raise Interrupted("cancelled before it began")
-        result = merged(self.name, parts)
+        result = merge_outcomes(self.name, parts)
         if view.phase == "cancelled":
             raise Interrupted(f"cancelled: {result.account}", result)
-        if missing := {node.rank for node in there(view)} - {part.rank for part in parts}:
+        if missing := {node.rank for node in present_nodes(view)} - {part.rank for part in parts}:
             gone = ", ".join(f"node-{rank}" for rank in sorted(missing))
             raise ClusterError(f'the result of the job "{self.name}" is gone with {gone}')
         check_conserved(result, parts)
         return result
 
     def outcomes(self, view: JobView | None = None) -> tuple[NodeOutcome, ...]:
-        """Each node's part of the result; nodes that are gone without one are left out."""
-        nodes = there(view or self.status())
-        found = [self.link.outcome(self.name, node.rank) for node in nodes]
+        """Each node's part of the result, without nodes that left none. `view`: a status that was
+        taken already."""
+        nodes = present_nodes(view or self.status())
+        found = [self._link.outcome(self.name, node.rank) for node in nodes]
         return tuple(part for part in found if part is not None)
 
     def rescale(
@@ -124,27 +137,29 @@ class JobHandle:
         balance: bool = True,
         dry_run: bool = False,
     ) -> MigrationHandle:
-        """Runs on another number of nodes, or spreads the load anew, while records flow.
+        """Changes the number of nodes, or spreads the load again, while records flow.
 
         Args:
-            nodes: how many; None: as many as now.
+            nodes: target number of nodes; None: unchanged.
             strategy: "fluid" (a bin at a time), "batched" (each node sends and receives one at a
                 time), "all_at_once", "optimised" (copied ahead, then only what changed).
-            gap: left in peace between two steps: epochs, or a time such as "50ms".
-            throttle: at most so many bytes a second: a number, or "100MB".
-            balance: by the measured load of the bins as well as by their number.
-            dry_run: only make the plan; print it, and `start()` it.
+            gap: pause between two steps: a number of epochs, or a time such as "50ms".
+            throttle: limit in bytes per second: a number, or "100MB".
+            balance: use the measured load of the bins as well as their number.
+            dry_run: only make the plan: print the handle, and `start()` it.
+
+        Returns a handle on the migration; `wait()` on it. JobError if it is refused.
         """
         request = Rescale(
             job=self.name,
             nodes=nodes,
             strategy=strategy,
-            gap_epochs=gap_epochs(gap, self.epochs_per_s),
+            gap_epochs=gap_epochs(gap, self._epochs_per_s),
             throttle_bytes_per_s=bytes_per_s(throttle),
             balance=balance,
             dry_run=dry_run,
         )
-        return self.moving(request)
+        return self._migrate(request)
 
     def drain(
         self,
@@ -155,59 +170,64 @@ class JobHandle:
         throttle: float | str | None = None,
         dry_run: bool = False,
     ) -> MigrationHandle:
-        """Moves everything away from a node ("node-2", or 2) and lets it leave."""
+        """Moves everything off a node ("node-2", or 2), which then leaves the job. The other
+        parameters are those of `rescale`."""
         request = Drain(
             job=self.name,
             rank=rank_of(node),
             strategy=strategy,
-            gap_epochs=gap_epochs(gap, self.epochs_per_s),
+            gap_epochs=gap_epochs(gap, self._epochs_per_s),
             throttle_bytes_per_s=bytes_per_s(throttle),
             dry_run=dry_run,
         )
-        return self.moving(request)
+        return self._migrate(request)
 
-    def moving(self, request: Rescale | Drain) -> MigrationHandle:
+    def _migrate(self, request: Rescale | Drain) -> MigrationHandle:
+        """Asks for a change of nodes; with dry_run the handle is only a plan."""
         before = self.status().migration
-        reply = self.asked(request)
+        reply = self._ask(request)
         number = 0 if before is None else before.number
         return MigrationHandle(self, request, reply.plan, None if request.dry_run else number)
 
     def stop(self) -> None:
-        """Ends the sources at one epoch; what was read is delivered, and `result` gives it."""
-        self.asked(Stop(job=self.name))
+        """Ends all sources at the same epoch. What was read is delivered, and `result` returns
+        it."""
+        self._ask(Stop(job=self.name))
 
     def cancel(self) -> None:
-        """Ends the job at once; what is in flight is dropped."""
-        self.asked(Cancel(job=self.name))
+        """Ends the job at once; records in flight are dropped, and `result` raises Interrupted."""
+        self._ask(Cancel(job=self.name))
 
     def forget(self) -> None:
-        """The result of a job that is over is not wanted: its nodes end, its name is free."""
-        self.asked(Forget(job=self.name))
+        """Discards the result of a finished job, stops its nodes and frees its name."""
+        self._ask(Forget(job=self.name))
 
     def explain(self) -> str:
-        """How a node of the job runs it: the stages, and the route of every function."""
+        """How the job runs, as text: its stages, and the route of every function."""
         view = self.status()
-        present = [node.rank for node in there(view)]
+        present = [node.rank for node in present_nodes(view)]
         ranks = [view.home, *present] if view.home in present else present
-        return next((text for rank in ranks if (text := self.link.explain(self.name, rank))), "")
+        return next((text for rank in ranks if (text := self._link.explain(self.name, rank))), "")
 
     def logs(self, node: str | int | None = None, *, lines: int = 100) -> str:
-        """The last lines that the job's functions printed, on one node or on all."""
-        ranks = [one.rank for one in there(self.status())]
+        """The last `lines` lines that the job's functions printed on each node, or on one node
+        ("node-2", or 2)."""
+        ranks = [one.rank for one in present_nodes(self.status())]
         if node is not None:
             ranks = [rank_of(node)]
-        found = [(rank, self.link.logs(self.name, rank, lines)) for rank in ranks]
-        return "\n".join(f"node-{rank}  {line}" for rank, told in found for line in told)
+        found = [(rank, self._link.logs(self.name, rank, lines)) for rank in ranks]
+        return "\n".join(f"node-{rank}  {line}" for rank, printed in found for line in printed)
 
-    def asked(self, request: Request) -> Accepted:
-        match self.link.request(request):
+    def _ask(self, request: Request) -> Accepted:
+        """Sends a request; JobError with the reason if it is refused."""
+        match self._link.request(request):
             case Accepted() as reply:
                 return reply
             case Rejected(reason=reason):
                 raise JobError(reason)
 
-    def epochs_per_s(self) -> float:
-        """The pace of the sources, from two looks."""
+    def _epochs_per_s(self) -> float:
+        """The pace of the sources, measured between two views."""
         first = self.status()
         time.sleep(3 * LOOK_S)
         then = self.status()
@@ -218,7 +238,7 @@ class JobHandle:
         return moved / passed if passed > 0 else 0.0
 
 
-def there(view: JobView) -> list[NodeView]:
+def present_nodes(view: JobView) -> list[NodeView]:
     """The nodes that took part and are not lost."""
     return [node for node in view.nodes if node.phase not in ("lost", "starting")]
 
@@ -247,7 +267,7 @@ def rank_of(node: str | int) -> int:
     """The rank of "node-2" or 2."""
     text = str(node).removeprefix("node-")
     if isinstance(node, bool) or not text.isdecimal():
-        raise JobError(f'{node!r} is no node; write "node-2" or 2')
+        raise JobError(f'no such node: {node!r} (expected "node-2" or 2)')
     return int(text)
 
 

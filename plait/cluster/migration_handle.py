@@ -1,4 +1,4 @@
-"""A change of nodes that was planned or is under way: print it, start it, watch it, steer it."""
+"""A migration that was planned or is under way: print it, start it, watch it, steer it."""
 
 from __future__ import annotations
 
@@ -34,50 +34,61 @@ UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 class MigrationHandle:
-    """A rescale or a drain. Prints as its plan."""
+    """A migration of a job: what `JobHandle.rescale` and `JobHandle.drain` return. Prints as its
+    plan.
+
+    >>> change = handle.rescale(nodes=4, dry_run=True)   # doctest: +SKIP
+    >>> print(change)                                    # doctest: +SKIP
+    >>> change.start().wait(timeout="5m", progress=True) # doctest: +SKIP
+    """
 
     def __init__(
         self, job: JobHandle, request: Rescale | Drain, plan: str, after: int | None
     ) -> None:
         self.job = job
-        self.request = request
+        self._request = request
         self.plan = plan
-        self.after = after
+        self._after = after
         """The number of the change before this one; None while it is only a plan."""
 
     def __str__(self) -> str:
         return self.plan
 
     def __repr__(self) -> str:
-        began = "planned" if self.after is None else "started"
+        began = "planned" if self._after is None else "started"
         return f"<{began} change of {self.job!r}>"
 
     def start(self) -> Self:
-        """Carries out what was planned by a dry run. What is under way already stays so."""
-        if self.after is None:
-            begun = self.job.moving(replace(self.request, dry_run=False))
-            self.plan, self.after = begun.plan, begun.after
+        """Carries out what a dry run has planned, and returns this handle. Has no effect on a
+        migration that has started."""
+        if self._after is None:
+            begun = self.job._migrate(replace(self._request, dry_run=False))
+            self.plan, self._after = begun.plan, begun._after
         return self
 
     def progress(self) -> MigrationView | None:
-        """How far it is; None as long as it has not begun."""
-        return self.mine(self.job.status())
+        """How far the migration is: its phase, bins and bytes. None if it has not begun."""
+        return self._own(self.job.status())
 
-    def mine(self, view: JobView) -> MigrationView | None:
+    def _own(self, view: JobView) -> MigrationView | None:
         found = view.migration
-        if self.after is None:
-            raise JobError("this is only a plan; start() it")
-        return found if found is not None and found.number > self.after else None
+        if self._after is None:
+            raise JobError("this is only a plan; call start() first")
+        return found if found is not None and found.number > self._after else None
 
     def wait(self, timeout: float | Duration | None = None, *, progress: bool = False) -> Self:
-        """Waits until the change is made; JobError if it was given up, with the reason."""
+        """Waits until the migration is done and returns this handle.
+
+        `timeout` is a duration such as "30s", or seconds; when it passes, TimedOut is raised and
+        the migration goes on. `progress` shows a line on a terminal. JobError with the reason if
+        the migration was given up."""
         from plait.cluster.job_handle import deadline
 
         end = deadline(timeout)
         line = ProgressLine(sys.stderr) if progress else None
         while True:
             view = self.job.status()
-            found = self.mine(view)
+            found = self._own(view)
             if line is not None and line.shows and found is not None:
                 line.write(migration_line(found))
             if found is not None and found.phase in ("done", "failed"):
@@ -85,34 +96,36 @@ class MigrationHandle:
             if view.over:
                 break
             if end is not None and time.monotonic() >= end:
-                raise TimedOut(f'the change of the job "{self.job.name}" is still under way')
+                raise TimedOut(f'the migration of the job "{self.job.name}" is still under way')
             time.sleep(LOOK_S)
         if line is not None:
             line.done()
-        self.check(view, found)
+        self._raise_unless_done(view, found)
         return self
 
-    def check(self, view: JobView, found: MigrationView | None) -> None:
+    def _raise_unless_done(self, view: JobView, found: MigrationView | None) -> None:
         if found is not None and found.phase == "done":
             return
         reason = found.reason if found is not None else ""
         over = f"the job is {view.phase}" + (f": {view.error}" if view.error else "")
-        raise JobError(f"the change was not made: {reason or over}")
+        raise JobError(f"the migration was not completed: {reason or over}")
 
     def pause(self) -> None:
-        """No further steps until `resume`; what is under way completes."""
-        self.job.asked(PauseMigration(job=self.job.name))
+        """Starts no further step until `resume`; the step under way completes."""
+        self.job._ask(PauseMigration(job=self.job.name))
 
     def resume(self) -> None:
-        self.job.asked(ResumeMigration(job=self.job.name))
+        """Goes on after `pause`."""
+        self.job._ask(ResumeMigration(job=self.job.name))
 
     def abort(self) -> None:
-        """No further steps. What has moved stays where it is."""
-        self.job.asked(AbortMigration(job=self.job.name))
+        """Starts no further step. What has moved stays where it is."""
+        self.job._ask(AbortMigration(job=self.job.name))
 
     def throttle(self, limit: float | str | None) -> None:
-        """At most so many bytes a second from now on; None: as fast as goes."""
-        self.job.asked(Throttle(job=self.job.name, bytes_per_s=bytes_per_s(limit)))
+        """Limits the migration to this many bytes per second from now on: a number, or "100MB";
+        None: no limit."""
+        self.job._ask(Throttle(job=self.job.name, bytes_per_s=bytes_per_s(limit)))
 
 
 def bytes_per_s(limit: float | str | None) -> float | None:
@@ -122,10 +135,10 @@ def bytes_per_s(limit: float | str | None) -> float | None:
     if isinstance(limit, str):
         match = SIZE.fullmatch(limit)
         if match is None:
-            raise JobError(f'throttle is {limit!r}; write bytes a second: "100MB" or a number')
+            raise JobError(f'throttle is {limit!r}; expected bytes per second: "100MB" or a number')
         limit = float(match[1]) * UNITS[match[2]]
     if not limit > 0:
-        raise JobError(f"throttle is {limit}; it must be above 0 bytes a second")
+        raise JobError(f"throttle is {limit}; it must be above 0 bytes per second")
     return float(limit)
 
 
@@ -134,5 +147,5 @@ def gap_epochs(gap: int | Duration, pace: Callable[[], float]) -> int:
     if isinstance(gap, str | timedelta):
         return math.ceil(to_seconds(gap) * pace())
     if isinstance(gap, bool) or not isinstance(gap, int) or gap < 0:
-        raise JobError(f'gap is {gap!r}; write a number of epochs, or a time such as "50ms"')
+        raise JobError(f'gap is {gap!r}; expected a number of epochs, or a time such as "50ms"')
     return gap

@@ -1,8 +1,8 @@
 """Finds or starts a Ray cluster, and speaks to the manager of jobs on it.
 
 Ray carries requests and views only. A manager that is being restarted is waited for: a request is
-sent again with the id it had, so it is never carried out twice. The rule: what goes wrong out there
-is a `ClusterError` with words about what to do, never an exception of Ray.
+sent again with the id it had, so it is never carried out twice. The rule: a failure of the cluster
+is a `ClusterError` that says what to do, never an exception of Ray.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CALL_S = 60.0
 NODE_S = 600.0
 """How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
-NOT_RUNNING = "no Ray is running on this machine; start one, or name the address of a cluster"
+NOT_RUNNING = "no Ray is running on this machine; start one, or give the address of a cluster"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -87,7 +87,7 @@ def join(address: str | None, start: bool) -> None:
 def import_ray(address: str | None) -> None:
     """Imports Ray with its surroundings set: it reads them when it is loaded, and only then.
 
-    A cluster of our own keeps to loopback and asks for a token; a client that has a token says so.
+    A private cluster keeps to loopback and asks for a token; a client that has a token says so.
     """
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -123,7 +123,7 @@ def running_here() -> str | None:
 
 
 def start_here() -> None:
-    """A Ray of our own on this machine, on loopback, with a token, without a dashboard."""
+    """Starts a private Ray on this machine: on loopback, with a token, without a dashboard."""
     import ray
 
     try:
@@ -134,7 +134,7 @@ def start_here() -> None:
             logging_level=logging.WARNING,
         )
     except Exception as error:
-        raise ClusterError(f"Ray could not be started here: {said(error)}") from error
+        raise ClusterError(f"Ray could not be started here: {first_line(error)}") from error
     Attached.started, Attached.by = True, None
 
 
@@ -147,10 +147,10 @@ def no_cluster(address: str, error: BaseException) -> str:
         )
     if address == "auto":
         return NOT_RUNNING
-    return f"no cluster answers at {address}: {said(error)}"
+    return f"no cluster answers at {address}: {first_line(error)}"
 
 
-def said(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
@@ -228,7 +228,9 @@ class RayLink:
         except ray.exceptions.GetTimeoutError:
             raise ClusterError(f"node-{rank} of {job} does not answer") from None
         except ray.exceptions.RayTaskError as error:
-            raise ClusterError(f"node-{rank} of {job}: {said(error.cause or error)}") from error
+            raise ClusterError(
+                f"node-{rank} of {job}: {first_line(error.cause or error)}"
+            ) from error
 
     def ask(self, method: str, *given: Any) -> Any:
         """Calls the manager; waits while it is being restarted."""
@@ -237,20 +239,22 @@ class RayLink:
         patience = time.monotonic() + PATIENCE_S
         while True:
             try:
-                found = self.found_manager()
+                found = self.find_manager()
                 return ray.get(getattr(found, method).remote(*given), timeout=CALL_S + PATIENCE_S)
             except ray.exceptions.RayTaskError as error:
-                raise ClusterError(f"the manager of jobs: {said(error.cause or error)}") from error
+                raise ClusterError(
+                    f"the manager of jobs: {first_line(error.cause or error)}"
+                ) from error
             except ray.exceptions.RayError as error:
                 if isinstance(error, ray.exceptions.ActorDiedError):
                     self.manager = None  # for good: there may be another one by now
                 if time.monotonic() > patience:
                     raise ClusterError(
-                        f"the manager of jobs does not answer: {said(error)}"
+                        f"the manager of jobs does not answer: {first_line(error)}"
                     ) from error
                 time.sleep(AGAIN_S)
 
-    def found_manager(self) -> Any:
+    def find_manager(self) -> Any:
         import ray
 
         from plait.coordinator.shell.ray_manager import MANAGER

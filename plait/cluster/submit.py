@@ -1,6 +1,6 @@
-"""Runs a job on a cluster: checks it here, sends it, and gives a handle on it.
+"""Runs a job on a cluster: checks it here, sends it, and returns a handle on it.
 
-What is wrong with a job, or cannot be sent to other machines, is an error before anything starts.
+A job that is wrong, or cannot be sent to other machines, is an error before anything starts.
 """
 
 from __future__ import annotations
@@ -51,14 +51,21 @@ def submit(
         address: "auto", "host:port" or "ray://host:port"; by default the cluster this process is
             attached to, the one of RAY_ADDRESS, or the one running on this machine; if there is
             none, a Ray is started here and ends with this process.
-        nodes: how many; several may be on one machine.
-        name: what the job is called on the cluster; by default the name of the job.
-        namespace: jobs of another namespace have a manager of their own.
-        journal_dir: where the manager keeps its journal, if this is the first job.
-        lost_after: a node that is silent for so long counts as lost, if this is the first job.
-            Longer where a function of the job may hold the interpreter for seconds.
-        prefer: hosts to be used first.
+        nodes: number of nodes; several may be on one machine.
+        name: name of the job on the cluster; by default that of the job.
+        namespace: each namespace has its own manager of jobs.
+        journal_dir: where the manager keeps its journal; used by the first job of a namespace.
+        lost_after: a node that is silent this long counts as lost ("2s", a timedelta, or seconds);
+            used by the first job of a namespace. Choose more if a function of the job may hold the
+            interpreter for seconds.
+        prefer: hosts to use first.
         settings: any other field of `plait.Settings`, for each node.
+
+    Returns a `JobHandle`. JobError if the job cannot run on nodes or is refused; ClusterError if
+    the cluster does not answer.
+
+    >>> handle = plait.submit(job, nodes=2, address="auto")  # doctest: +SKIP
+    >>> handle.result(timeout="10m")                         # doctest: +SKIP
     """
     graph = graph_of(job)
     if "epoch_records" not in settings and isinstance(nodes, int) and len(graph.sources) == 1:
@@ -90,18 +97,27 @@ def submit(
 
 
 def attach(name: str, address: str | None = None, *, namespace: str = "plait") -> JobHandle:
-    """A handle on a job that runs on the cluster, from any process."""
+    """A handle on a job of the cluster, from any process. JobError if there is no such job.
+
+    >>> plait.attach("carts").rescale(nodes=4).wait()  # doctest: +SKIP
+    """
     from plait.cluster.ray_link import connect
 
     link = connect(address, namespace)
     if link.view(name) is None:
         there = ", ".join(view.name for view in link.views())
-        raise JobError(f'there is no job "{name}"; ' + (f"there are: {there}" if there else "none"))
+        raise JobError(
+            f'no job "{name}" on the cluster; '
+            + (f"jobs are: {there}" if there else "it has no jobs")
+        )
     return JobHandle(link, name)
 
 
 def jobs(address: str | None = None, *, namespace: str = "plait") -> tuple[JobView, ...]:
-    """All jobs of the cluster, as they are now."""
+    """All jobs of the cluster as they are now, each as `JobHandle.status` returns it.
+
+    >>> [view.name for view in plait.jobs("auto")]  # doctest: +SKIP
+    """
     from plait.cluster.ray_link import connect
 
     return connect(address, namespace).views()
@@ -113,26 +129,26 @@ def settings_for_nodes(given: dict[str, Any]) -> Settings:
     except TypeError as error:
         raise JobError(f"submit: {error}") from None
     if chosen.queue != "lanes":
-        raise JobError(f'queue="{chosen.queue}" runs in one process; on nodes it must be "lanes"')
+        raise JobError(f'queue="{chosen.queue}" works in plait.run only; use "lanes" on nodes')
     if chosen.order == "none":
-        raise JobError('order="none" runs in one process; on nodes choose "total" or "key"')
+        raise JobError('order="none" works in plait.run only; use "total" or "key" on nodes')
     if chosen.timeout_s is not None:
-        raise JobError("timeout is of a run in this process; say handle.result(timeout=...)")
+        raise JobError("timeout= applies to plait.run only; use handle.result(timeout=...)")
     return chosen
 
 
 def check_sinks(graph: Graph) -> None:
-    """With order="key" every node has its own sinks: those that can be only once are refused."""
-    for node in graph.operators:
-        if not isinstance(node, SinkOp):
+    """With order="key" every node has its own sinks: those that must exist once are refused."""
+    for op in graph.operators:
+        if not isinstance(op, SinkOp):
             continue
-        if isinstance(node.sink, Files):
+        if isinstance(op.sink, Files):
             raise JobError(
-                f'{node}: with order="key" every node would write the same files; '
-                'use order="total", or a sink of your own that writes where its node is'
+                f'{op}: with order="key" every node would write the same files; '
+                'use order="total", or your own Sink class that writes where its node is'
             )
-        if isinstance(node.sink, Collect) and node.sink.limit is not None:
-            raise JobError(f'{node}: a limit needs order="total": each node has a sink of its own')
+        if isinstance(op.sink, Collect) and op.sink.limit is not None:
+            raise JobError(f'{op}: a limit needs order="total"; with "key" each node has its sink')
     if isinstance(graph.dead_letters, Files):
         raise JobError(
             'with order="key" every node would write the same file of dead letters; '
@@ -152,19 +168,19 @@ def spec_of(
     chosen = graph.name if name is None else name
     if not chosen or len(chosen) > 200 or not chosen.isprintable():
         raise JobError(f"a job on a cluster needs a name of 1 to 200 printable letters: {chosen!r}")
-    sources = [node for node in graph.operators if isinstance(node, SourceOp)]
+    sources = [op for op in graph.operators if isinstance(op, SourceOp)]
     return JobSpec(
         name=chosen,
         payload=payload,
         token=secrets.token_hex(32),
         bin_bits=settings.bin_bits,
         sources=tuple(
-            SourceSpec(label=node.label, splits=type(node.source) in SPLIT) for node in sources
+            SourceSpec(label=op.label, splits=type(op.source) in SPLIT) for op in sources
         ),
         nodes=nodes,
         order="key" if str(settings.order) == "key" else "total",
         epoch_records=settings.epoch_records,
-        bounded=all(bool(node.source.bounded) for node in sources),
+        bounded=all(bool(op.source.bounded) for op in sources),
         prefer=tuple(prefer),
         seed=secrets.randbelow(2**32),
     )

@@ -32,18 +32,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is there now; ask again after so many seconds."""
+    """What a reader's `poll` returns when nothing is there: ask again after this many seconds.
+
+    >>> Wait(0.05).seconds
+    0.05
+    """
 
     seconds: float
 
 
 class Reader:
-    """An open source."""
+    """An open source: what `Source.open` returns. Subclass it; `poll` must not block.
+
+    >>> class Once(Reader):
+    ...     rows = [{"n": 1}]
+    ...     def poll(self, max_rows):
+    ...         rows, self.rows = self.rows, None
+    ...         return rows
+    ...     def position(self):
+    ...         return None
+    """
 
     def poll(self, max_rows: int) -> Any:
-        """At most `max_rows` rows as a pyarrow RecordBatch or Table of the source's schema or a
-        list of records (dicts,
-        dataclasses, tuples); `Wait(seconds)` when nothing is there; None at the end."""
+        """At most `max_rows` rows, as a pyarrow RecordBatch or Table of the source's schema or as
+        a list of records (dicts, dataclasses, tuples); `Wait(seconds)` when nothing is there; None
+        at the end."""
         raise TypeError(f"{type(self).__name__} has no method poll(max_rows)")
 
     def position(self) -> Any:
@@ -55,11 +68,27 @@ class Reader:
 
 
 class Source:
-    """A description of where records come from."""
+    """A description of where records come from: picklable, opens nothing. Subclass it with a
+    `schema` and `open`.
+
+    >>> import plait
+    >>> class Countdown(Source):
+    ...     schema = plait.Schema.of({"n": int})
+    ...     def open(self, position=None):
+    ...         return plait.Items([{"n": n} for n in (3, 2, 1)]).open(position)
+    >>> [record.n for record in plait.stream(Countdown()).collect()]
+    [3, 2, 1]
+    """
 
     schema: Schema
+    """The columns of its records."""
     label: str = ""
+    """Its name in results and errors; "" for one made by plait."""
     bounded: bool = True
+    """Whether it ends by itself."""
+    fixed: bool = False
+    """Whether its records come as they are and it hands on the nulls its schema allows, so that an
+    event-time column must be declared without nulls. Other readers refuse such a null."""
 
     def nulls(self, column: str) -> int:
         """How many values of a column are null, as far as that is known before anything is
@@ -67,11 +96,21 @@ class Source:
         return 0
 
     def open(self, position: Any = None) -> Reader:
+        """A reader at the start, or at a position that a reader of this source has returned."""
         raise TypeError(f"{type(self).__name__} has no method open(position)")
 
 
 class Writer:
-    """An open sink."""
+    """An open sink: what `Sink.open` returns. Calls come one at a time, in the order of the
+    output; `close` or `abort` comes once, at the end.
+
+    >>> class Length(Writer):
+    ...     rows = 0
+    ...     def write(self, batch):
+    ...         self.rows += batch.num_rows
+    ...     def close(self):
+    ...         return self.rows
+    """
 
     def write(self, batch: Any) -> None:
         """Takes the next rows: a pyarrow RecordBatch of the sink's schema, never empty."""
@@ -88,9 +127,19 @@ class Writer:
 
 
 class Sink:
-    """A description of where records go."""
+    """A description of where records go: picklable, opens nothing. Subclass it with `open`.
+
+    >>> import plait
+    >>> class Lengths(Sink):
+    ...     def open(self, schema):
+    ...         return plait.Discard().open(schema)
+    >>> plait.stream([1, 2, 3]).sink(Lengths(), "n").run().outputs["n"]
+    3
+    """
 
     label: str = ""
+    """Its name in results and errors; "" for one made by plait."""
 
     def open(self, schema: Schema) -> Writer:
+        """A writer for rows of this schema."""
         raise TypeError(f"{type(self).__name__} has no method open(schema)")

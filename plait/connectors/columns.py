@@ -75,7 +75,8 @@ def refuse_unknown_keys(records: Iterable[Any], schema: Schema, first: int) -> N
     for i, record in enumerate(records):
         if isinstance(record, Mapping) and not known >= record.keys():
             extra = ", ".join(f'"{key}"' for key in record if key not in known)
-            raise SourceError(f"record {first + i:,} has {extra}, which is no column of: {schema}")
+            where = f"record {first + i:,}"
+            raise SourceError(f"{where} has {extra}, which is not a column of: {schema}")
 
 
 def to_array(values: Sequence[Any], field: Field, arrow_type: Any, first: int) -> Any:

@@ -37,13 +37,13 @@ def to_source(given: Any) -> Source:
     if callable(given) or isinstance(given, Iterable):
         return Items(given)
     raise SourceError(
-        f"{describe(given)} is no stream of records; give a path or glob, an iterable of dicts, "
+        f"{describe(given)} cannot be read as records; give a path or glob, an iterable of dicts, "
         "dataclasses or tuples, an Arrow, pandas or polars table, or a source such as plait.Rate"
     )
 
 
 def files(path: str | os.PathLike[str]) -> Files:
-    """The files of a path or glob, which must be there: whoever writes a text here means a path."""
+    """The files of a path or glob, which must be there: a text here is always a path."""
     source = Files(path)
     try:
         source.paths()

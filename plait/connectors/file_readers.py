@@ -2,7 +2,7 @@
 
 All are streams over pyarrow: Parquet by row groups, CSV and JSONL by blocks. When pyarrow refuses a
 block of text, the block is read again slowly to name the line: speed is for good data, and a bad
-line is always told by file, line number and text.
+line is always named by file, line number and text.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class JsonlReader(FileReader):
                     yield from self.read_lines(rows)
 
     def read_lines(self, rows: list[tuple[int, bytes]]) -> Iterator[Any]:
-        """The rows one by one; those before a bad one are given before it is told."""
+        """The rows one by one; those before a bad one are given before the error."""
         try:
             yield self.batch_of(rows)
         except SourceError:

@@ -42,10 +42,28 @@ KNOWN = "parquet, csv or jsonl"
 
 
 class Files(Source, Sink):
-    """Files to read or the file to write; see the module's first lines.
+    """Parquet, CSV and JSONL files, as a source or as a sink.
 
-    `format` is only needed where the suffix does not say it. With `schema` only its columns are
-    read. `batch_rows` is how many rows of a Parquet file are decoded, or encoded, at a time.
+    As a source: `path` is a file, a glob, a folder, or a list of these. Files are streamed one
+    after the other, each glob in sorted order, and must have the same columns. Times without a
+    zone are UTC. As a sink: a path with a suffix is the file, one without is a folder that gets
+    part-00000. The file gets its name when the run ends, with every row that was delivered.
+
+    Args:
+        path: what to read or write; .gz, .bz2 and .zst are compressed.
+        format: "parquet", "csv" or "jsonl", where the suffix does not say it.
+        schema: the columns to read, as a dataclass or a dict. Without it, those of the first file;
+            CSV and JSONL columns are then taken from the first rows and may be null.
+        batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
+        overwrite: replace an existing file instead of refusing to write.
+        label: its name in results and errors.
+
+    >>> import pathlib, plait
+    >>> _ = pathlib.Path("bids.csv").write_text("item,price\\ntea,3\\ncup,5\\n")
+    >>> dear = plait.stream("bids.csv").filter(plait.col("price") > 4)
+    >>> _ = dear.sink(Files("dear.jsonl", overwrite=True)).run()
+    >>> pathlib.Path("dear.jsonl").read_text()
+    '{"item":"cup","price":5}\\n'
     """
 
     def __init__(
@@ -84,9 +102,10 @@ class Files(Source, Sink):
 
     def paths(self) -> list[str]:
         """The files that are there, in the order they are read."""
-        return [path for given in self.given for path in found(given, self.format)]
+        return [path for given in self.given for path in find_files(given, self.format)]
 
     def reader(self, path: str, schema: Schema | None) -> FileReader:
+        """A reader of one file; without `schema` it finds the columns."""
         kind = READERS[self.format or format_of(path)]
         return kind(path, schema, only_known=self.inferred, batch_rows=self.batch_rows)
 
@@ -95,10 +114,12 @@ class Files(Source, Sink):
         return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
 
     def open_reader(self, position: Any) -> Reader:
+        """A reader at the start, or at a position: [file, row in it]."""
         file, row = (0, 0) if position is None else position
         return FilesReader(self, self.schema, int(file), int(row))
 
     def open_writer(self, schema: Schema) -> Writer:
+        """A writer of one file; SinkError if the file is there and may not be overwritten."""
         if len(self.given) > 1:
             raise SinkError("Files: a sink writes one file; give one path")
         path = Path(self.given[0])
@@ -175,7 +196,7 @@ def format_of(path: str) -> Format:
     return SUFFIXES[suffix]
 
 
-def found(given: str, format: Format | None) -> list[str]:
+def find_files(given: str, format: Format | None) -> list[str]:
     """The files of a path, a folder or a glob; there is at least one."""
     if os.path.isdir(given):
         inside = sorted(path for path in walk(given) if fits(path, format))

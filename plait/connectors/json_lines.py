@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.connectors.columns import infer, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
-from plait.model.records import column_values, describe, named, value_of
+from plait.model.records import column_values, describe, field_value, value_of
 from plait.model.schema import Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def lines_to_batch(path: str, lines: Sequence[Line], schema: Schema, *, only_kno
             raise wrong(
                 path,
                 number,
-                f'"{extra[0]}" is no column; the first lines have: {", ".join(schema.names)}; '
+                f'"{extra[0]}" is not a column; the first lines have: {", ".join(schema.names)}; '
                 "give schema=",
                 text,
             )
         try:
-            rows.append(tuple(from_json(named(record, field), field) for field in schema))
+            rows.append(tuple(from_json(field_value(record, field), field) for field in schema))
         except ValueError as error:
             hint = "; give schema= if the first lines are not like the rest" if only_known else ""
             raise wrong(path, number, f"{error}{hint}", text) from None

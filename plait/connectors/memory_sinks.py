@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from plait.connectors.base import Sink, Writer
 from plait.errors import JobError, SinkError
 from plait.model.records import records_of
-from plait.text.tables import Layout, more_rows
+from plait.text.tables import TableLayout, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 
 class Collect(Sink):
-    """Keeps the rows, or the first `limit` of them; its output is a pyarrow Table."""
+    """Keeps the rows, or the first `limit` of them; its output is a pyarrow Table.
+
+    >>> import plait
+    >>> job = plait.stream([{"n": 1}, {"n": 2}]).sink(Collect(), "rows")
+    >>> job.run().outputs["rows"].to_pylist()
+    [{'n': 1}, {'n': 2}]
+    """
 
     def __init__(self, limit: int | None = None, label: str = "") -> None:
         self.limit = checked("Collect: limit", limit)
         self.label = label
 
     def open(self, schema: Schema) -> CollectWriter:
+        """A writer that keeps rows of this schema."""
         return CollectWriter(schema, self.limit)
 
 
@@ -58,12 +65,18 @@ class CollectWriter(Writer):
 
 
 class Discard(Sink):
-    """Throws the rows away; its output is their number."""
+    """Throws the rows away; its output is their number.
+
+    >>> import plait
+    >>> plait.stream([{"n": 1}, {"n": 2}]).sink(Discard(), "rows").run().outputs["rows"]
+    2
+    """
 
     def __init__(self, label: str = "") -> None:
         self.label = label
 
     def open(self, schema: Schema) -> DiscardWriter:
+        """A writer that counts."""
         return DiscardWriter()
 
 
@@ -85,6 +98,13 @@ class Call(Sink):
 
     Calls come one at a time and in order, maybe from different threads; the output is the number of
     rows. When the function raises, the run fails with a SinkError.
+
+    >>> import plait
+    >>> job = plait.stream([{"n": 1}, {"n": 2}]).sink(Call(lambda record: print(record.n)), "rows")
+    >>> job.run().outputs["rows"]
+    1
+    2
+    2
     """
 
     def __init__(
@@ -94,7 +114,7 @@ class Call(Sink):
         label: str = "",
     ) -> None:
         if not callable(function):
-            raise JobError(f"Call: {function!r} is no function")
+            raise JobError(f"Call: {function!r} is not a function")
         if each not in ("record", "batch"):
             raise JobError(f'Call: each is {each!r}; it must be "record" or "batch"')
         self.function = function
@@ -102,6 +122,7 @@ class Call(Sink):
         self.label = label
 
     def open(self, schema: Schema) -> CallWriter:
+        """A writer that calls the function."""
         return CallWriter(self, schema)
 
 
@@ -141,6 +162,14 @@ class Print(Sink):
     """Prints rows as a table as they come, or the first `n`; its output is the number of rows.
 
     The columns are as wide as the first batch needs: a later wide value moves its line.
+
+    >>> import plait
+    >>> _ = plait.stream([{"n": 1}, {"n": 22}]).sink(Print()).run()
+        n
+    int64
+    -----
+        1
+       22
     """
 
     def __init__(self, n: int | None = None, file: TextIO | None = None, label: str = "") -> None:
@@ -149,6 +178,7 @@ class Print(Sink):
         self.label = label
 
     def open(self, schema: Schema) -> PrintWriter:
+        """A writer that prints to `file`, or to stdout as it is then."""
         return PrintWriter(schema, self.n, self.file or sys.stdout)
 
 
@@ -160,7 +190,7 @@ class PrintWriter(Writer):
         self.n = n
         self.file = file
         self.rows = 0
-        self.layout: Layout | None = None
+        self.layout: TableLayout | None = None
 
     def write(self, batch: Any) -> None:
         left = batch.num_rows if self.n is None else max(0, self.n - self.rows)
@@ -171,7 +201,7 @@ class PrintWriter(Writer):
     def print(self, batch: Any) -> None:
         head = self.layout is None
         if self.layout is None:
-            self.layout = Layout.of(batch, self.schema)
+            self.layout = TableLayout.of(batch, self.schema)
         print(self.layout.text(batch, head=head), file=self.file, flush=True)
 
     def close(self) -> int:

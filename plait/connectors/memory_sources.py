@@ -25,11 +25,17 @@ LOOKED_AT = 1000
 
 
 class Items(Source):
-    """Records of an iterable, or of a function that returns an iterator.
+    """The records of an iterable, or of a function that returns an iterator.
 
-    Dicts, dataclasses, named tuples, tuples (columns c0, c1, ...) and scalars (column "value").
-    A list or a function can be read again and resumed; an iterator can be read once.
+    Records are dicts, dataclasses, named tuples, tuples (columns c0, c1, ...) or scalars (column
+    "value"). Without `schema=` the first 1,000 records give the schema. A list or a function can
+    be read again and resumed; an iterator can be read once.
+
+    >>> Items([("ann", 3), ("bob", 4)]).schema
+    c0: string, c1: int64
     """
+
+    fixed = True
 
     def __init__(
         self,
@@ -67,17 +73,20 @@ class Items(Source):
         return self.schema
 
     def named(self) -> str:
+        """As errors name it."""
         return f"Items {self.label}".rstrip()
 
     def iterator(self) -> Iterator[Any]:
+        """The records from the start."""
         given = self.items() if callable(self.items) else self.items
         if not isinstance(given, Iterable):
             raise SourceError(
-                f"{self.named()}: the function returned {describe(given)}, no iterator"
+                f"{self.named()}: the function returned {describe(given)}, not an iterator"
             )
         return iter(given)
 
     def open(self, position: Any = None) -> Reader:
+        """A reader at the start, or after the first `position` records."""
         schema = self.schema  # may take the first records: before they are chained below
         if self.one_shot and (self.opened or position):
             raise SourceError(
@@ -130,7 +139,7 @@ class ItemsReader(Reader):
 
     @property
     def only_known(self) -> bool:
-        """Whether a key that is no column is an error: with a schema of the user's it is not."""
+        """Whether a key that is not a column is an error: with a schema of the user's it is not."""
         return self.source.inferred and self.schema.record_class is None
 
     def position(self) -> int:
@@ -144,6 +153,10 @@ class Table(Source):
     """A table in memory: pyarrow, pandas, polars, or anything with Arrow's C interface.
 
     With `rate_per_s` the engine releases that many rows a second; without, as fast as it can.
+
+    >>> import pyarrow as pa
+    >>> Table(pa.table({"n": [1, 2]})).schema
+    n: int64?
     """
 
     def __init__(self, data: Any, rate_per_s: float | None = None, label: str = "") -> None:
@@ -160,9 +173,11 @@ class Table(Source):
         return self.table
 
     def nulls(self, column: str) -> int:
+        """The number of nulls in a column."""
         return int(self.table.column(column).null_count)
 
     def open(self, position: Any = None) -> Reader:
+        """A reader at the start, or at row `position`."""
         return TableReader(self.table, int(position or 0))
 
 
@@ -207,7 +222,7 @@ def as_arrow(data: Any) -> Any:
         return pa.Table.from_batches([data])
     if not is_table(data):
         raise SourceError(
-            f"Table: {describe(data)} is no table; give a pyarrow, pandas or polars table"
+            f"Table: {describe(data)} is not a table; give a pyarrow, pandas or polars table"
         )
     try:
         if type(data).__module__.split(".")[0] == "pandas":

@@ -56,9 +56,13 @@ def from_spark(
             time may not. A null in one of them is an error.
         folder: write Parquet files here and read them, whatever the size. The folder must not be
             there yet, and it stays. Nodes on other machines need one that all of them can see.
+        label: its name in results and errors.
+
+    >>> bids = plait.from_spark(frame, required=["ts"])  # doctest: +SKIP
+    >>> plait.stream(bids, event_time="ts")              # doctest: +SKIP
     """
     if not hasattr(frame, "toArrow") or not hasattr(frame, "isStreaming"):
-        raise SourceError(f"from_spark: {describe(frame)} is no Spark data frame")
+        raise SourceError(f"from_spark: {describe(frame)} is not a Spark data frame")
     if frame.isStreaming:
         raise SourceError(
             "from_spark takes a batch data frame, and this one is a stream of Spark's: it has no"
@@ -69,7 +73,7 @@ def from_spark(
     missing = [name for name in required if name not in (given.names if given else frame.columns)]
     if missing:
         raise SourceError(f'from_spark: required names no column "{missing[0]}"')
-    wanted = Wanted(schema=given, required=frozenset(required))
+    wanted = WantedColumns(schema=given, required=frozenset(required))
     if given is not None:
         frame = frame.select(*given.names)
     if folder is not None:
@@ -77,17 +81,17 @@ def from_spark(
     if estimated_bytes(frame) > LARGE_BYTES:
         return temporary_files(frame, wanted, label)
     table = frame.toArrow()
-    return Table(canonical(table, wanted.settled(Schema.of(table.schema))), label=label)
+    return Table(canonical(table, wanted.apply(Schema.of(table.schema))), label=label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedColumns:
     """What the user says of the columns."""
 
     schema: Schema | None
     required: frozenset[str]
 
-    def settled(self, found: Schema) -> Schema:
+    def apply(self, found: Schema) -> Schema:
         """The schema of the source; `found` is what Spark's data has."""
         base = self.schema or found
         fields = [
@@ -103,13 +107,13 @@ def estimated_bytes(frame: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
-def files(frame: DataFrame, folder: Path, wanted: Wanted, label: str) -> Files:
+def files(frame: DataFrame, folder: Path, wanted: WantedColumns, label: str) -> Files:
     frame.write.mode("errorifexists").parquet(str(folder))
     paths = sorted(folder.glob("*.parquet"))
-    return Files(paths, schema=wanted.settled(Files(paths).schema), label=label)
+    return Files(paths, schema=wanted.apply(Files(paths).schema), label=label)
 
 
-def temporary_files(frame: DataFrame, wanted: Wanted, label: str) -> Files:
+def temporary_files(frame: DataFrame, wanted: WantedColumns, label: str) -> Files:
     """Files that are removed when the source is no longer used, or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="plait-spark-"))
     try:
@@ -130,13 +134,15 @@ def to_spark(
         given: a stream (what makes it is run, with `settings` as of `plait.run`), the `Result` of a
             run, or a pyarrow Table.
         output: which sink of a `Result`, if it has several; that sink must be a `Collect`.
+
+    >>> plait.to_spark(closed, spark).groupBy("category").avg("price").show()  # doctest: +SKIP
     """
     import pyarrow as pa
 
     if isinstance(given, pa.Table):
         table = given
     elif isinstance(given, Result):
-        table = collected(given, output)
+        table = collected_table(given, output)
     elif hasattr(given, "to_arrow"):
         table = given.to_arrow(**settings)
     else:
@@ -146,14 +152,14 @@ def to_spark(
     return spark.createDataFrame(table)
 
 
-def collected(result: Result, output: str | None) -> Any:
+def collected_table(result: Result, output: str | None) -> Any:
     """The table that a run gave."""
     import pyarrow as pa
 
     tables = {name: made for name, made in result.outputs.items() if isinstance(made, pa.Table)}
     names = ", ".join(tables) or "none"
     if output is None and len(tables) != 1:
-        raise SinkError(f"to_spark: say which output=; those collected are: {names}")
+        raise SinkError(f"to_spark: choose one with output=; collected were: {names}")
     if output is not None and output not in tables:
-        raise SinkError(f'to_spark: no output "{output}" was collected; there are: {names}')
+        raise SinkError(f'to_spark: no output "{output}" was collected; collected were: {names}')
     return next(iter(tables.values())) if output is None else tables[output]

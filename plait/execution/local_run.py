@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph.operators import Graph, SourceOp
-from plait.graph.snapshot import Snapshot, checked_for, keeps_state
+from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings
@@ -25,7 +25,7 @@ from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
 from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
-from plait.results.outcomes import counted
+from plait.results.outcomes import tally
 from plait.results.result import Latency, Result
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class LocalRun:
         self.graph = graph
         self.settings = settings
         self.pipeline = make_pipeline(graph, settings.fuse)
-        positions = checked_for(state, graph).positions if state else {}
+        positions = check_snapshot(state, graph).positions if state else {}
         self.from_rows = positions
         self.aborted = False
         self.done: Result | None = None
@@ -242,7 +242,7 @@ class LocalRun:
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
         counts = [self.engine.counts(i) for i in range(len(self.graph.operators))]
-        account, operators = counted(self.graph, counts)
+        account, operators = tally(self.graph, counts)
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
         sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
         return Result(

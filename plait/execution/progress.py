@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from plait.text.tables import format_table, shortened, small_table
+from plait.text.tables import format_table, shorten, small_table
 from plait.text.units import plural, rate_text, seconds_text
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def is_table(output: Any) -> bool:
 def dead_letters_text(letters: tuple[DeadLetter, ...]) -> str:
     lines = [f"{plural(len(letters), 'dead letter')}:"]
     for one in letters[:SHOWN_DEAD_LETTERS]:
-        what = shortened(repr(one.record), 70)
+        what = shorten(repr(one.record), 70)
         lines.append(f"  {one.operator} at {one.at}, record {one.row:,} of {one.source}: {what}")
-        lines.append(f"    {shortened(one.error, 90)}")
+        lines.append(f"    {shorten(one.error, 90)}")
     if len(letters) > SHOWN_DEAD_LETTERS:
         lines.append(f"  ... {len(letters) - SHOWN_DEAD_LETTERS:,} more")
     return "\n".join(lines)

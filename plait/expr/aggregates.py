@@ -2,10 +2,10 @@
 windows distinct.
 
 Each takes the name of a column or an expression and gives an `Aggregate`, which is plain data;
-`bound` checks it against the schema of the stream. Nulls are skipped, so a result is null exactly
-when every value so far was.
+`bind_aggregate` checks it against the schema of the stream. Nulls are skipped, so a result is null
+exactly when every value so far was.
 
-    >>> bound(sum("price"), Schema.of({"price": float | None}))[1:]
+    >>> bind_aggregate(sum("price"), Schema.of({"price": float | None}))[1:]
     (float64, True)
 """
 
@@ -33,42 +33,76 @@ class Aggregate:
 
 
 def count(over: str | Expr | None = None) -> Aggregate:
-    """How many records; with a column or expression: how many of its values are not null."""
+    """The number of records; with a column or expression, of its values that are not null.
+
+    >>> import plait
+    >>> words = plait.stream([{"w": "tea"}, {"w": "cup"}, {"w": "tea"}]).key_by("w")
+    >>> [(r.w, r.n) for r in words.aggregate(n=count()).collect()]
+    [('tea', 1), ('cup', 1), ('tea', 2)]
+    """
     return Aggregate(kind="count", over=None if over is None else operand("count", over))
 
 
 def sum(over: str | Expr) -> Aggregate:
-    """The sum of a number."""
+    """The sum of a column or expression of numbers: an int64 of ints, else a float64.
+
+    >>> sum("price"), sum(col("price") * 2)
+    (Aggregate(kind='sum', over=col("price")), Aggregate(kind='sum', over=col("price") * 2))
+    """
     return Aggregate(kind="sum", over=operand("sum", over))
 
 
 def min(over: str | Expr) -> Aggregate:
-    """The smallest value."""
+    """The smallest value of a column or expression.
+
+    >>> min("price")
+    Aggregate(kind='min', over=col("price"))
+    """
     return Aggregate(kind="min", over=operand("min", over))
 
 
 def max(over: str | Expr) -> Aggregate:
-    """The largest value."""
+    """The largest value of a column or expression.
+
+    >>> max("price")
+    Aggregate(kind='max', over=col("price"))
+    """
     return Aggregate(kind="max", over=operand("max", over))
 
 
 def mean(over: str | Expr) -> Aggregate:
-    """The mean of a number, a float."""
+    """The mean of a column or expression of numbers, a float64.
+
+    >>> mean(col("price") * col("count"))
+    Aggregate(kind='mean', over=col("price") * col("count"))
+    """
     return Aggregate(kind="mean", over=operand("mean", over))
 
 
 def first(over: str | Expr) -> Aggregate:
-    """The first value that is not null."""
+    """The first value that is not null, in the order of the stream.
+
+    >>> first("status")
+    Aggregate(kind='first', over=col("status"))
+    """
     return Aggregate(kind="first", over=operand("first", over))
 
 
 def last(over: str | Expr) -> Aggregate:
-    """The last value that is not null."""
+    """The last value that is not null, in the order of the stream.
+
+    >>> last("status")
+    Aggregate(kind='last', over=col("status"))
+    """
     return Aggregate(kind="last", over=operand("last", over))
 
 
 def distinct(over: str | Expr) -> Aggregate:
-    """How many different values that are not null; in windows only."""
+    """The number of different values that are not null. Only in windows.
+
+    >>> distinct("user")
+    Aggregate(kind='distinct', over=col("user"))
+    """
     return Aggregate(kind="distinct", over=operand("distinct", over))
 
 
@@ -79,12 +113,20 @@ class Truth(Aggregate):
 
 
 def any(over: str | Expr) -> Aggregate:
-    """Whether a bool is true at least once."""
+    """Whether a bool is true in at least one record.
+
+    >>> any(col("price") > 100)
+    Truth(kind='max', over=col("price") > 100)
+    """
     return Truth(kind="max", over=operand("any", over))
 
 
 def all(over: str | Expr) -> Aggregate:
-    """Whether a bool is never false."""
+    """Whether a bool is false in no record.
+
+    >>> all(col("price") > 0)
+    Truth(kind='min', over=col("price") > 0)
+    """
     return Truth(kind="min", over=operand("all", over))
 
 
@@ -100,7 +142,7 @@ def operand(kind: str, over: Any) -> Expr:
     )
 
 
-def bound(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
+def bind_aggregate(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
     """The aggregate over a bound expression, its result's type, and whether that may be null."""
     kind, over = aggregate.kind, aggregate.over
     if over is None:
@@ -113,7 +155,7 @@ def bound(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Type, bool]:
         word = "any" if kind == "max" else "all"
         raise JobError(f"{word} needs a bool, but {text(over)} is {checked}; compare it")
     if kind == "distinct" and checked.type is Type.OBJECT:
-        raise JobError(f"{text(over)} is object, whose values cannot be told apart; give it a type")
+        raise JobError(f"{text(over)} is object, whose values cannot be compared; give it a type")
     if kind in ("count", "distinct"):
         return settled, Type.INT64, False
     if kind in ("sum", "mean") and checked.type not in NUMBERS:

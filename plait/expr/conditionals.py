@@ -1,6 +1,6 @@
 """Expressions that are built of several parts: `when`, `coalesce`, `concat`.
 
-Nothing here is an operation of its own; each composes those of `plait.expr.tree`.
+Nothing here is a new operation; each composes those of `plait.expr.tree`.
 
     >>> when(col("price") > 100).then("high").otherwise("low")
     when(col("price") > 100).then('high').otherwise('low')
@@ -47,17 +47,33 @@ class Cases:
 
 
 def when(condition: Any) -> When:
-    """Chooses between values: `when(a).then(x).when(b).then(y).otherwise(z)`."""
+    """Chooses between values: `when(a).then(x).when(b).then(y).otherwise(z)`. The first condition
+    that is true decides; `otherwise` ends the expression.
+
+    >>> when(col("price") > 100).then("high").otherwise("low")
+    when(col("price") > 100).then('high').otherwise('low')
+    """
     return When((), to_expr(condition))
 
 
 def coalesce(first: Any, *others: Any) -> Expr:
-    """The first of the values that is not null."""
+    """The first of the columns, expressions or constants that is not null.
+
+    >>> coalesce(col("nick"), col("name"), "nameless")
+    col("nick").fill_null(col("name")).fill_null('nameless')
+    """
     return reduce(lambda one, other: one.fill_null(other), others, to_expr(first))
 
 
 def concat(*parts: Any) -> Expr:
-    """All parts as one string; numbers, booleans and timestamps as `.cast(str)` writes them."""
+    """All parts as one string; numbers, booleans and timestamps as `.cast(str)` writes them.
+
+    >>> import plait
+    >>> items = plait.stream([{"item": "tea", "n": 3}])
+    >>> texts = items.with_columns(text=concat(col("item"), " x ", col("n")))
+    >>> [record.text for record in texts.collect()]
+    ['tea x 3']
+    """
     if not parts:
         raise JobError("concat needs at least one part")
     strings = [Expr("cast", (to_expr(part),), Type.STRING) for part in parts]

@@ -13,8 +13,8 @@ Semantics that all of them share:
 - comparisons of floats are IEEE (NaN equals nothing, `!=` is true); strings compare by code point;
 - `lower` and `upper` work character by character, `length` counts characters of a string, bytes of
   bytes;
-- a cast that cannot be done (text that is no number, a float out of the range of int64) fails the
-  record.
+- a cast that cannot be done (text that is not a number, a float out of the range of int64) fails
+  the record.
 """
 
 from __future__ import annotations
@@ -82,7 +82,16 @@ OPERATIONS: dict[str, str] = {
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Expr:
-    """One operation over other expressions. `op` is a key of OPERATIONS."""
+    """A value computed from the columns of each record. Made by `plait.col`, `plait.lit` and
+    `plait.when`; Python's arithmetic, comparisons and `& | ~` combine them, and so do the methods
+    here. An expression is checked against the schema when it is given to a stream, and runs
+    natively.
+
+    >>> (col("price") * col("count")).fill_null(0) > 100
+    (col("price") * col("count")).fill_null(0) > 100
+
+    `op` is a key of OPERATIONS.
+    """
 
     op: str
     args: tuple[Expr, ...] = ()
@@ -287,14 +296,23 @@ class Expr:
 
 
 def col(name: str) -> Expr:
-    """The column of that name."""
+    """The column with this name, as an expression.
+
+    >>> col("price") * 2
+    col("price") * 2
+    """
     if not isinstance(name, str):
         raise JobError(f"col takes the name of a column, not {name!r}")
     return Expr("col", (), name)
 
 
 def lit(value: Any) -> Expr:
-    """A constant."""
+    """A constant as an expression. Needed only where Python would not see an expression otherwise,
+    as in `lit(None).cast(int)`.
+
+    >>> lit(1) / col("n")
+    1 / col("n")
+    """
     return Expr("lit", (), constant(value))
 
 

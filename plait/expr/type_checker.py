@@ -1,7 +1,7 @@
 """The type checker: an expression over a schema becomes a bound one with a type, nullable or not.
 
 Binding settles what Python's operators leave open (`&` on integers, `~` on integers), widens
-integers that meet floats by explicit casts, and gives every null a type, so that nothing behind it
+integers that meet floats by explicit casts, and gives every null a type, so that nothing after it
 has to guess. The rules are pure; a violation is a JobError that says both types and what to do.
 Trees are walked without recursion, and a part that is used twice is bound once.
 
@@ -96,7 +96,7 @@ def bind(expr: Expr, schema: Schema) -> Bound:
 
 def bind_one(expr: Expr, args: Sequence[Bound], schema: Schema) -> Bound:
     if expr.op == "col":
-        field = schema[known(expr.value, schema)]
+        field = schema[check_column(expr.value, schema)]
         return Bound(expr, field.type, field.nullable)
     rule = RULES.get(expr.op)
     if rule is None:
@@ -104,7 +104,7 @@ def bind_one(expr: Expr, args: Sequence[Bound], schema: Schema) -> Bound:
     return rule(expr, args)
 
 
-def known(name: str, schema: Schema) -> str:
+def check_column(name: str, schema: Schema) -> str:
     """The name, if the schema has such a column."""
     if name in schema:
         return name

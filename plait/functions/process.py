@@ -1,4 +1,4 @@
-"""State of your own: a `Process` is a class with typed state for each key and handlers that yield.
+"""Custom state: a `Process` is a class with typed state for each key and handlers that yield.
 
     class Spike(plait.Process):
         state = {"last": float, "seen": int}
@@ -15,9 +15,9 @@
 
     alerts = bids.key_by("auction").process(Spike())
 
-`timers.after("5s")` calls `on_timeout(key, at, state, timers)` when so much time has gone by on the
-wall clock; `timers.now` is that clock. It is the clock of the unit, read when its source cut it: so
-it stands still in a unit, and a run can be repeated (`Result.stamps`).
+`timers.after("5s")` calls `on_timeout(key, at, state, timers)` after that much wall-clock
+time; `timers.now` is that clock. It is read once for a unit, when its source cuts it: it stands
+still in a unit, and a run can be repeated (`Result.stamps`).
 
 `key` is the value of the key column, or a tuple if there are several. What a handler yields (or a
 list that it returns) comes out at the record's place. A process of two streams
@@ -27,10 +27,10 @@ begins with 0, 0.0, False, "", b"", None for a time, and empty lists and dicts.
 The object in a job's graph is a shallow copy of the user's with `shapes`: the schemas of the
 records that its handlers get. Nothing here runs a job.
 
-    >>> state = State({"seen": int, "names": list[str]})
+    >>> state = KeyState({"seen": int, "names": list[str]})
     >>> state.seen += 1
     >>> state
-    State(seen=1, names=[])
+    KeyState(seen=1, names=[])
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from plait.errors import JobError
 from plait.functions.signatures import check_call
-from plait.model.durations import microseconds
+from plait.model.durations import Duration, microseconds
 from plait.model.records import datetime_of, microseconds_of
 from plait.model.schema import Schema
 
@@ -65,7 +65,27 @@ WORDS = "int, float, bool, str, bytes, plait.Timestamp, list[...] and dict[..., 
 
 
 class Process:
-    """Base of a user's state machine; see the module's first lines."""
+    """Base of a class with typed state for each key and handlers that yield records.
+
+    `on_record(key, record, state, timers)` is called for each record. `timers.at(time)` calls
+    `on_timer(key, at, state, timers)` when the watermark reaches a time, `timers.after("5s")` calls
+    `on_timeout(key, at, state, timers)` by the wall clock. A process of two streams has `on_left`
+    and `on_right` instead of `on_record`. State begins with 0, 0.0, False, "", b"", None for a
+    time, and empty lists and dicts.
+
+    >>> import plait
+    >>> class Rises(plait.Process):
+    ...     state = {"last": int}
+    ...     out = {"item": str, "price": int}
+    ...     def on_record(self, key, bid, state, timers):
+    ...         if bid.price > state.last:
+    ...             yield key, bid.price
+    ...         state.last = bid.price
+    >>> bids = [{"item": "tea", "price": price} for price in (3, 2, 5)]
+    >>> rises = plait.stream(bids).key_by("item").process(Rises())
+    >>> [record.price for record in rises.collect()]
+    [3, 5]
+    """
 
     state: ClassVar[Mapping[str, Any]] = {}
     """The name and type of each value that is kept for a key."""
@@ -75,7 +95,7 @@ class Process:
     """The schemas of the records: of the stream, or of left and right. Set when a job is built."""
 
 
-class State:
+class KeyState:
     """The values of a key, as attributes. A wrong name or type is refused where it is set."""
 
     __slots__ = ("_kinds", "_values")
@@ -85,7 +105,7 @@ class State:
         object.__setattr__(self, "_values", initial(kinds) if values is None else dict(values))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self._kinds, self._values)
+        return KeyState, (self._kinds, self._values)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -99,7 +119,7 @@ class State:
         self._values[name] = fitting(name, value, self._kinds[name])
 
     def __repr__(self) -> str:
-        return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+        return f"KeyState({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def clear(self) -> None:
         """Everything as it was before the first record of the key."""
@@ -131,8 +151,8 @@ class Timers:
         """The wall clock when the unit of the record was cut; by it timeouts come."""
         return datetime_of(self._now)
 
-    def after(self, delay: Any) -> None:
-        """Calls `on_timeout` behind the first unit that was cut so much later than this one."""
+    def after(self, delay: Duration) -> None:
+        """Calls `on_timeout` after the first unit that was cut at least `delay` after this one."""
         if not self._takes:
             raise TypeError("timers.after calls on_timeout(key, at, state, timers); there is none")
         self.timeouts.append(self._now + microseconds(delay))
@@ -170,12 +190,14 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def checked_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
+def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
     """The process for streams of these schemas; `timed`: whether they have event time."""
     if isinstance(process, type) and issubclass(process, Process):
         raise JobError(f"{process.__name__} is a class; give an object of it: {process.__name__}()")
     if not isinstance(process, Process):
-        raise JobError(f"{process!r} is no plait.Process; make a class of it that is one")
+        raise JobError(
+            f"{process!r} is not a plait.Process; make it an object of a subclass of plait.Process"
+        )
     name = type(process).__name__
     checked_state(process.state, name)
     wanted = ("on_record",) if len(shapes) == 1 else ("on_left", "on_right")
@@ -192,7 +214,7 @@ def checked_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> P
             check_call(there, TIMER if handler in TIMED else RECORD)
     if hasattr(process, "on_timer") and not timed:
         raise JobError(
-            f"{name} has on_timer, and the stream has no event time that timers could go by;"
+            f"{name} has on_timer, and the stream has no event time for its timers;"
             ' say which column it is: source(..., event_time="ts"); by the wall clock there are'
             " timers.after and on_timeout"
         )
@@ -217,8 +239,8 @@ def checked_state(kinds: Any, name: str) -> None:
         raise JobError(f'{name}.state is {kinds!r}; it must be a dict such as {{"seen": int}}')
     for field, kind in kinds.items():
         if not isinstance(field, str) or not field.isidentifier() or keyword.iskeyword(field):
-            raise JobError(f"{name}.state: {field!r} is no name for an attribute")
-        if field.startswith("_") or hasattr(State, field):
+            raise JobError(f"{name}.state: {field!r} cannot be the name of an attribute")
+        if field.startswith("_") or hasattr(KeyState, field):
             raise JobError(f'{name}.state: "{field}" is taken; choose another name')
         if not is_state_type(kind):
             raise JobError(f'{name}.state: "{field}" is {shown(kind)}; there are {WORDS}')

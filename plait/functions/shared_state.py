@@ -1,10 +1,10 @@
 """What a function refers to besides its arguments, and whether copies of it would do as well.
 
 A function that runs in several processes has its own copy of everything it refers to in each. That
-is the same as one copy only if nothing in it is ever changed, and nobody sees in which order the
-calls come. `shared_thing` looks at a function, without calling it, for anything of the user's that
-could be changed: a list or an object in its closure or its globals, a variable that it sets, output
-that it prints. It errs on the side of finding something.
+is the same as one copy only if nothing in it is ever changed, and the order of the calls
+does not matter. `shared_thing` looks at a function, without calling it, for anything of the user's
+that could be changed: a list or an object in its closure or its globals, a variable that it sets,
+output that it prints. It errs on the side of finding something.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shared_thing(function: Any) -> str | None:
 
 def shared_in_process(process: Any) -> str | None:
     """The same of a `plait.Process`: of its handlers, what they do with `self`, and what it holds.
-    Its `state` and `out` are descriptions that nobody changes."""
+    Its `state` and `out` are descriptions that are never changed."""
     look = Look()
     for name, value in vars(process).items():
         if name != "shapes" and (found := next(look.held(f"self.{name}", value), None)):

@@ -16,7 +16,7 @@ import typing
 from typing import Any
 
 from plait.errors import JobError
-from plait.expr.type_checker import known
+from plait.expr.type_checker import check_column
 from plait.model.schema import FROM_PYTHON, Field, Schema, field_of
 
 if typing.TYPE_CHECKING:
@@ -117,7 +117,7 @@ def parameters(function: Any, schema: Schema, *, awaited: bool = False) -> tuple
         if parameter.kind is parameter.KEYWORD_ONLY:
             raise JobError(f'"{name}": "{parameter.name}" must not be keyword-only')
         try:
-            known(parameter.name, schema)
+            check_column(parameter.name, schema)
         except JobError as error:
             raise JobError(
                 f'"{name}": the parameters must be named after columns: {error}'

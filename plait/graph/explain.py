@@ -64,7 +64,7 @@ def explain(graph: Graph, settings: Settings | None = None) -> str:
     return "\n".join(lines)
 
 
-def explained(graph: Graph, settings: dict[str, Any]) -> str:
+def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
     """The plan as text, with settings as a user gives them."""
     try:
         chosen = Settings(**settings)
@@ -126,8 +126,8 @@ def what_of(op: AnyOp) -> str:
     """What the user asked for, in a line."""
     match op:
         case SourceOp():
-            told = f"{type(op.source).__name__} {op.label} ({op.schema})"
-            return told + source_time_text(op)
+            words = f"{type(op.source).__name__} {op.label} ({op.schema})"
+            return words + source_time_text(op)
         case FilterOp():
             return text(op.predicate)
         case ProjectOp():
@@ -185,7 +185,7 @@ def route_of(op: AnyOp, graph: Graph, settings: Settings) -> tuple[str, str]:
         case TimedOp(spec=OperatorSpec()):
             return (
                 "inline",
-                "a coroutine in Python with a loop of its own: one core; it stays on its node",
+                "a coroutine in Python with its own loop: one core; it stays on its node",
             )
         case TimedOp() if kind_of(op) == "process":
             return state_route(op, graph, settings)

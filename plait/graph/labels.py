@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from plait.graph.operators import AnyOp
 
 
-def labelled(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
+def with_labels(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
     """The operators with a label at each source ("source-1", ...) and each sink ("sink-1", ...)."""
     done = list(operators)
     for kind, stem in ((SourceOp, "source"), (SinkOp, "sink")):

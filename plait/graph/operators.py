@@ -48,7 +48,7 @@ class Op:
     schema: Schema
     on_error: OnError = "fail"
     region: Region | None = None
-    """The part of the job with a threading model of its own that it is in."""
+    """The part of the job it is in, if that has its own threading model."""
 
     def __str__(self) -> str:
         return f"{self.name} at {self.at}"
@@ -65,7 +65,7 @@ class SourceOp(Op):
     out_of_order_us: int = 0
     max_jump_us: int = 86_400_000_000
     idle_us: int = 0
-    """A source without records for so long does not hold the watermark up; 0: it does."""
+    """After this long without records the source no longer holds back the watermark; 0: it does."""
     epoch_records: int | None = None
     """The most records it puts into an epoch; None: as many as the settings say."""
 
@@ -121,8 +121,8 @@ class CallOp(Op):
     columns: tuple[tuple[str, Callable[..., Any]], ...] = ()
     awaiting: Awaiting | None = None
     retrying: Retrying | None = None
-    """Of a plain function: a record goes by `on_error` when all its tries have failed. Of columns
-    all functions are tried again, of batches the whole one."""
+    """Of a plain function: `on_error` decides about a record when all its tries have failed. Of
+    columns all functions are tried again, of batches the whole one."""
     route: Route = "auto"
 
     @property

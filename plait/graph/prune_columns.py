@@ -1,4 +1,4 @@
-"""Leaves out columns that nobody reads, before and inside joins: what is not kept costs nothing.
+"""Leaves out columns that no operator reads, before and inside joins: they would cost memory.
 
 A user writes `auctions.join(persons, ...).select("name", "id")`, and the join would hold every
 column of both streams for as long as it waits for a match. Here each operator says which columns of
@@ -42,16 +42,16 @@ Need = frozenset[str] | None
 NOTHING: frozenset[str] = frozenset()
 
 
-def narrowed(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
-    """The operators without columns that nobody reads."""
-    needs = needed(operators)
+def prune_columns(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
+    """The operators without columns that no operator reads."""
+    needs = columns_needed(operators)
     done: list[AnyOp] = []
     for op, need in zip(operators, needs, strict=True):
-        done.append(made_again(op, need, [(operators[i], done[i]) for i in op.inputs]))
+        done.append(rebuild(op, need, [(operators[i], done[i]) for i in op.inputs]))
     return tuple(done)
 
 
-def needed(operators: Sequence[AnyOp]) -> list[Need]:
+def columns_needed(operators: Sequence[AnyOp]) -> list[Need]:
     """What is needed of each operator by all that read it."""
     users = [0] * len(operators)
     for op in operators:
@@ -109,7 +109,7 @@ def asked_of_timed(op: TimedOp, need: Need) -> Need:
     match spec:
         case temporal.WindowSpec() | temporal.LastSpec() | temporal.RunningSpec():
             given = isinstance(spec, temporal.WindowSpec) and isinstance(
-                spec.window, temporal.Given
+                spec.window, temporal.CarriedWindow
             )
             bounds = frozenset((START, END)) if given else NOTHING
             return own | bounds | read_by_results(spec.aggregates)
@@ -117,7 +117,7 @@ def asked_of_timed(op: TimedOp, need: Need) -> Need:
             bounds = frozenset((START, END))
             if need is None:
                 return None
-            if not isinstance(spec.window, temporal.Given):
+            if not isinstance(spec.window, temporal.CarriedWindow):
                 return (need - bounds) | own | {spec.by}
             return need | bounds | own | {spec.by}
         case temporal.LateSpec():
@@ -177,7 +177,7 @@ def kept_sides(
     return ours or spec.left.columns[:1], right
 
 
-def made_again(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> AnyOp:
+def rebuild(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> AnyOp:
     """The operator with what is left of its inputs (before, after) and of its own columns."""
     changed = any(old.schema.names != new.schema.names for old, new in inputs)
     match op:

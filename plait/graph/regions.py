@@ -1,4 +1,4 @@
-"""Regions: parts of a job whose stages have a threading model of their own.
+"""Regions: parts of a job whose stages have their own threading model.
 
 Operators that are added inside `with region(...)` belong to it, whatever their job; outside of any
 region the job's `Settings.threading` counts. Operators of different regions never share a stage.
@@ -42,9 +42,16 @@ def region(name: str, *, threading: Threading) -> Iterator[Region]:
     """Operators added in the block are run by this threading model.
 
     Args:
-        name: of the region; blocks of the same name are one region.
-        threading: "dynamic": any worker; "dedicated": each stage has a thread of its own;
-            "manual": one thread runs all stages of the region, in pipeline order.
+        name: name of the region; blocks of the same name are one region.
+        threading: "dynamic": any worker; "dedicated": each stage has its own thread; "manual": one
+            thread runs all stages of the region, in pipeline order.
+
+    >>> import plait
+    >>> numbers = plait.stream([{"n": n} for n in range(5)])
+    >>> with region("odd", threading="dedicated"):
+    ...     odd = numbers.filter(plait.col("n") % 2 == 1)
+    >>> [record.n for record in odd.collect()]
+    [1, 3]
     """
     if not isinstance(name, str) or not name:
         raise JobError(f"a region needs a name, not {name!r}")
@@ -60,7 +67,7 @@ def region(name: str, *, threading: Threading) -> Iterator[Region]:
 
 
 def check_regions(regions: Iterable[Region | None]) -> None:
-    """A name stands for one region: its model must be the same wherever it is said."""
+    """A name stands for one region: its model must be the same wherever it is given."""
     seen: dict[str, Threading] = {}
     for one in regions:
         if one is None:
@@ -68,5 +75,5 @@ def check_regions(regions: Iterable[Region | None]) -> None:
         if seen.setdefault(one.name, one.threading) != one.threading:
             raise JobError(
                 f'region "{one.name}" is {seen[one.name]} in one place and {one.threading} in '
-                "another; give the second a name of its own"
+                "another; give the second another name"
             )

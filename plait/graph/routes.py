@@ -68,7 +68,7 @@ def route_of_call(op: CallOp | StateNode, graph: Graph, settings: Settings) -> R
 def kept_inline(op: CallOp | StateNode, graph: Graph, settings: Settings) -> str | None:
     """Why a function does not go to the pool by itself; None: it may."""
     if settings.pool is None and settings.threads < 2:
-        return "one worker, and a pool of one process is no gain"
+        return "one worker, and a pool of one process gains nothing"
     if isinstance(op, FoldOp | StatefulOp | TimedOp) and not op.keys:
         return "one state for all records, which only one process could have"
     look = shared_in_process if isinstance(op, TimedOp) else shared_thing

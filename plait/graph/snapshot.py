@@ -21,17 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a run needs to go on from an epoch."""
+    """The state of a job and the positions of its sources at an epoch: what another run of the job
+    needs to go on from there. Taken by `LocalRun.snapshot`, given to `plait.start(job, state=...)`.
+
+    >>> running = plait.start(job)                 # doctest: +SKIP
+    >>> state = running.snapshot()                 # doctest: +SKIP
+    >>> plait.start(job, state=state).wait()       # doctest: +SKIP
+    """
 
     job: str
+    """The name of the job."""
     epoch: int
+    """The epoch at whose end it was taken."""
     positions: Mapping[str, Any]
     """Of each source, by its label: where the next record is."""
     bins: tuple[tuple[int, int, bytes], ...]
     """(operator, bin, bytes); bins without keys are left out."""
 
 
-def checked_for(state: Snapshot, graph: Graph) -> Snapshot:
+def check_snapshot(state: Snapshot, graph: Graph) -> Snapshot:
     """The snapshot, if it can be one of this job."""
     labels = {op.label for op in graph.operators if isinstance(op, SourceOp)}
     if set(state.positions) != labels:

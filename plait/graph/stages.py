@@ -3,9 +3,9 @@
 Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with
 one worklist in front. Rules of fusion: native operators (filter, projections) that follow each
 other run in one stage; a running aggregate, a window and a join take the native operators before
-and behind them into their own stage (they run on all workers, outside the lanes); Python functions
+and after them into their own stage (they run on all workers, outside the lanes); Python functions
 that follow each other share a stage, apart from native ones, so that native work never waits for
-the interpreter. A function that is awaited is a stage of its own. A fan-out ends a stage, and so
+the interpreter. A function that is awaited is its own stage. A fan-out ends a stage, and so
 does the border of a region (`plait.graph.regions`).
 """
 
@@ -133,7 +133,7 @@ not fuse."""
 
 
 def make_pipeline(graph: Graph, fuse: bool = True) -> Pipeline:
-    """The stages of `graph`; without `fuse` every operator is one of its own."""
+    """The stages of `graph`; without `fuse` every operator is its own stage."""
     stages: list[PipelineStage] = []
     home: dict[int, int] = {}
     readers = Counter(given for op in graph.operators for given in op.inputs)

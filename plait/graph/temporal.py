@@ -1,16 +1,16 @@
-"""Operators that know time, as plain data: windows, top rows, joins, state with timers, and loops.
+"""Event-time operators as plain data: windows, top rows, joins, state with timers, and loops.
 
 **Time.** A source may name its event time, a timestamp column. After a unit (one epoch of one
 source) the source's time is the greatest event time it has had, but never more than `max_jump`
 above what it was before the unit; its watermark is that minus `out_of_order`. An idle source and
-one at its end hold nobody up. The watermark of an operator after a unit is the least of those of
+one at its end hold nothing up. The watermark of an operator after a unit is the least of those of
 the sources that reach it and have an event time (none so far: there is no watermark yet), and never
 falls. Every epoch ends with the rows that its sources have; when all sources are at their end, one
 more empty epoch follows with the watermark at infinity.
 
 **Order.** An operator sees the units in order. In a unit it takes each row in turn, and what a row
 makes at once comes out at that row's place; then the watermark is as it is after the unit, and
-what is due by then comes out behind all rows of the unit, by time and, at the same time, by the
+what is due by then comes out after all rows of the unit, by time and, at the same time, by the
 place of the record that began it: windows in the order of their ends, and in a window the keys in
 the order in which they first came, as a dict of dicts in a plain loop would give them.
 
@@ -58,7 +58,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionWindow:
     """Records of a key less than `gap` apart: [first, last + gap). Sessions that a record joins
     become one; its place is that of the record that came first."""
 
@@ -66,7 +66,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class RowWindow:
     """The last `size` records of a key, whenever `every` more have come (and at least `size`); a
     result comes at the place of the record that completes it. The rest at the end gives none."""
 
@@ -75,22 +75,22 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CarriedWindow:
     """The windows that the rows carry already in `window_start` and `window_end`."""
 
 
-Window = Grid | Session | Rows | Given
+Window = Grid | SessionWindow | RowWindow | CarriedWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
     """Aggregates by key and window, one row each when the watermark has passed the window's end
-    (with `Rows`: at once): keys, window_start, window_end (not with `Rows`), results.
+    (with `RowWindow`: at once): keys, window_start, window_end (not with `RowWindow`), results.
 
-    `lateness_us`: so long after its end a window still takes records; at the end of every unit that
-    brought it some, it gives its keys that changed again. `early_us`: whenever the watermark passes
-    a multiple of it, the keys that changed since in windows that have not ended give their results
-    so far, in the same order; 0: not.
+    `lateness_us`: this long after its end a window still takes records; at the end of every unit
+    that brought it some, it gives its keys that changed again. `early_us`: whenever the watermark
+    passes a multiple of it, the keys that changed since in windows that have not ended give their
+    results so far, in the same order; 0: not.
     """
 
     window: Window
@@ -98,7 +98,7 @@ class WindowSpec:
     lateness_us: int = 0
     early_us: int = 0
     ttl_us: int = 0
-    """With `Rows`: the records of a key are forgotten; 0: never."""
+    """With `RowWindow`: the records of a key are forgotten; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,9 @@ class TopSpec:
     """The `k` rows with the greatest (or least) `by` of each key and window, when it has ended:
     greatest first, of equal ones the one that came first. `ties`: also those that equal the last.
     Rows with a null or NaN in `by` are never among them. Columns: those of the input, and
-    window_start and window_end unless the window is `Given`."""
+    window_start and window_end unless the window is `CarriedWindow`."""
 
-    window: Grid | Session | Given
+    window: Grid | SessionWindow | CarriedWindow
     k: int
     by: str
     greatest: bool = True
@@ -122,7 +122,7 @@ class LateSpec:
     """The records that a `WindowSpec` or `TopSpec` of this window and lateness leaves out as late,
     as they are, at their place. Counted as filtered: those that are not late."""
 
-    window: Grid | Session
+    window: Grid | SessionWindow
     lateness_us: int = 0
 
 
@@ -234,7 +234,7 @@ class ProcessSpec:
 
     `timers.after` sets a timer by the wall clock. The clock of an operator after a unit is the
     greatest stamp of the units so far, each read when its source cut the unit; `on_timeout` is
-    called behind the first unit after which the clock has reached the timer's time, behind all
+    called after the first unit at which the clock has reached the timer's time, after all
     event-time timers of the unit, by time and place as these. What `on_timeout` sets by event time
     is looked at after the next unit. When all sources are at their end the clock is at infinity.
 
@@ -275,8 +275,9 @@ class OperatorSpec:
     The records arrive at the ports one by one, in the order of the input; with several ports `side`
     is the number of the port. The coroutine begins when the first one arrives, and after each it
     runs as far as it can, awaiting other things than records included; what it emits comes at the
-    place of that record. Behind the unit with which the last of a port's sources is at its end the
-    port is over: the coroutine is told, and what it emits then comes behind all rows of the unit.
+    place of that record. After the unit with which the last of a port's sources is at its end the
+    port has ended: the coroutine is notified, and what it emits then comes after all rows of the
+    unit.
     When it has returned, records that arrive are absorbed. One that raises fails the record that
     came last, and what it emitted since that arrived is left out. A record that arrives at a port
     where `bound` are waiting fails (None: any number may wait).

@@ -1,4 +1,4 @@
-"""What an operator that knows time does, in a line: for `explain`."""
+"""What an event-time operator does, in a line: for `explain`."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def window_text(window: temporal.Window) -> str:
             every = f" every {length(window.every_us)}" if kind == "sliding" else ""
             offset = f" from {length(window.offset_us)}" if window.offset_us else ""
             return f"{kind} {length(window.size_us)}{every}{offset}"
-        case temporal.Session():
+        case temporal.SessionWindow():
             return f"session with gap {length(window.gap_us)}"
-        case temporal.Rows():
+        case temporal.RowWindow():
             return f"{window.size} records every {window.every}"
-        case temporal.Given():
+        case temporal.CarriedWindow():
             return "the window of the records"
         case _:
             assert_never(window)

@@ -1,6 +1,6 @@
 """Where in the user's code plait was called, and that line in front of what goes wrong.
 
-The line is that of the first frame outside the package. Frames are told apart by the name of their
+The line is that of the first frame outside the package. Frames are recognised by the name of their
 module, not by their file, because the folders of the package lie in several places.
 """
 

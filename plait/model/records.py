@@ -36,7 +36,7 @@ short.maxstring = short.maxother = 60
 short.maxlong = 40
 
 
-class Refused(ValueError):
+class RefusedValue(ValueError):
     """A value does not fit its column; the text is what follows `expected <type>, got <value>`."""
 
 
@@ -124,7 +124,7 @@ def raw_values(record: Any, schema: Schema) -> Sequence[Any]:
     if type(record) is record_class(schema):
         return [getattr(record, name) for name in names]
     if isinstance(record, Mapping) and (not is_bare(schema) or set(record) == {"value"}):
-        return [named(record, field) for field in schema.fields]
+        return [field_value(record, field) for field in schema.fields]
     if is_bare(schema) and (schema.fields[0].type is Type.OBJECT or is_scalar(record)):
         return [record]
     if isinstance(record, tuple | list):
@@ -155,11 +155,11 @@ def is_scalar(value: Any) -> bool:
 
 
 def is_numpy_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")  # whoever has such a value has loaded numpy
+    numpy = sys.modules.get("numpy")  # such a value exists only if numpy is loaded
     return numpy is not None and isinstance(value, numpy.generic)
 
 
-def named(record: Mapping[str, Any], field: Field) -> Any:
+def field_value(record: Mapping[str, Any], field: Field) -> Any:
     if field.name in record:
         return record[field.name]
     if field.nullable:
@@ -176,7 +176,7 @@ def value_of(value: Any, field: Field) -> Any:
         raise ValueError(f'column "{field.name}": expected {field.type.value}, got None')
     try:
         return CONVERT[field.type](value)
-    except Refused as refused:
+    except RefusedValue as refused:
         more = f" {refused}" if str(refused) else ""
         message = f'column "{field.name}": expected {field.type.value}, got {describe(value)}{more}'
     raise ValueError(message)
@@ -191,10 +191,10 @@ def int_of(value: Any) -> int:
         if is_numpy_scalar(value):
             value = value.item()
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused
+            raise RefusedValue
         value = int.__int__(value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise Refused("beyond 64 bits")
+        raise RefusedValue("beyond 64 bits")
     return int(value)
 
 
@@ -204,43 +204,43 @@ def float_of(value: Any) -> float:
     if is_numpy_scalar(value):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, float | int):
-        raise Refused
+        raise RefusedValue
     try:
         return float.__float__(value) if isinstance(value, float) else float(int.__int__(value))
     except OverflowError:
-        raise Refused("beyond the range of a float") from None
+        raise RefusedValue("beyond the range of a float") from None
 
 
 def bool_of(value: Any) -> bool:
     if is_numpy_scalar(value):
         value = value.item()
     if not isinstance(value, bool):
-        raise Refused
+        raise RefusedValue
     return value
 
 
 def str_of(value: Any) -> str:
     if not isinstance(value, str):
-        raise Refused
+        raise RefusedValue
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Refused("with half a surrogate pair, which is not Unicode text") from None
+            raise RefusedValue("with half a surrogate pair, which is not Unicode text") from None
     return str.__str__(value)  # a plain str also from an enum
 
 
 def bytes_of(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise Refused
+        raise RefusedValue
     return bytes(value)
 
 
 def timestamp_of(value: Any) -> datetime.datetime:
     if not isinstance(value, datetime.datetime):
-        raise Refused
+        raise RefusedValue
     if value.utcoffset() is None:
-        raise Refused("without a time zone; add one, such as tzinfo=datetime.UTC")
+        raise RefusedValue("without a time zone; add one, such as tzinfo=datetime.UTC")
     try:
         if type(value) is datetime.datetime:
             return value.astimezone(UTC).replace(fold=0)
@@ -250,7 +250,7 @@ def timestamp_of(value: Any) -> datetime.datetime:
         )
         return plain.astimezone(UTC).replace(fold=0)
     except OverflowError:
-        raise Refused("outside the years 1 to 9999 in UTC") from None
+        raise RefusedValue("outside the years 1 to 9999 in UTC") from None
 
 
 def object_of(value: Any) -> Any:

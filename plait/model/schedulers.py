@@ -1,4 +1,4 @@
-"""Schedulers of your own: in Python, or in C through a small interface.
+"""Custom schedulers: in Python, or in C through a small interface.
 
 Whenever a worker has ended its slice (`Settings.slice_us`) it asks which stage to turn to. A
 scheduler can cost time, never the right answer: a worker that gets nothing to do from it looks for
@@ -29,26 +29,29 @@ ABI = 1
 
 
 class StageView(NamedTuple):
-    """What a scheduler may know of a stage. The numbers are estimates; reading them is all that
-    can be done with them."""
+    """What a scheduler sees of a stage; read only. The numbers are estimates.
+
+    >>> [name for name in StageView._fields if name.startswith("waiting")]
+    ['waiting', 'waiting_output']
+    """
 
     number: int
     """Its place in the pipeline: what `pick` answers with."""
     name: str
     """Its operators, as the job names them."""
     ready: bool
-    """It has work and room behind it, and takes one more worker."""
+    """It has work and room for its output, and takes one more worker."""
     source: bool
     python: bool
     """It needs the interpreter, which is why only one such stage runs at a time."""
     workers: int
-    """At work in it now."""
+    """Workers in it now."""
     waiting: float
     """Records in its worklist."""
     waiting_output: float
-    """Records in the worklists behind it."""
+    """Records in the worklists of the stages after it."""
     room_output: float
-    """Records that the fullest worklist behind it still takes."""
+    """Records that the fullest worklist after it still takes."""
     cost_ns: float
     """Worker time for a record."""
     selectivity: float
@@ -68,17 +71,25 @@ class Scheduler:
 
     `pick` is called under the interpreter's lock by one worker at a time, when at least one stage
     is ready; while it runs, and while an operator in Python does, the other workers look for work
-    by themselves, so a slow one does not stop native work. What it raises, and an answer that is no
-    stage, ends the run with a SchedulerError. On a cluster each node has its own copy (it must
-    pickle).
+    by themselves, so a slow scheduler does not stop native work. An exception, or an answer that is
+    not a stage, ends the run with a SchedulerError. On a cluster each node has its own copy, so it
+    must be picklable.
+
+    >>> class Oldest(Scheduler):
+    ...     def pick(self, stages):
+    ...         ready = [stage for stage in stages if stage.ready]
+    ...         return max(ready, key=lambda stage: stage.age_s).number if ready else None
+    >>> import plait
+    >>> len(plait.stream([{"n": 1}]).collect(scheduler=Oldest()))
+    1
     """
 
     def pick(self, stages: tuple[StageView, ...]) -> int | None:
-        """The number of a stage, or None: whatever is there."""
+        """The number of the stage to run next, or None: any stage that has work."""
         raise NotImplementedError(f"{type(self).__name__} has no pick(self, stages)")
 
 
-class Record(ctypes.Structure):
+class SchedulerAbi(ctypes.Structure):
     """`plait_scheduler` of scheduler_abi.h."""
 
     _fields_ = (
@@ -95,6 +106,9 @@ class NativeScheduler:
 
     Workers call it without the interpreter's lock, several at once. One from a library can be sent
     to a cluster, whose nodes must have the library at the same path; one in a capsule cannot.
+
+    >>> scheduler = plait.NativeScheduler.load("./libfair.so")  # doctest: +SKIP
+    >>> job.run(scheduler=scheduler)                            # doctest: +SKIP
     """
 
     def __init__(self, capsule: Any) -> None:
@@ -105,7 +119,7 @@ class NativeScheduler:
         try:
             address = pointer_of(capsule, CAPSULE)
         except ValueError as error:
-            raise JobError(f"no capsule of a scheduler: {error}") from None
+            raise JobError(f"not the capsule of a scheduler: {error}") from None
         self._holds(address, capsule, None)
 
     @classmethod
@@ -113,7 +127,7 @@ class NativeScheduler:
         """The `plait_scheduler` that a shared library exports as `symbol`."""
         try:
             loaded = ctypes.CDLL(str(library))
-            found = Record.in_dll(loaded, symbol)
+            found = SchedulerAbi.in_dll(loaded, symbol)
         except (OSError, ValueError) as error:
             raise JobError(f"no scheduler {symbol} in {library}: {error}") from None
         made = cls.__new__(cls)
@@ -121,7 +135,7 @@ class NativeScheduler:
         return made
 
     def _holds(self, address: int, owner: Any, origin: tuple[str, str] | None) -> None:
-        record = Record.from_address(address)
+        record = SchedulerAbi.from_address(address)
         if record.abi != ABI or not record.pick:
             raise JobError(
                 f"a scheduler of interface {record.abi}; this plait has {ABI}, and `pick` is needed"

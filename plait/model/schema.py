@@ -29,7 +29,12 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Type(enum.Enum):
-    """The types a column can have. The value is the word used in messages and in state headers."""
+    """The types a column can have. Each Python type stands for one: `int` for `Type.INT64`, and
+    so on. The value is the word used in messages and in state headers.
+
+    >>> Type.INT64, Type.FLOAT64.python, Type("string")
+    (int64, <class 'float'>, string)
+    """
 
     INT64 = "int64"
     FLOAT64 = "float64"
@@ -50,6 +55,7 @@ class Type(enum.Enum):
 
     @property
     def python(self) -> type:
+        """The Python type of its values."""
         return PYTHON[self]
 
 
@@ -73,7 +79,11 @@ FROM_WORD = {kind.value: kind for kind in Type} | {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column: its name, its type, and whether it may be null."""
+    """One column of a schema: its name, its type, and whether it may be null.
+
+    >>> print(Field("price", Type.FLOAT64, nullable=True))
+    price: float64?
+    """
 
     name: str
     type: Type
@@ -96,7 +106,17 @@ class Location:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """Named, typed columns in order, and the class of a record of them."""
+    """Named, typed columns in order, and the class of a record of them.
+
+    Made with `Schema.of` from a dataclass, a dict or an Arrow schema. Names are Python identifiers;
+    `T | None` is a column that may be null.
+
+    >>> schema = Schema.of({"item": str, "price": float | None})
+    >>> schema
+    item: string, price: float64?
+    >>> schema["price"].nullable, schema.names
+    (True, ('item', 'price'))
+    """
 
     fields: tuple[Field, ...]
     record_class: type | None = None
@@ -143,14 +163,17 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
         return tuple(field.name for field in self.fields)
 
     def index(self, name: str) -> int:
+        """The position of a column; ValueError if there is none with this name."""
         return self.names.index(name)
 
     @classmethod
     def of(cls, given: Any) -> Schema:
-        """A schema from a Schema, a dataclass, a dict of name to type, or an Arrow schema."""
+        """A schema from a Schema, a dataclass, a dict of name to type, or an Arrow schema. A type
+        is a Python type, a `Type`, or a word such as "int64?"."""
         if isinstance(given, Schema):
             return given
         if isinstance(given, type) and dataclasses.is_dataclass(given):

@@ -33,20 +33,32 @@ MAX_WORKERS = 64
 
 
 def usable_cores() -> int:
-    """The cores this process may run on."""
+    """The number of cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a job is run on this machine."""
+    """How a job is run. Apart from `order`, `limit` and `timeout_s`, no field changes the result.
+
+    Each field can be given to `plait.run`, `plait.start` and `plait.submit` by name, and to the
+    command line as `--set NAME=VALUE`. Wrong values are a JobError when the object is made. The
+    last three fields are for experiments.
+
+    >>> Settings(workers=2, order="key").epoch_records
+    4096
+    >>> Settings(order="random")
+    Traceback (most recent call last):
+        ...
+    plait.errors.JobError: order is 'random'; it must be one of "total", "key", "none"
+    """
 
     workers: int | Literal["elastic"] = field(default_factory=usable_cores)
-    """Threads of the dynamic model; "elastic": as many of min_workers to max_workers as give the
-    best throughput, found while the job runs."""
+    """Threads of the dynamic model (default: one per core). "elastic": between min_workers and
+    max_workers, as many as give the best throughput, found while the job runs."""
     threading: Threading = "dynamic"
-    """Who runs a stage. dynamic: any worker, sent by the scheduler. dedicated: a thread of its own
-    for each stage. manual: one thread runs all stages in pipeline order, a batch at a time.
+    """Which thread runs a stage. dynamic: any worker, sent by the scheduler. dedicated: each stage
+    has its own thread. manual: one thread runs all stages in pipeline order, a batch at a time.
     `plait.region` chooses another model for a part of a job."""
     scheduler: SchedulerName | AnyScheduler = "ct"
     """Which stage a worker turns to next.
@@ -56,62 +68,69 @@ class Settings:
     served, from a lock-free list; the only one whose cost does not grow with the number of stages:
     choose it from some 50 stages on. random: any. max_queue: sources, then the longest worklist.
     min_latency: the oldest record in front. least_recent: the least recently run. max_running: the
-    one that can run longest before it is empty or held up. Or one of your own: an object of a
-    `plait.Scheduler` or `plait.NativeScheduler`."""
-    scheduler_seed: int = 0
-    """Of the draws of random and max_queue."""
+    one that can run longest before it is empty or held up. Or your own: an object of a
+    `plait.Scheduler` or a `plait.NativeScheduler`."""
     fuse: bool = True
-    """Whether operators that follow each other share a stage, as far as they can. Without it each
-    is a stage of its own, with a worklist in front: to measure, and for very costly operators."""
+    """Whether operators that follow each other share a stage where they can. Without it each is its
+    own stage, with a worklist in front: to measure, and for very costly operators."""
     min_workers: int = 1
-    """With workers="elastic": never fewer."""
+    """With workers="elastic": the fewest workers."""
     max_workers: int | None = None
-    """With workers="elastic": never more; None: the cores this process may run on."""
+    """With workers="elastic": the most workers; None: the cores this process may run on."""
     elastic_rule: ElasticRule = "trend"
-    """With workers="elastic": by the trend of the throughput, or by how busy the workers are."""
+    """With workers="elastic": decide by the trend of the throughput ("trend"), or by how busy the
+    workers are ("utilisation")."""
     elastic_period_ms: int = 250
-    """How often what is elastic is measured and decided anew."""
+    """How often elastic workers and stages are measured and decided again."""
     stage_parallelism: int | Literal["free", "elastic"] = "free"
     """How many workers may be in a stage at a time. free: any number. elastic: one at first, and
     one more for the stage that holds up the others, as long as that helps. Or a number."""
-    queue: Queue = "lanes"
-    """How a keyed stage shares its work out: "lanes" is plait's own, the others are the
-    published structures it was measured against."""
-    reorder: Reorder = "nonblocking"
     order: Order = "total"
-    """total: as a sequential run. key: on several nodes every node has its own sinks, with the
-    records of a key in order (on one node as total). none: state is updated in order, outputs leave
-    when they are ready; on one node only."""
+    """The order of the output. total: as a sequential run. key: on several nodes every node has its
+    own sinks, with the records of a key in order (on one node as total). none: state is updated in
+    order, outputs leave when they are ready; on one node only."""
     epoch_records: int = 4096
     """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when
     idle."""
     bin_bits: int = 10
-    """A keyed operator's state has 2 ** bin_bits bins."""
+    """A keyed operator's state has 2 ** bin_bits bins, which is what moves between nodes."""
     lanes: int | None = None
-    """How many parts of the key space run side by side; None: as many as workers, rounded up to a
-    power of two."""
+    """How many parts of the key space run side by side, a power of two; None: as many as workers,
+    rounded up."""
     slice_us: int = 200
     """How long a worker stays with a stage before it asks the scheduler again. A batch is never
     left in the middle: the stage is left at the end of the batch in which the time passes, so
     `epoch_records` bounds how far a slice can be exceeded."""
     queue_records: int = 1 << 17
-    """A stage's worklist takes no more batches above this many records..."""
+    """A stage's worklist takes no more batches above this many records, which holds back the
+    source."""
     queue_bytes: int = 64 << 20
-    """... or this many bytes: it pushes back to the source."""
+    """The same limit in bytes."""
     queue_batches: int = 32
-    """Batches a stage holds at most, waiting or in work; a power of two."""
+    """The most batches a stage holds, waiting or in work; a power of two."""
     pool: int | None = None
-    """Worker processes for plain Python functions. None: as many as workers, used for functions
-    that have proved to cost enough; 0: never; n: so many, used from the first record on."""
+    """Worker processes for plain Python functions. None: as many as workers, for functions that
+    have been measured to cost enough. 0: none. A number: that many, from the first record on."""
     pool_hang_s: float = 300.0
-    """A worker process that has not finished a record (of map_batches: a batch) for so long is
-    killed, and its batch is tried again."""
+    """A worker process that has not finished a record (of map_batches: a batch) after this many
+    seconds is killed, and its batch is tried again."""
     pool_replay_bytes: int = 1 << 25
     """Records that are kept for each worker process and operator with keyed state, to be done again
     if the process dies; when they are more (and more than twice the state), the state is copied."""
     limit: int | None = None
-    """Stop after so many records were read from each source."""
+    """Stop after this many records of each source; None: read all."""
     timeout_s: float | None = None
+    """Stop the run after this many seconds with TimedOut; `plait.run` takes it as `timeout=`."""
+
+    # For experiments: to compare with published designs and to repeat their random choices.
+    queue: Queue = "lanes"
+    """For experiments: how a keyed stage shares out its work. "lanes" is plait's design; hybrid,
+    partitioned and shared are the published structures it was measured against."""
+    reorder: Reorder = "nonblocking"
+    """For experiments: the buffer that puts outputs back in order. "nonblocking" is plait's design;
+    "locked" is the baseline with a lock."""
+    scheduler_seed: int = 0
+    """For experiments: seed of the `random` and `max_queue` schedulers."""
 
     def __post_init__(self) -> None:
         check_workers(self)
@@ -165,7 +184,7 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """Workers that are started; if they are elastic, some of them may be suspended."""
+        """The number of worker threads that are started; elastic ones may be suspended."""
         if self.workers != "elastic":
             return self.workers
         return (
@@ -179,10 +198,10 @@ def check_workers(settings: Settings) -> None:
             raise JobError(f'workers is {settings.workers!r}; it must be a number or "elastic"')
         check("workers", settings.workers, 1, MAX_WORKERS)
         if settings.min_workers != 1 or settings.max_workers is not None:
-            raise JobError('min_workers and max_workers go with workers="elastic"')
+            raise JobError('min_workers and max_workers need workers="elastic"')
         return
     if settings.threading != "dynamic":
-        raise JobError('workers="elastic" goes with threading="dynamic"')
+        raise JobError('workers="elastic" needs threading="dynamic"')
     check("min_workers", settings.min_workers, 1, MAX_WORKERS)
     if settings.max_workers is not None:
         check("max_workers", settings.max_workers, settings.min_workers, MAX_WORKERS)

@@ -1,7 +1,7 @@
 """What each node of a job had at its end, and how the parts become one result.
 
 A node reports a `NodeOutcome`; `merged` adds them up: counts are summed, dead letters sorted by
-their place and cut at the failure, latencies merged by bucket, outputs put one behind the other in
+their place and cut at the failure, latencies merged by bucket, outputs put one after the other in
 the order of ranks. In total order only the home node has sinks, so its outputs are the job's. The
 failure that counts is the one with the smallest place: a sequential run would have met it first.
 Pure; nothing here knows the graph, so that a client which only has the job's name can do it.
@@ -54,7 +54,7 @@ class Cuts:
     first_epoch: int = 0
     rows: tuple[int, ...] = ()
     stamps: tuple[int, ...] = ()
-    """When it cut each, if the job goes by that."""
+    """When it cut each, if the job uses that clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +76,14 @@ class NodeOutcome:
     """Of each source that this node read, by its label."""
     error: BaseException | None = None
     failed_at: Place | None = None
-    """The place of the record that failed; None where the error is no record's."""
+    """The place of the record that failed; None where the error is not of a record."""
     stops_early: bool = False
     """Whether a sink may end the run before the sources do: records are then left over."""
     levels: tuple[LevelStep, ...] = ()
     degrees: tuple[DegreeStep, ...] = ()
 
 
-def counted(
+def tally(
     graph: Graph, counts: Sequence[Sequence[int]]
 ) -> tuple[Account, tuple[OperatorCounts, ...]]:
     """The account and the operators' counts from the engine's numbers for each operator, in the
@@ -117,7 +117,7 @@ def counted(
     return account, operators
 
 
-def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
+def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
     """The result of the whole job, errors left out (`first_error` has them)."""
     parts = sorted(outcomes, key=lambda part: part.rank)
     if not parts:
@@ -129,10 +129,10 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         account=summed_accounts([part.account for part in parts]),
         operators=summed_operators([part.operators for part in parts]),
         latency=merged_latency(parts),
-        outputs=merged_outputs([part.outputs for part in parts]),
+        outputs=merge_outputs([part.outputs for part in parts]),
         dead_letters=merged_letters(parts, min(failed) if failed else None),
         cuts=merged_cuts(parts),
-        stamps=merged_stamps(parts),
+        stamps=merge_stamps(parts),
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
     )
@@ -141,9 +141,9 @@ def merged(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
 def first_error(outcomes: Iterable[NodeOutcome]) -> BaseException | None:
     """What a sequential run would have raised: the failed record with the smallest place.
 
-    An error that is no record's (a sink, a link) counts only if no record failed. Which of several
-    records of one place came first only the node with the sinks knows; the exception that was the
-    cause only the node where the record failed.
+    An error that is not of a record (a sink, a link) counts only if no record failed. Which of
+    several records of one place came first only the node with the sinks knows; the exception that
+    was the cause only the node where the record failed.
     """
     parts = [(part.error, part) for part in outcomes if part.error is not None]
     if not parts:
@@ -227,13 +227,15 @@ def percentile_ns(counts: Mapping[int, int], most: int, percent: float) -> int:
     return most
 
 
-def merged_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_outputs(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     labels = dict.fromkeys(label for part in parts for label in part)
-    return {label: joined([part[label] for part in parts if label in part]) for label in labels}
+    return {
+        label: join_outputs([part[label] for part in parts if label in part]) for label in labels
+    }
 
 
-def joined(values: Sequence[Any]) -> Any:
-    """One output of the outputs of several nodes: tables and lists one behind the other, counts
+def join_outputs(values: Sequence[Any]) -> Any:
+    """One output of the outputs of several nodes: tables and lists one after the other, counts
     added; what cannot be joined stays a tuple."""
     if len(values) == 1:
         return values[0]
@@ -264,7 +266,7 @@ def merged_cuts(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def merged_stamps(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
+def merge_stamps(parts: Sequence[NodeOutcome]) -> dict[str, tuple[int, ...]]:
     """When each epoch was cut: at the last of its parts."""
     found: dict[str, tuple[int, ...]] = {}
     for label in dict.fromkeys(label for part in parts for label in part.cuts):

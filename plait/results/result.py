@@ -2,9 +2,9 @@
 conservation law.
 
 `Account` is the law: every record that was read, copied by a fan-out or made by an operator is
-delivered, filtered, skipped, dead-lettered, shed, late, or absorbed by an operator that knows time
-(a window, a join: what it gives is made). It holds for each operator too. A difference is a bug in
-plait.
+delivered, filtered, skipped, dead-lettered, shed, late, or absorbed by an event-time
+operator (a window, a join: what it gives is made). It holds for each operator too. A difference is
+a bug in plait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Account:
     read: int = 0
     made: int = 0
     """Rows a flat_map (or batch function) returned beyond one for each record, and all rows of
-    operators that know time."""
+    event-time operators."""
     copied: int = 0
     """Rows a fan-out handed on beyond the first branch."""
     delivered: int = 0
@@ -34,10 +34,11 @@ class Account:
     late: int = 0
     """Records that came after all windows they belong to had ended."""
     absorbed: int = 0
-    """Records that operators that know time took and were not late."""
+    """Records that event-time operators took and that were not late."""
 
     @property
     def difference(self) -> int:
+        """Records that are not accounted for: 0, or plait has a bug."""
         went = (
             self.delivered
             + self.filtered
@@ -70,8 +71,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCounts:
-    """What one operator saw. `made` may be counted where one record gave several; an operator that
-    knows time absorbs what is not late, and makes all that it gives."""
+    """What one operator saw. `made` may be counted where one record gave several; an event-time
+    operator absorbs what is not late, and makes all that it gives."""
 
     number: int
     """Of the operator, in the order in which the job was built."""
@@ -153,13 +154,26 @@ class DegreeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of a run."""
+    """The outcome of a run: what `plait.run`, `Job.run` and `JobHandle.result` return.
+
+    >>> import plait
+    >>> result = plait.stream([{"n": 1}, {"n": 2}]).sink(plait.Collect(), "rows").run()
+    >>> result.outputs["rows"].num_rows
+    2
+    >>> print(result.account)
+    2 read, 2 delivered
+    """
 
     job: str
+    """The name of the job."""
     seconds: float
+    """How long the run took."""
     account: Account
+    """Where all records went."""
     operators: tuple[OperatorCounts, ...]
+    """What each operator saw."""
     latency: Latency
+    """From the time a record was due at its source to its arrival at a sink."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """What each sink returned when it was closed, by its label."""
     dead_letters: tuple[DeadLetter, ...] = ()
@@ -181,4 +195,5 @@ class Result:
 
     @property
     def records_per_s(self) -> float:
+        """Records read per second of the run."""
         return self.account.read / self.seconds if self.seconds else 0.0

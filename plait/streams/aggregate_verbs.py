@@ -93,7 +93,7 @@ def settled(
                 f"{name}: different values are counted in windows only;"
                 ' put a window before it, such as .tumbling("10s")'
             )
-        aggregate, kind, nullable = aggregates.bound(result, schema)
+        aggregate, kind, nullable = aggregates.bind_aggregate(result, schema)
         done.append((name, aggregate))
         fields.append(Field(name, kind, nullable))
     return tuple(done), tuple(fields)

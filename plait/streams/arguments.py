@@ -12,7 +12,7 @@ from plait.connectors.base import Sink
 from plait.errors import JobError
 from plait.expr.text import text
 from plait.expr.tree import Expr
-from plait.expr.type_checker import known
+from plait.expr.type_checker import check_column
 from plait.functions.pickling import why_not
 from plait.graph.operators import Awaiting, OnError, Retrying, Route
 from plait.model.durations import microseconds
@@ -129,7 +129,7 @@ def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
     if not names:
         raise JobError("name at least one column; without a key call count, sum, ... right away")
     for name in names:
-        if schema[known(name, schema)].type is Type.OBJECT:
+        if schema[check_column(name, schema)].type is Type.OBJECT:
             raise JobError(
                 f'column "{name}" is object, which cannot be a key;'
                 " give it a type in its schema or in an annotation"

@@ -22,7 +22,7 @@ from plait.errors import JobError
 from plait.expr.conditionals import when
 from plait.expr.text import text
 from plait.expr.tree import Expr, col, columns_read, lit
-from plait.expr.type_checker import bind, known
+from plait.expr.type_checker import bind, check_column
 from plait.graph.operators import (
     AggregateOp,
     AnyOp,
@@ -163,7 +163,7 @@ def source_time(
         )
     if not isinstance(column, str):
         raise JobError(f"event_time is {column!r}; it must be the name of a column")
-    field = schema[known(column, schema)]
+    field = schema[check_column(column, schema)]
     if field.type is not Type.TIMESTAMP:
         raise JobError(
             f'event_time="{column}": the column is {field.type.value}, no time;'

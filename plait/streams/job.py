@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import JobError
 from plait.expr.tree import col
-from plait.graph.labels import labelled
+from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
     Graph,
     SourceOp,
     check,
 )
-from plait.graph.prune_columns import narrowed
+from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
 from plait.model.call_site import CallSite
 from plait.model.schema import Schema
@@ -82,8 +82,7 @@ class Job:
         with CallSite("source") as place:
             opened = converted(source)
             given = Schema.of(opened.schema)
-            fixed = type(opened).__name__ == "Items"
-            told = source_time(given, event_time, out_of_order, max_jump, idle, fixed)
+            told = source_time(given, event_time, out_of_order, max_jump, idle, opened.fixed)
             time = none_null(opened, told)
             taken = [op.label for op in self._operators if isinstance(op, SourceOp)]
             op = SourceOp(
@@ -103,16 +102,16 @@ class Job:
 
     def graph(self) -> Graph:
         """The job as plain data, checked."""
-        operators = narrowed(labelled(self._operators))
+        operators = prune_columns(with_labels(self._operators))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
         return graph
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of the job and, for each function, the route it takes and why."""
-        from plait.graph.explain import explained
+        from plait.graph.explain import explain_text
 
-        print(explained(self.graph(), settings))
+        print(explain_text(self.graph(), settings))
 
     def run(
         self,

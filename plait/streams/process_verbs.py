@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr.tree import Expr
-from plait.functions.process import Process, checked_process, out_schema
+from plait.functions.process import Process, check_process, out_schema
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.model.call_site import CallSite
@@ -40,7 +40,7 @@ class Connected(Generic[S]):
             shapes = (left.stream.schema, right.stream.schema)
             times = (left.stream._time, right.stream._time)
             timed_too = not any(isinstance(time, Lost) for time in times)
-            bound = checked_process(process, shapes, timed=timed_too)
+            bound = check_process(process, shapes, timed=timed_too)
             checked_route(route, (bound,))
             parts = Part(shapes[0], keys.left, LEFT), Part(shapes[1], keys.right, RIGHT)
             sides: list[temporal.Side] = []
@@ -88,7 +88,7 @@ def processed(
     """The stream of a process of one stream."""
     stream = site.stream
     timeless = isinstance(stream._time, Lost)
-    bound = checked_process(process, (stream.schema,), timed=not timeless)
+    bound = check_process(process, (stream.schema,), timed=not timeless)
     checked_route(route, (bound,))
     schema = out_schema(bound)
     made = process_node(place, replaced_policy(site, on_error), bound, schema, route)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import JobError
 from plait.expr.text import text
 from plait.expr.tree import Expr, col, to_expr
-from plait.expr.type_checker import bind, known
+from plait.expr.type_checker import bind, check_column
 from plait.functions.signatures import column_field, parameters
 from plait.model.schema import Field, Schema
 
@@ -77,7 +77,7 @@ def select(given: Schema, columns: Sequence[Any], named: Mapping[str, Any]) -> P
 
 def drop(given: Schema, names: Sequence[str]) -> Projection:
     """All columns but these."""
-    gone = {known(name, given) for name in names}
+    gone = {check_column(name, given) for name in names}
     if not gone:
         raise JobError("name the columns to drop")
     if len(gone) == len(given):
@@ -89,7 +89,7 @@ def rename(given: Schema, new: Mapping[str, str]) -> Projection:
     """Columns under new names, in place: rename(new="old")."""
     if not new:
         raise JobError('say which columns: rename(new="old")')
-    names = {known(old, given): name for name, old in new.items()}
+    names = {check_column(old, given): name for name, old in new.items()}
     if len(names) < len(new):
         raise JobError("a column is renamed twice; to copy a column use with_columns")
     return projection([(names.get(name, name), col(name)) for name in given.names], given)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from plait.expr.aggregates import Aggregate
-    from plait.functions.process import State, Timers
+    from plait.functions.process import KeyState, Timers
     from plait.graph.operators import Route
     from plait.model.call_site import CallSite
     from plait.model.schema import Schema
@@ -55,7 +55,7 @@ class Kept(Process):
         self.init = init
         self.step = step
 
-    def held(self, state: State) -> Any:
+    def held(self, state: KeyState) -> Any:
         if state.held is not None:
             return state.held[0]
         return self.init() if callable(self.init) else copy.deepcopy(self.init)
@@ -64,7 +64,7 @@ class Kept(Process):
 class Folded(Kept):
     """`fold`: the key and the state, for every record."""
 
-    def on_record(self, key: Any, record: Any, state: State, timers: Timers) -> Iterator[Any]:
+    def on_record(self, key: Any, record: Any, state: KeyState, timers: Timers) -> Iterator[Any]:
         value = self.step(self.held(state), record)
         state.held = (value,)
         yield (*key, value) if isinstance(key, tuple) else (key, value)
@@ -73,7 +73,7 @@ class Folded(Kept):
 class Stepped(Kept):
     """`stateful`: what the step gives beside the next state."""
 
-    def on_record(self, key: Any, record: Any, state: State, timers: Timers) -> Iterator[Any]:
+    def on_record(self, key: Any, record: Any, state: KeyState, timers: Timers) -> Iterator[Any]:
         result = self.step(self.held(state), record)
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(f"the step must return (state, record or None), not {result!r}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from plait.errors import JobError
 from plait.expr.tree import col
-from plait.expr.type_checker import known
-from plait.graph.labels import labelled
+from plait.expr.type_checker import check_column
+from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
     OnError,
@@ -124,7 +124,7 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
         The watermark stays that of the sources: a record whose new time is far behind it is late.
         """
         with CallSite("with_event_time"):
-            field = self.schema[known(column, self.schema)]
+            field = self.schema[check_column(column, self.schema)]
             if not still_time(col(column), self.schema):
                 raise JobError(f"column {field} is no event time; it must be a timestamp, not null")
             operators = self.job._operators
@@ -212,17 +212,17 @@ class Stream(Rowwise["Stream"], Running["Stream"], Windowing["Stream"], Joining[
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages that make this stream and the route of each function, and why."""
-        from plait.graph.explain import explained
+        from plait.graph.explain import explain_text
 
         with CallSite("explain") as place:
             alone = self._alone(place, None)
-        print(explained(alone.graph(), settings))
+        print(explain_text(alone.graph(), settings))
 
     def _alone(self, place: CallSite, limit: int | None) -> Job:
         """A job of what makes this stream and a sink that collects it; other sinks stay out."""
         from plait.connectors.memory_sinks import Collect
 
-        operators = labelled(self.job._operators)
+        operators = with_labels(self.job._operators)
         keep = upstream(operators, self._number)
         job = type(self.job)(self.job.name)
         job._operators.extend(cut_out(operators, keep))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import JobError
 from plait.expr.text import text
 from plait.expr.tree import Expr, col, lit
-from plait.expr.type_checker import bind, known
+from plait.expr.type_checker import bind, check_column
 from plait.graph.operators import TimedOp
 from plait.graph.temporal import SIDE
 from plait.model.schema import Field, Schema, Type
@@ -79,7 +79,7 @@ def key_name(given: Any) -> str:
 
 def side_field(name: str, schema: Schema, which: str) -> Field:
     try:
-        return schema[known(name, schema)]
+        return schema[check_column(name, schema)]
     except JobError as error:
         raise JobError(f"of the {which} stream: {error}") from None
 

@@ -20,7 +20,7 @@ from plait.errors import JobError
 from plait.expr.aggregates import Aggregate, distinct
 from plait.expr.text import text
 from plait.expr.tree import Expr, col
-from plait.expr.type_checker import bind, known
+from plait.expr.type_checker import bind, check_column
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.graph.temporal import END, START
@@ -80,7 +80,7 @@ class Windowing(Generic[S]):
     def session(self, *, gap: Any, lateness: Any = None, early: Any = None) -> Windowed[S]:
         """Windows of a key's records less than `gap` apart; one ends `gap` after its last."""
         with CallSite("session"):
-            spec = temporal.Session(gap_us=microseconds(gap))
+            spec = temporal.SessionWindow(gap_us=microseconds(gap))
             return windowed(self._site(), spec, f"session(gap={gap!r})", lateness, early)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
@@ -120,7 +120,7 @@ class Windowing(Generic[S]):
             if clash:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window goes by it')
             ends_by_itself(site, "by_window()")
-            return Windowed(site, temporal.Given(), "by_window()", lateness_of(lateness), 0)
+            return Windowed(site, temporal.CarriedWindow(), "by_window()", lateness_of(lateness), 0)
 
     def last_n(self, n: int) -> LastN[S]:
         """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
@@ -131,7 +131,7 @@ class Windowing(Generic[S]):
 def windowed(
     site: Site[S], spec: temporal.Window, shown: str, lateness: Any, early: Any
 ) -> Windowed[S]:
-    if isinstance(spec, temporal.Rows):
+    if isinstance(spec, temporal.RowWindow):
         if lateness is not None or early is not None:
             raise JobError("windows of so many records know no lateness and no early results")
     else:
@@ -205,7 +205,7 @@ class Windowed(Aggregating[S]):
         equal ones the first that came. `ties`: also all that equal the last of them.
         """
         with CallSite("top") as place:
-            if isinstance(self._window, temporal.Rows):
+            if isinstance(self._window, temporal.RowWindow):
                 raise JobError("there is no top of windows of so many records; use a time")
             if self._early_us:
                 raise JobError("top gives no early results; leave early= out")
@@ -218,7 +218,7 @@ class Windowed(Aggregating[S]):
         Without it they are counted, and left out. The window's `lateness` counts.
         """
         with CallSite("late") as place:
-            if isinstance(self._window, temporal.Rows | temporal.Given):
+            if isinstance(self._window, temporal.RowWindow | temporal.CarriedWindow):
                 raise JobError(f"no record is late for {self._shown}; late() is of a time window")
             spec = temporal.LateSpec(window=self._window, lateness_us=self._lateness_us)
             before = timed_input(place, self._at)
@@ -236,13 +236,15 @@ class Windowed(Aggregating[S]):
             early_us=self._early_us,
             ttl_us=site.ttl_us,
         )
-        timeless = isinstance(self._window, temporal.Rows)
+        timeless = isinstance(self._window, temporal.RowWindow)
         bounds = () if timeless else BOUNDS
         for field in fields:
             if field.name in (START, END) and bounds:
                 raise JobError(f'the result "{field.name}" has the name of a column of the window')
         schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *fields))
-        use_time = bool(site.ttl_us) or not isinstance(self._window, temporal.Rows | temporal.Given)
+        use_time = bool(site.ttl_us) or not isinstance(
+            self._window, temporal.RowWindow | temporal.CarriedWindow
+        )
         before = timed_input(place, site, use_time=use_time)
         return before.op(place, site, spec, schema, None if timeless else of_window())
 
@@ -281,14 +283,14 @@ def replaced_policy(site: Site[S], on_error: OnError | None) -> Site[S]:
 def top(
     place: CallSite,
     site: Site[S],
-    window: temporal.Grid | temporal.Session | temporal.Given,
+    window: temporal.Grid | temporal.SessionWindow | temporal.CarriedWindow,
     lateness_us: int,
     k: int,
     by: str | Expr,
     ties: bool,
     least: bool,
 ) -> S:
-    given = isinstance(window, temporal.Given)
+    given = isinstance(window, temporal.CarriedWindow)
     schema = site.stream.schema
     if not given:
         for name in (START, END):
@@ -373,7 +375,7 @@ def timed_input(
     if use_time:
         time = needed(stream._time, place.name)
         if time.op == "col":
-            name = known(time.value, stream.schema)
+            name = check_column(time.value, stream.schema)
         else:
             name = free("event_time", (*stream.schema.names, *new))
             new[name] = time

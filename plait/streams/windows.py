@@ -53,7 +53,7 @@ class Session(Window):
 
     def __init__(self, gap: Any) -> None:
         with CallSite("Session"):
-            super().__init__(temporal.Session(gap_us=microseconds(gap)), f"gap={gap!r}")
+            super().__init__(temporal.SessionWindow(gap_us=microseconds(gap)), f"gap={gap!r}")
 
 
 class Rows(Window):
@@ -81,9 +81,9 @@ def grid(size: Any, every: Any, offset: Any) -> temporal.Grid:
     return temporal.Grid(size_us=size_us, every_us=every_us, offset_us=offset_us % every_us)
 
 
-def row_window(size: Any, every: Any) -> temporal.Rows:
+def row_window(size: Any, every: Any) -> temporal.RowWindow:
     step = size if every is None else every
-    return temporal.Rows(size=whole("size", size), every=whole("every", step))
+    return temporal.RowWindow(size=whole("size", size), every=whole("every", step))
 
 
 def whole(name: str, given: Any) -> int:

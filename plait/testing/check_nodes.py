@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
-from plait.results.outcomes import check_conserved, first_error, merged, merged_stamps
+from plait.results.outcomes import check_conserved, first_error, merge_outcomes, merge_stamps
 from plait.testing.changes import Change, Join
 from plait.testing.check import (
     capturing,
@@ -86,10 +86,10 @@ def assert_same_on_nodes(
         error = first_error(outcomes)
         if error is not None and not isinstance(error, RecordError):
             raise error
-        result = merged(graph.name, outcomes) if error is None else None
+        result = merge_outcomes(graph.name, outcomes) if error is None else None
         if result is not None:
             check_conserved(result, outcomes)
-        wanted = answer(graph, given, result, merged_stamps(outcomes), run.stop_at, title)
+        wanted = answer(graph, given, result, merge_stamps(outcomes), run.stop_at, title)
         outputs = {
             part.rank: {
                 label: rows_of(sink, wanted.schemas[label])

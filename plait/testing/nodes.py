@@ -41,7 +41,7 @@ from plait.protocol.messages import (
     Refused,
 )
 from plait.results.engine_failures import FailureKind
-from plait.results.outcomes import NodeOutcome, check_conserved, first_error, merged
+from plait.results.outcomes import NodeOutcome, check_conserved, first_error, merge_outcomes
 from plait.testing.changes import (
     Break,
     Change,
@@ -169,7 +169,7 @@ class Nodes:
         error = first_error(outcomes)
         if error is not None:
             raise error
-        result = merged(self.graph.name, outcomes)
+        result = merge_outcomes(self.graph.name, outcomes)
         check_conserved(result, outcomes)
         return result
 

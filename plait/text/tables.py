@@ -29,7 +29,7 @@ def format_table(table: Any, n: int | None = 20, schema: Schema | None = None) -
     Give the schema where there are object columns: in Arrow alone they are bytes.
     """
     shown = table if n is None else table.slice(0, n)
-    layout = Layout.of(shown, schema or Schema.of(table.schema))
+    layout = TableLayout.of(shown, schema or Schema.of(table.schema))
     text = layout.text(shown, head=True)
     more = table.num_rows - shown.num_rows
     return f"{text}\n{more_rows(more)}" if more else text
@@ -40,14 +40,14 @@ def more_rows(count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TableLayout:
     """The widths of the columns of a schema."""
 
     schema: Schema
     widths: tuple[int, ...]
 
     @classmethod
-    def of(cls, table: Any, schema: Schema) -> Layout:
+    def of(cls, table: Any, schema: Schema) -> TableLayout:
         """The widths that the rows of a table need."""
         columns = cells(table, schema)
         widths = tuple(
@@ -94,7 +94,7 @@ def cell(value: Any) -> str:
         return "true" if value else "false"
     if hasattr(value, "isoformat") and hasattr(value, "tzinfo"):
         return str(value.replace(tzinfo=None).isoformat(" ")) + "Z"  # UTC, as everywhere
-    return shortened(escaped(value if isinstance(value, str) else repr(value)))
+    return shorten(escaped(value if isinstance(value, str) else repr(value)))
 
 
 def escaped(text: str) -> str:
@@ -103,7 +103,7 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\u200d" else repr(c)[1:-1] for c in text)
 
 
-def shortened(text: str, most: int = MOST) -> str:
+def shorten(text: str, most: int = MOST) -> str:
     if width(text) <= most:
         return text
     kept, used = [], 0

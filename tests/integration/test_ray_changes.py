@@ -111,7 +111,7 @@ def test_a_cancelled_job_ends_at_once(cluster: str) -> None:
 
 def test_the_manager_is_killed_and_comes_back(cluster: str) -> None:
     handle = started(cluster, "managed", 2)
-    link: Any = handle.link
+    link: Any = handle._link
     first = link.ask("pid")
     os.kill(first, signal.SIGKILL)
     assert handle.status().phase == "running"  # as the next one knows from the journal

@@ -148,7 +148,7 @@ def test_a_name_is_used_once(cluster: str) -> None:
 
 
 def test_an_unknown_job_is_said_to_be_none(cluster: str) -> None:
-    with pytest.raises(plait.JobError, match='there is no job "nowhere"'):
+    with pytest.raises(plait.JobError, match='no job "nowhere"'):
         plait.attach("nowhere", cluster)
 
 

@@ -170,7 +170,7 @@ def test_the_output_of_a_run_becomes_a_frame(spark: Any) -> None:
     numbers.filter(col("n") > 1).sink(plait.Collect(), name="some")
     result = job.run()
     assert to_spark(result, spark, output="some").toArrow()["n"].to_pylist() == [2, 3]
-    with pytest.raises(plait.SinkError, match="say which output=; those collected are: all, some"):
+    with pytest.raises(plait.SinkError, match="choose one with output=; collected were: all, some"):
         to_spark(result, spark)
     with pytest.raises(plait.SinkError, match='no output "none"'):
         to_spark(result, spark, output="none")

@@ -29,7 +29,7 @@ from plait.testing.check import assert_same
 from plait.testing.check_nodes import assert_same_on_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from plait import Stream
     from plait.graph.operators import Graph
@@ -102,13 +102,19 @@ def graph_of(stream: Stream) -> Graph:
     return stream.job.graph()
 
 
-@pytest.mark.parametrize("query", queries.QUERIES)
+def some(names: Iterable[str], *quick: str) -> list[Any]:
+    """Parameters: make test takes the quick ones, make test-long all."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in quick else slow) for name in names]
+
+
+@pytest.mark.parametrize("query", some(queries.QUERIES, "q3", "q7", "q8"))
 def test_nexmark_is_what_spark_says(spark: Any, site: Data, query: str) -> None:
     got = nexmark(query, site.sources).to_arrow(workers=2)
     same_rows(got, answers.answer(spark, query, site.frames).toArrow())
 
 
-@pytest.mark.parametrize("query", shop_queries.QUERIES)
+@pytest.mark.parametrize("query", some(shop_queries.QUERIES, "q2"))
 def test_tpcxbb_is_what_spark_says(spark: Any, shop: Data, query: str) -> None:
     got = tpcxbb(query, shop.sources, shop.sources["items"].arrow()).to_arrow(workers=2)
     same_rows(got, shop_answers.answer(spark, query, shop.frames).toArrow())

@@ -12,17 +12,17 @@ from plait.migration.bins import BinMap, changes
 from plait.migration.machine import (
     abort,
     begin,
-    chunk_committed,
-    chunk_done,
-    chunk_issued,
     chunk_layouts,
-    chunk_withdrawn,
+    commit_chunk,
+    finish_chunk,
+    issue_chunk,
     next_chunk,
     pause,
     resume,
     throttle,
+    withdraw_chunk,
 )
-from plait.migration.node_loss import lost
+from plait.migration.node_loss import assess_loss
 from plait.migration.plan import STRATEGIES, Plan, Strategy, make_plan
 from plait.migration.spread import spread
 from plait.protocol.messages import Layout
@@ -65,7 +65,7 @@ def test_a_plan_makes_every_move_once(plan: Plan) -> None:
         (c.bin, c.source, c.target) for c in changes(plan.before, plan.after)
     }
     assert len(moves) == plan.bins == len(changes(plan.before, plan.after))
-    assert plan.before.moved(moves).owners == plan.after.owners
+    assert plan.before.with_changes(moves).owners == plan.after.owners
 
 
 @given(pairs_of_maps())
@@ -97,13 +97,13 @@ def test_layouts_lead_to_the_target_with_one_owner_at_all_times(
     migration, base = begin(plan, 0.0), start(plan)
     history = [base]
     while (chunk := next_chunk(migration, rate_per_s, chunk_s)) is not None:
-        migration = chunk_issued(migration, chunk)
+        migration = issue_chunk(migration, chunk)
         found = chunk_layouts(migration, chunk, base, base.epoch + margin)
         assert found[0].epoch == base.epoch + margin
         base = found[-1]
         assert base.copies == ()
         history += found
-        migration = chunk_done(chunk_committed(migration, base.epoch), 1.0)
+        migration = finish_chunk(commit_chunk(migration, base.epoch), 1.0)
         assert migration.owners.owners == base.owners
     assert migration.phase == "done"
     assert base.owners == plan.after.owners
@@ -135,14 +135,14 @@ def test_whatever_happens_ownership_is_known(plan: Plan, happenings: list[tuple[
         chunk = migration.chunk
         match what:
             case "i" if (new := next_chunk(migration, 1000.0, 0.01)) is not None:
-                migration = chunk_issued(migration, new)
+                migration = issue_chunk(migration, new)
             case "c" if chunk is not None and not chunk.committed:
                 base = chunk_layouts(migration, chunk, base, base.epoch + 1)[-1]
-                migration = chunk_committed(migration, base.epoch)
+                migration = commit_chunk(migration, base.epoch)
             case "d" if chunk is not None and chunk.committed:
-                migration = chunk_done(migration, float(at))
+                migration = finish_chunk(migration, float(at))
             case "w" if chunk is not None and not chunk.committed:
-                migration = chunk_withdrawn(migration, float(at))
+                migration = withdraw_chunk(migration, float(at))
             case "p":
                 migration = pause(migration)
             case "r":
@@ -152,7 +152,7 @@ def test_whatever_happens_ownership_is_known(plan: Plan, happenings: list[tuple[
             case "t":
                 migration = throttle(migration, None if rank == 0 else rank * 1e6)
             case "s":
-                loss = lost(migration, rank, float(at))
+                loss = assess_loss(migration, rank, float(at))
                 if loss.outcome == "fatal":
                     assert rank in (*base.owners, *migration.owners.owners)
                     return

@@ -14,9 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from plait.coordinator.journal.store import MemoryJournal
+from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.machine.state import JobState, State
-from plait.coordinator.machine.turn import turn
 from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
@@ -40,7 +40,7 @@ from plait.coordinator.messages.events import (
 )
 from plait.coordinator.messages.hosts import HostView
 from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
-from plait.coordinator.shell.manager import recovered
+from plait.coordinator.shell.manager import recover
 from plait.node_runtime.host.once import Once
 from tests.sim.nodes import Ledger, SimNode, Violation
 
@@ -131,7 +131,7 @@ class Simulator:
     def __str__(self) -> str:
         lines = [f"t={self.now:.3f}, facts {self.facts}, up {self.up}"]
         for name, job in self.state.jobs.items():
-            lines.append(f"job {name}: {job.phase} {job.error} {str(job.stage)[:400]}")
+            lines.append(f"job {name}: {job.phase} {job.error} {str(job.wait)[:400]}")
             lines.append(f"  misses {sorted(job.watch.missing)[:10]}")
             lines += [f"  layout {layout}"[:300] for layout in job.layouts[:4]]
         lines += [
@@ -148,7 +148,7 @@ class Simulator:
         self.after(self.policy.tick_s, self.every_tick)
 
     def restart(self) -> None:
-        self.state, _ = recovered(self.journal, self.policy)
+        self.state, _ = recover(self.journal, self.policy)
         self.up = True
         self.coordinate(Restarted(at=self.now))
 
@@ -160,7 +160,7 @@ class Simulator:
         """An event reaches the coordinator, if there is one."""
         if not self.up:
             return
-        state, facts, out = turn(self.state, event)
+        state, facts, out = advance(self.state, event)
         self.turns += 1
         for fact in facts:
             self.facts += 1

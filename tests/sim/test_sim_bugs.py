@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plait.coordinator.machine import observations, turn
+from plait.coordinator.machine import advance, observations
 from plait.coordinator.messages.requests import Rescale, Submit
 from plait.errors import InternalError
 from tests.sim.nodes import Violation
@@ -14,7 +14,7 @@ from tests.sim.simulator import Faults, Simulator, spec_of
 if TYPE_CHECKING:
     import pytest
 
-    from plait.coordinator.machine.observations import Noticed
+    from plait.coordinator.machine.observations import ObserveResult
     from plait.coordinator.machine.state import JobState, State
     from plait.coordinator.messages.events import Answered, Fact, Observation
 
@@ -52,34 +52,34 @@ def test_the_right_logic_passes() -> None:
 
 
 def test_commit_before_all_promises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = observations.answered
+    right = observations.note_answer
 
     def hasty(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
         job, facts = right(job, event)
         return replace(job, watch=replace(job.watch, missing=frozenset())), facts
 
-    monkeypatch.setattr(observations, "answered", hasty)
+    monkeypatch.setattr(observations, "note_answer", hasty)
     assert found()
 
 
 def test_a_fence_that_is_not_the_greatest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = observations.answered
+    right = observations.note_answer
 
     def last(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
         return right(replace(job, watch=replace(job.watch, fence=0)), event)
 
-    monkeypatch.setattr(observations, "answered", last)
+    monkeypatch.setattr(observations, "note_answer", last)
     assert found()
 
 
 def test_no_fencing_of_lost_nodes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = observations.observe
 
-    def trusting(state: State, event: Observation) -> Noticed:
+    def trusting(state: State, event: Observation) -> ObserveResult:
         state, facts, out = right(state, event)
         return state, facts, [one for one in out if getattr(one, "cause", "") not in LATER]
 
-    monkeypatch.setattr(turn, "observe", trusting)
+    monkeypatch.setattr(advance, "observe", trusting)
     # The first StopNode goes to a frozen node and is lost with it: only fencing is left.
     monkeypatch.setattr(
         Simulator, "stop", lambda sim, job, rank: stop_unless_frozen(sim, job, rank)
@@ -112,11 +112,11 @@ def test_double_apply_is_found() -> None:
 def test_a_stage_done_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next chunk begins before the bins of the last are in: the ledger or the check sees it."""
     monkeypatch.setattr(observations, "has_passed", lambda awaits, rank, report: True)
-    right = observations.answered
+    right = observations.note_answer
 
     def hasty(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
         job, facts = right(job, event)
         return replace(job, watch=replace(job.watch, missing=frozenset(), fence=1)), facts
 
-    monkeypatch.setattr(observations, "answered", hasty)
+    monkeypatch.setattr(observations, "note_answer", hasty)
     assert found()

@@ -15,7 +15,7 @@ import pytest
 
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.messages.requests import Drain, Rescale, Stop, Submit
-from plait.coordinator.shell.manager import recovered
+from plait.coordinator.shell.manager import recover
 from plait.protocol.messages import BinLoad, NodeReport
 from tests.sim.nodes import Ledger, SimNode, Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
@@ -151,7 +151,7 @@ def test_many_nodes_and_bins(seed: int, nodes: int, bin_bits: int) -> None:
     assert 7 not in sim.job().members
     assert 7 not in set(sim.job().layout.owners)
 
-    again, _ = recovered(sim.journal, sim.policy)
+    again, _ = recover(sim.journal, sim.policy)
     assert again.jobs["job"].layouts == sim.job().layouts
     assert again.jobs["job"].nodes == sim.job().nodes
 

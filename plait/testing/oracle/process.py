@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from plait.functions.process import State, Timers
+from plait.functions.process import KeyState, Timers
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.schema import Type
 from plait.testing.oracle.row_operators import END, Keys, called, fitted
@@ -116,7 +116,7 @@ class Processes:
         """What a handler yields for a record or timer, and the timers it sets; the state is as
         before if it fails."""
         values = self.states.get(key) if kept else None
-        tried = State(self.spec.process.state, copy.deepcopy(values))
+        tried = KeyState(self.spec.process.state, copy.deepcopy(values))
         timers = Timers(self.now, hasattr(self.spec.process, "on_timeout"))
         rows: list[Values] = []
         made = called(handler, self.shown(key), given, tried, timers)

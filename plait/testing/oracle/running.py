@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from plait.graph.temporal import LastSpec, Rows, RunningSpec, WindowSpec
+from plait.graph.temporal import LastSpec, RowWindow, RunningSpec, WindowSpec
 from plait.testing.oracle.aggregates import Results, Running
 from plait.testing.oracle.row_operators import Keys
 
@@ -59,14 +59,16 @@ class RunningKept:
 
 
 class LastRows:
-    """Aggregates over the last records of a key: `Rows` windows and `LastSpec`."""
+    """Aggregates over the last records of a key: `RowWindow` windows and `LastSpec`."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
         self.keys = Keys(op.keys, schema)
         match op.spec:
             case LastSpec(n=n, aggregates=aggregates, ttl_us=ttl):
                 self.size, self.every, self.least = n, 1, 1
-            case WindowSpec(window=Rows(size=size, every=every), aggregates=aggregates, ttl_us=ttl):
+            case WindowSpec(
+                window=RowWindow(size=size, every=every), aggregates=aggregates, ttl_us=ttl
+            ):
                 self.size, self.every, self.least = size, every, size
             case _:
                 raise TypeError(f"{op.spec} is not over the last records")

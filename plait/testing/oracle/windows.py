@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.graph.temporal import (
-    Given,
+    CarriedWindow,
     Grid,
     LastSpec,
     LateSpec,
-    Rows,
+    RowWindow,
     RunningSpec,
-    Session,
+    SessionWindow,
     TopSpec,
     WindowSpec,
 )
@@ -138,13 +138,13 @@ class Cell:
 
 
 class Cells:
-    """Windows of every kind but `Rows`."""
+    """Windows of every kind but `RowWindow`."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
         spec = op.spec
         assert isinstance(spec, WindowSpec | TopSpec)
-        assert not isinstance(spec.window, Rows)
-        self.window: Grid | Session | Given = spec.window
+        assert not isinstance(spec.window, RowWindow)
+        self.window: Grid | SessionWindow | CarriedWindow = spec.window
         self.spec = spec
         self.keys = Keys(op.keys, schema)
         self.key_names = op.keys
@@ -183,9 +183,9 @@ class Cells:
         match self.window:
             case Grid():
                 return windows_of(self.window, time)
-            case Session():
+            case SessionWindow():
                 return [(time, time + self.window.gap_us)]
-            case Given():
+            case CarriedWindow():
                 names = ("window_start", "window_end")
                 start, end = (values[self.schema.index(name)] for name in names)
                 return [(start, end)]
@@ -193,7 +193,7 @@ class Cells:
     def cell(self, key: Values, values: Values, span: Span, place: int) -> Cell:
         """The cell that a record goes into, maybe a new one."""
         mine = self.of_key.setdefault(key, {})
-        if isinstance(self.window, Session):
+        if isinstance(self.window, SessionWindow):
             touched = [c for c in mine if c.start < span[1] and span[0] < c.end]
         else:
             touched = [self.at[key, span]] if (key, span) in self.at else []
@@ -246,7 +246,7 @@ class Cells:
     def rows(self, cell: Cell) -> list[Values]:
         found = cell.content.rows()
         if isinstance(self.spec, TopSpec):
-            span = () if isinstance(self.window, Given) else (cell.start, cell.end)
+            span = () if isinstance(self.window, CarriedWindow) else (cell.start, cell.end)
             return [values + span for values in found]
         named = dict(zip(self.key_names, cell.keys, strict=True))
         named |= {"window_start": cell.start, "window_end": cell.end}
@@ -276,7 +276,9 @@ class Late:
         """When the last window that the time is in ends."""
         window = self.spec.window
         return (
-            time + window.gap_us if isinstance(window, Session) else windows_of(window, time)[-1][1]
+            time + window.gap_us
+            if isinstance(window, SessionWindow)
+            else windows_of(window, time)[-1][1]
         )
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
@@ -289,6 +291,6 @@ def window_operator(op: TimedOp, schema: Schema) -> Cells | Late | LastRows | Ru
             return RunningKept(op, schema)
         case LateSpec():
             return Late(op, schema)
-        case LastSpec() | WindowSpec(window=Rows()):
+        case LastSpec() | WindowSpec(window=RowWindow()):
             return LastRows(op, schema)
     return Cells(op, schema)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait.cli.commands import main, settings_of, timeout_of
-from plait.cli.load import load_job, split
+from plait.cli.load import load_job, split_name
 from plait.errors import JobError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_what_is_no_job(text: str, name: str, said: str, path: Path, capsys: Cap
 
 def test_no_such_file(tmp_path: Path, capsys: Captured) -> None:
     assert main(["run", str(tmp_path / "gone.py")]) == 1
-    assert "no file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_an_exception_in_the_file_shows_the_users_lines(path: Path, capsys: Captured) -> None:
@@ -191,9 +191,9 @@ def test_settings_are_read_from_texts() -> None:
     given = settings_of(["epoch_records=1024", "order=none", "lanes=none", "fuse=False"])
     assert given == {"epoch_records": 1024, "order": "none", "lanes": None, "fuse": False}
     for wrong, said in (
-        ("epoch_records", "write NAME=VALUE"),
+        ("epoch_records", "expected NAME=VALUE"),
         ("epoch_record=1", "did you mean epoch_records"),
-        ("zzz=1", "there are: threading, scheduler"),
+        ("zzz=1", "settings are: threading, scheduler"),
         ("timeout_s=1", "use --timeout"),
     ):
         with pytest.raises(JobError, match=said):
@@ -214,8 +214,8 @@ def test_a_bare_timeout_is_seconds() -> None:
 def test_a_path_may_have_a_colon(tmp_path: Path) -> None:
     path = tmp_path / "a:b.py"
     path.write_text("")
-    assert split(str(path)) == (path, "")
-    assert split(f"{path}:job") == (path, "job")
+    assert split_name(str(path)) == (path, "")
+    assert split_name(f"{path}:job") == (path, "job")
 
 
 def test_classes_of_the_file_can_be_found_by_name(path: Path) -> None:

@@ -275,7 +275,7 @@ def test_nodes_by_name(given: str | int, rank: int) -> None:
 
 @pytest.mark.parametrize("given", ["node-x", "", -1, True])
 def test_no_nodes(given: Any) -> None:
-    with pytest.raises(plait.JobError, match="is no node"):
+    with pytest.raises(plait.JobError, match="no such node"):
         rank_of(given)
 
 
@@ -295,8 +295,8 @@ def test_sizes_and_gaps() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"queue": "shared"}, 'on nodes it must be "lanes"'),
-        ({"order": "none"}, 'choose "total" or "key"'),
+        ({"queue": "shared"}, 'use "lanes" on nodes'),
+        ({"order": "none"}, 'use "total" or "key"'),
         ({"timeout_s": 3.0}, "handle.result"),
         ({"colour": 1}, "colour"),
     ],

@@ -35,8 +35,8 @@ def test_order_by_key_refuses_sinks_that_can_be_only_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"queue": "hybrid"}, 'must be "lanes"'),
-        ({"order": "none"}, 'choose "total" or "key"'),
+        ({"queue": "hybrid"}, 'use "lanes" on nodes'),
+        ({"order": "none"}, 'use "total" or "key"'),
         ({"timeout_s": 1.0}, "handle.result"),
         ({"colour": "red"}, "colour"),
     ],

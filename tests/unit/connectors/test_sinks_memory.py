@@ -15,7 +15,7 @@ from plait.connectors.columns import to_batch
 from plait.connectors.memory_sinks import Call, Collect, Discard, Print
 from plait.errors import JobError, SinkError
 from plait.model.schema import Schema
-from plait.text.tables import format_table, shortened, small_table, width
+from plait.text.tables import format_table, shorten, small_table, width
 
 SCHEMA = Schema.of({"n": int, "o": object})
 
@@ -148,7 +148,7 @@ def test_every_line_is_one_line_and_aligned(texts: list[str]) -> None:
 
 @given(st.text(), st.integers(3, 20))
 def test_shortened_is_no_wider_than_asked(text: str, most: int) -> None:
-    short = shortened(text, most)
+    short = shorten(text, most)
     assert width(short) <= most
     assert short == text or short.endswith("...")
 

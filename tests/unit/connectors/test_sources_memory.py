@@ -168,7 +168,7 @@ def test_a_misfit_after_the_first_records_says_where_the_schema_came_from() -> N
 
 
 def test_a_new_key_after_the_first_records_is_not_dropped() -> None:
-    with pytest.raises(SourceError, match='"b", which is no column'):
+    with pytest.raises(SourceError, match='"b", which is not a column'):
         rows(Items([{"a": 1}] * 1000 + [{"a": 1, "b": 2}]))
 
 
@@ -251,7 +251,7 @@ def test_pandas_and_polars() -> None:
 
 
 def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(SourceError, match="is no table"):
+    with pytest.raises(SourceError, match="is not a table"):
         Table([1])
     with pytest.raises(SourceError, match="cannot be read as a table"):
         Table(pa.chunked_array([[1]]))

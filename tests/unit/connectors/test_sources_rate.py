@@ -93,7 +93,7 @@ def test_what_a_stream_is_made_of(tmp_path: Path) -> None:
     [
         ({"a": 1}, "a dict is one record"),
         (b"abc", "bytes are no stream"),
-        (5, "is no stream of records"),
+        (5, "cannot be read as records"),
         (Rate, "Rate is a class"),
         ("no/such.csv", "there is no folder no"),
         ("*.nothing", "matched no file"),

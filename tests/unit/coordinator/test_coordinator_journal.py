@@ -21,12 +21,12 @@ from plait.coordinator.messages.events import (
     LoadsKnown,
     NodeMade,
     Restarted,
-    StageDone,
+    WaitDone,
 )
 from plait.coordinator.messages.hosts import HostView
 from plait.coordinator.messages.requests import Rescale, Submit
 from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
-from plait.coordinator.shell.manager import recovered
+from plait.coordinator.shell.manager import recover
 from plait.errors import StateError
 from plait.protocol.messages import Peer
 
@@ -55,13 +55,13 @@ FACTS: list[Fact] = [
     HostsSeen(at=2.0, hosts=HOSTS),
     made(0),
     made(1),
-    StageDone(at=4.0, job="job", stage=4),
-    StageDone(at=5.0, job="job", stage=5),
+    WaitDone(at=4.0, job="job", wait=4),
+    WaitDone(at=5.0, job="job", wait=5),
     Asked(at=6.0, request_id="r2", request=Rescale(job="job", nodes=1, strategy="batched")),
     LoadsKnown(
         at=7.0,
         job="job",
-        stage=7,
+        wait=7,
         bins=tuple(range(64)),
         records=tuple(range(64)),
         sizes=(1 << 40,) * 64,
@@ -119,7 +119,7 @@ def test_a_file_journal_comes_back_and_goes_on(tmp_path: Path) -> None:
     journal.append(FACTS[5:])
     journal.close()
     journal = FileJournal(tmp_path / "journal")
-    state, latest = recovered(journal, Policy())
+    state, latest = recover(journal, Policy())
     journal.close()
     assert durable(state) == durable(after(FACTS))
     assert latest == 7.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.machine.state import JobState, Pacing, Readying, State
-from plait.coordinator.machine.turn import turn
 from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
@@ -80,7 +80,7 @@ class Hand:
     """The last Expect for which all nodes are ready."""
 
     def give(self, event: Event) -> list[Outgoing]:
-        self.state, _, out = turn(self.state, event)
+        self.state, _, out = advance(self.state, event)
         check(self.state)
         self.sent += out
         self.replies |= {one.request_id: one.reply for one in out if isinstance(one, ReplyTo)}
@@ -151,7 +151,7 @@ class Hand:
             if self.job.over:
                 return []
             out = self.tick()
-        raise AssertionError(f"it never came to that: {self.job.stage}")
+        raise AssertionError(f"it never came to that: {self.job.wait}")
 
     def running(self, nodes: int = 2) -> Hand:
         out = self.submit(nodes)
@@ -270,7 +270,7 @@ def test_pause_holds_the_next_chunk_and_resume_goes_on() -> None:
     hand = Hand().running()
     commits = hand.go(hand.ask(Rescale(job="job", nodes=1)), tells(Commit))
     hand.ask(PauseMigration(job="job"))
-    hand.go(commits, lambda one: isinstance(hand.job.stage.awaits, Pacing))
+    hand.go(commits, lambda one: isinstance(hand.job.wait.kind, Pacing))
     for _ in range(10):
         assert not any(isinstance(one, Tell) for one in hand.tick())
     out = hand.ask(ResumeMigration(job="job"))
@@ -300,7 +300,7 @@ def test_a_migration_waits_until_those_who_get_bins_have_room() -> None:
     told = hand.go(hand.ask(Rescale(job="job", nodes=2)), tells(Expect))
     for one in told:
         hand.answer(one)
-    awaits = hand.job.stage.awaits
+    awaits = hand.job.wait.kind
     assert isinstance(awaits, Readying)
     assert awaits.ranks == (0, 1), "the one that leaves gets nothing"
     asked = [one for one in hand.tick() if isinstance(one, AskReport)]
@@ -351,7 +351,7 @@ def test_a_node_that_is_to_get_bins_is_lost_while_memory_is_made_ready() -> None
     out = hand.go(hand.ask(Rescale(job="job", nodes=3)), tells(Expect))
     for one in out:
         hand.answer(one)
-    assert isinstance(hand.job.stage.awaits, Readying)
+    assert isinstance(hand.job.wait.kind, Readying)
     before = hand.job.layout.owners
     out = hand.give(NodeLost(at=hand.now, job="job", rank=2, reason="killed"))
     hand.go(out, lambda one: hand.job.changing is None)
@@ -382,6 +382,19 @@ def test_stop_ends_all_sources_at_one_epoch_also_during_a_rescale() -> None:
     )
     assert len({one.command for one in stops if isinstance(one, Tell)}) == 1
     assert hand.job.phase == "stopping"
+
+
+def test_a_second_rescale_is_refused_while_the_first_is_planned() -> None:
+    hand = Hand().running()
+    reports = [one for one in hand.ask(Rescale(job="job", nodes=1)) if isinstance(one, AskReport)]
+    out = hand.give(Asked(at=hand.now, request_id="second", request=Rescale(job="job", nodes=3)))
+    reason = "job is being measured for another rescale: rescale it when it runs"
+    assert [o.reply for o in out if isinstance(o, ReplyTo)] == [Rejected(reason=reason)]
+    for report in reports:
+        hand.answer(report)
+    assert isinstance(hand.replies["r1"], Accepted)
+    assert hand.job.changing is not None
+    assert hand.job.changing.leaving == (1,)
 
 
 def test_cancel_answers_a_rescale_that_was_being_planned() -> None:

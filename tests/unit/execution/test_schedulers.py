@@ -224,9 +224,9 @@ def test_a_scheduler_in_a_capsule(library: Path) -> None:
     assert_same(job().graph(), {**SMALL, "workers": 2, "scheduler": scheduler})
     with pytest.raises(TypeError, match="load it from a library"):
         pickle.dumps(scheduler)
-    with pytest.raises(plait.JobError, match="no capsule of a scheduler"):
+    with pytest.raises(plait.JobError, match="not the capsule of a scheduler"):
         plait.NativeScheduler(make(address, b"something else", None))
-    with pytest.raises(plait.JobError, match="no capsule of a scheduler"):
+    with pytest.raises(plait.JobError, match="not the capsule of a scheduler"):
         plait.NativeScheduler("last")
 
 

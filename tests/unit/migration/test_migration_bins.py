@@ -62,12 +62,12 @@ def test_counts_bins_and_changes() -> None:
     assert before.of(1) == (1, 2)
     moves = changes(before, after)
     assert moves == (Change(bin=1, source=1, target=0), Change(bin=3, source=2, target=1))
-    assert before.moved(moves) == BinMap(version=1, owners=after.owners)
+    assert before.with_changes(moves) == BinMap(version=1, owners=after.owners)
 
 
 def test_a_bin_moves_only_from_its_owner() -> None:
     with pytest.raises(InternalError, match=r"bin 1 .* node 0 .* node 1 owns it"):
-        a_map(0, 1).moved([Change(bin=1, source=0, target=2)])
+        a_map(0, 1).with_changes([Change(bin=1, source=0, target=2)])
     with pytest.raises(InternalError, match="2 and of 3 bins"):
         changes(a_map(0, 1), a_map(0, 1, 2))
 

@@ -11,18 +11,18 @@ from plait.migration.machine import (
     Migration,
     abort,
     begin,
-    chunk_committed,
-    chunk_done,
-    chunk_issued,
     chunk_layouts,
-    chunk_withdrawn,
+    commit_chunk,
+    finish_chunk,
+    issue_chunk,
     next_chunk,
     pause,
     progress,
     resume,
     throttle,
+    withdraw_chunk,
 )
-from plait.migration.node_loss import lost
+from plait.migration.node_loss import assess_loss
 from plait.migration.plan import Strategy, make_plan
 from plait.migration.spread import spread
 from plait.protocol.messages import Layout
@@ -43,16 +43,16 @@ def a_migration(
 def issued(migration: Migration, chunk_s: float = 0.02) -> Migration:
     chunk = next_chunk(migration, 1000.0, chunk_s)
     assert chunk is not None
-    return chunk_issued(migration, chunk)
+    return issue_chunk(migration, chunk)
 
 
 def committed(migration: Migration) -> Migration:
-    return chunk_committed(issued(migration), 50)
+    return commit_chunk(issued(migration), 50)
 
 
 def made(migration: Migration, chunks: int) -> Migration:
     for _ in range(chunks):
-        migration = chunk_done(committed(migration), 101.0)
+        migration = finish_chunk(committed(migration), 101.0)
     return migration
 
 
@@ -100,12 +100,12 @@ def test_it_runs_to_its_end() -> None:
     base = Layout(epoch=0, members=(0, 1, 2, 3), owners=CURRENT.owners, readers=(-1,))
     rounds = 0
     while (chunk := next_chunk(migration, 1000.0, 0.03)) is not None:
-        migration = chunk_issued(migration, chunk)
+        migration = issue_chunk(migration, chunk)
         assert next_chunk(migration, 1000.0) is None
         *_, base = chunk_layouts(migration, chunk, base, base.epoch + 7)
-        migration = chunk_committed(migration, base.epoch)
+        migration = commit_chunk(migration, base.epoch)
         assert next_chunk(migration, 1000.0) is None
-        migration = chunk_done(migration, 100.5)
+        migration = finish_chunk(migration, 100.5)
         assert migration.owners.owners == base.owners
         rounds += 1
     assert rounds == 3
@@ -134,7 +134,7 @@ def test_nothing_to_move_is_done_at_once() -> None:
 def test_a_pause_lets_the_chunk_under_way_finish() -> None:
     paused = pause(committed(a_migration()))
     assert paused.phase == "paused"
-    paused = chunk_done(paused, 101.0)
+    paused = finish_chunk(paused, 101.0)
     assert paused.moved_bins == 2
     assert next_chunk(paused, 1000.0) is None
     again = resume(paused)
@@ -158,14 +158,14 @@ def test_abort_waits_for_the_chunk_under_way() -> None:
     ending = abort(committed(a_migration()), "by request", 101.0)
     assert ending.phase == "aborting"
     assert next_chunk(ending, 1000.0) is None
-    ended = chunk_done(ending, 102.0)
+    ended = finish_chunk(ending, 102.0)
     assert (ended.phase, ended.moved_bins, ended.ended_at) == ("done", 2, 102.0)
 
 
 def test_a_round_that_did_not_come_about_is_tried_again() -> None:
-    back = chunk_withdrawn(issued(a_migration()), 101.0)
+    back = withdraw_chunk(issued(a_migration()), 101.0)
     assert back == a_migration()
-    ended = chunk_withdrawn(abort(issued(a_migration()), "by request", 101.0), 102.0)
+    ended = withdraw_chunk(abort(issued(a_migration()), "by request", 101.0), 102.0)
     assert (ended.phase, ended.moved_bins) == ("done", 0)
 
 
@@ -174,21 +174,21 @@ def test_steps_out_of_turn_are_our_bug() -> None:
     chunk = next_chunk(fresh, 1000.0)
     assert chunk is not None
     with pytest.raises(InternalError):
-        chunk_issued(issued(fresh), chunk)
+        issue_chunk(issued(fresh), chunk)
     with pytest.raises(InternalError):
-        chunk_issued(made(fresh, 1), chunk)
+        issue_chunk(made(fresh, 1), chunk)
     with pytest.raises(InternalError):
-        chunk_done(issued(fresh), 101.0)
+        finish_chunk(issued(fresh), 101.0)
     with pytest.raises(InternalError):
-        chunk_withdrawn(committed(fresh), 101.0)
+        withdraw_chunk(committed(fresh), 101.0)
     with pytest.raises(InternalError):
-        chunk_committed(fresh, 50)
+        commit_chunk(fresh, 50)
     with pytest.raises(JobError, match="above zero"):
         throttle(fresh, 0.0)
 
 
 def test_a_target_lost_before_it_has_anything_falls_back_to_the_sources() -> None:
-    loss = lost(a_migration(), 2, 101.0)
+    loss = assess_loss(a_migration(), 2, 101.0)
     assert loss.outcome == "fallback"
     assert not loss.lift
     assert loss.migration.phase == "done"
@@ -199,7 +199,7 @@ def test_a_target_lost_before_it_has_anything_falls_back_to_the_sources() -> Non
 
 
 def test_a_target_lost_during_the_promises_lifts_the_round() -> None:
-    loss = lost(issued(a_migration()), 2, 101.0)
+    loss = assess_loss(issued(a_migration()), 2, 101.0)
     assert loss.outcome == "fallback"
     assert loss.lift
     assert (loss.migration.phase, loss.migration.chunk) == ("done", None)
@@ -207,16 +207,16 @@ def test_a_target_lost_during_the_promises_lifts_the_round() -> None:
 
 
 def test_a_later_target_lost_lets_the_committed_chunk_finish() -> None:
-    loss = lost(committed(a_migration()), 3, 101.0)
+    loss = assess_loss(committed(a_migration()), 3, 101.0)
     assert loss.outcome == "fallback"
     assert not loss.lift
     assert loss.migration.phase == "aborting"
-    ended = chunk_done(loss.migration, 102.0)
+    ended = finish_chunk(loss.migration, 102.0)
     assert (ended.phase, ended.owners.counts()) == ("done", {0: 6, 1: 8, 2: 2})
 
 
 def test_a_target_with_a_committed_bin_takes_state_with_it() -> None:
-    loss = lost(committed(a_migration()), 2, 101.0)
+    loss = assess_loss(committed(a_migration()), 2, 101.0)
     assert loss.outcome == "fatal"
     assert loss.migration.phase == "failed"
     assert loss.reason == (
@@ -227,7 +227,7 @@ def test_a_target_with_a_committed_bin_takes_state_with_it() -> None:
 
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_a_lost_owner_takes_state_with_it(chunks: int) -> None:
-    loss = lost(made(a_migration(), chunks), 1, 101.0)
+    loss = assess_loss(made(a_migration(), chunks), 1, 101.0)
     assert loss.outcome == "fatal"
     assert "node 1 was lost with the state of" in loss.reason
     assert resume(loss.migration) == loss.migration
@@ -236,15 +236,15 @@ def test_a_lost_owner_takes_state_with_it(chunks: int) -> None:
 def test_a_source_that_has_given_everything_away_may_go() -> None:
     wanted = spread(CURRENT, {0: 1.0}, leaving={1})
     plan = make_plan(CURRENT, wanted, "all_at_once", {})
-    assert lost(committed(begin(plan, 0.0)), 1, 1.0).outcome == "fatal"
+    assert assess_loss(committed(begin(plan, 0.0)), 1, 1.0).outcome == "fatal"
     after = made(begin(plan, 0.0), 1)
-    assert lost(after, 1, 1.0).outcome == "untouched"
+    assert assess_loss(after, 1, 1.0).outcome == "untouched"
 
 
 def test_the_loss_of_a_node_without_a_part_changes_nothing() -> None:
     running = committed(a_migration())
-    loss = lost(running, 9, 101.0)
+    loss = assess_loss(running, 9, 101.0)
     assert loss.outcome == "untouched"
     assert loss.migration is running
     ended = abort(a_migration(), "by request", 100.0)
-    assert lost(ended, 2, 101.0).outcome == "untouched"
+    assert assess_loss(ended, 2, 101.0).outcome == "untouched"

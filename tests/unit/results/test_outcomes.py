@@ -13,8 +13,8 @@ from plait.results.outcomes import (
     NodeOutcome,
     check_conserved,
     first_error,
-    joined,
-    merged,
+    join_outputs,
+    merge_outcomes,
     percentile_ns,
 )
 from plait.results.result import Account, DeadLetter, OperatorCounts
@@ -37,7 +37,7 @@ def letter(row: int) -> DeadLetter:
 
 
 def test_counts_are_summed_and_the_longest_time_is_taken() -> None:
-    result = merged("j", [outcome(1), outcome(0)])
+    result = merge_outcomes("j", [outcome(1), outcome(0)])
     assert result.account == Account(read=20, delivered=16, filtered=4)
     assert [one.records_out for one in result.operators] == [20, 16]
     assert result.operators[1].records_in == 16
@@ -55,7 +55,7 @@ def test_letters_are_in_order_and_end_at_the_failure() -> None:
             failed_at=(1, 0, 3, 1),
         ),
     ]
-    assert [one.row for one in merged("j", parts).dead_letters] == [2, 5, 10]
+    assert [one.row for one in merge_outcomes("j", parts).dead_letters] == [2, 5, 10]
 
 
 def test_the_error_with_the_smallest_place_counts() -> None:
@@ -76,14 +76,16 @@ def test_latencies_merge_by_bucket() -> None:
         outcome(0, latency=((1_000_000, 98), (3_000_000, 1)), latency_max_ns=2_500_000),
         outcome(1, latency=((1_000_000, 1),), latency_max_ns=900_000),
     ]
-    latency = merged("j", parts).latency
+    latency = merge_outcomes("j", parts).latency
     assert (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms) == (1, 1, 2.5, 2.5)
     assert percentile_ns({}, 0, 50.0) == 0
 
 
 def test_outputs_of_one_node_are_the_jobs() -> None:
     table = pa.table({"a": [1]})
-    assert merged("j", [outcome(0, outputs={"out": table}), outcome(1)]).outputs == {"out": table}
+    assert merge_outcomes("j", [outcome(0, outputs={"out": table}), outcome(1)]).outputs == {
+        "out": table
+    }
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_outputs_of_one_node_are_the_jobs() -> None:
     ],
 )
 def test_outputs_of_several_nodes_are_joined_by_rank(values: list[Any], expected: Any) -> None:
-    assert joined(values) == expected
+    assert join_outputs(values) == expected
 
 
 def test_cuts_add_up_from_the_epoch_a_node_joined_at() -> None:
@@ -105,17 +107,17 @@ def test_cuts_add_up_from_the_epoch_a_node_joined_at() -> None:
         outcome(0, cuts={"s": Cuts(rows=(4, 2, 2))}),
         outcome(1, cuts={"s": Cuts(first_epoch=1, rows=(2, 2, 4))}),
     ]
-    assert merged("j", parts).cuts == {"s": (4, 4, 4, 4)}
+    assert merge_outcomes("j", parts).cuts == {"s": (4, 4, 4, 4)}
 
 
 def test_a_difference_is_a_bug_unless_a_sink_ends_early() -> None:
     parts = [outcome(0, account=Account(read=3, delivered=2))]
     with pytest.raises(InternalError, match="lost or doubled"):
-        check_conserved(merged("j", parts), parts)
+        check_conserved(merge_outcomes("j", parts), parts)
     parts = [outcome(0, account=Account(read=3, delivered=2), stops_early=True)]
-    check_conserved(merged("j", parts), parts)
+    check_conserved(merge_outcomes("j", parts), parts)
 
 
 def test_no_outcome_is_told() -> None:
     with pytest.raises(InternalError, match="no node"):
-        merged("j", [])
+        merge_outcomes("j", [])

@@ -131,7 +131,7 @@ def test_the_plan_and_what_explain_says(capsys: pytest.CaptureFixture[str]) -> N
     out.explain()
     text = capsys.readouterr().out
     assert "left, right -> out, at most 50 wait at a port" in text
-    assert "a coroutine in Python with a loop of its own" in text
+    assert "a coroutine in Python with its own loop" in text
 
 
 def test_event_time_is_said_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 import plait
 import plait.functions.process
 from plait.connectors.base import Source
-from plait.functions.process import State, Timers
+from plait.functions.process import KeyState, Timers
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.graph.stages import make_pipeline
@@ -157,7 +157,7 @@ def test_state() -> None:
         "all": list[int],
         "by": dict[str, float],
     }
-    state = State(kinds)
+    state = KeyState(kinds)
     first = {
         "n": 0,
         "x": 0.0,
@@ -173,7 +173,7 @@ def test_state() -> None:
     state.all.append(4)
     assert (state.n, state.x, state.all) == (3, 2.0, [4])
     assert isinstance(state.x, float)
-    assert State(kinds, state.values()).values() == state.values()
+    assert KeyState(kinds, state.values()).values() == state.values()
     state.clear()
     assert state.values() == first
     with pytest.raises(TypeError, match=r"state\.n is int, got 'x' \(str\)"):
@@ -187,13 +187,13 @@ def test_state() -> None:
 
 
 def test_lists_and_dicts_of_two_keys_are_two() -> None:
-    one, other = State({"all": list[int]}), State({"all": list[int]})
+    one, other = KeyState({"all": list[int]}), KeyState({"all": list[int]})
     one.all.append(1)
     assert other.all == []
 
 
 def test_a_copy_of_a_state_is_another_one() -> None:
-    state = State({"all": list[int], "n": int})
+    state = KeyState({"all": list[int], "n": int})
     state.all.append(1)
     for again in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
         again.all.append(2)
@@ -234,7 +234,7 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
     ("process", "message"),
     [
         (Spike, r"Spike is a class; give an object of it: Spike\(\)"),
-        (3, "3 is no plait.Process"),
+        (3, "3 is not a plait.Process"),
         (Match(), "Match has no on_record; a process of one stream needs it"),
         (process_with(out=None), "does not say what it yields"),
         (process_with(out=3), "Made.out: cannot make a schema"),
@@ -242,7 +242,7 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
         (process_with(on_timer=short), "cannot be called with a key and a time"),
         (process_with(on_left=full), "Made has on_left, which is for a process of two streams"),
         (process_with(state=[]), "Made.state is"),
-        (process_with(state={"a b": int}), "'a b' is no name"),
+        (process_with(state={"a b": int}), "'a b' cannot be the name"),
         (process_with(state={"clear": int}), '"clear" is taken'),
         (process_with(state={"_x": int}), '"_x" is taken'),
         (process_with(state={"x": set}), '"x" is set; there are int, float'),

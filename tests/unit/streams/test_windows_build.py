@@ -191,9 +191,9 @@ def test_tumbling() -> None:
             plait.Sliding("10s", every="4s", offset="-1s"),
             temporal.Grid(size_us=10 * SECOND, every_us=4 * SECOND, offset_us=3 * SECOND),
         ),
-        (plait.Session(gap="60m"), temporal.Session(gap_us=3600 * SECOND)),
-        (plait.Rows(100, every=10), temporal.Rows(size=100, every=10)),
-        (plait.Rows(100), temporal.Rows(size=100, every=100)),
+        (plait.Session(gap="60m"), temporal.SessionWindow(gap_us=3600 * SECOND)),
+        (plait.Rows(100, every=10), temporal.RowWindow(size=100, every=10)),
+        (plait.Rows(100), temporal.RowWindow(size=100, every=100)),
     ],
 )
 def test_nouns(noun: Any, window: temporal.Window) -> None:
@@ -289,7 +289,7 @@ def test_by_window() -> None:
     stream = counted.by_window().top(1, by="count", ties=True)
     node = last(stream)
     assert isinstance(node.spec, temporal.TopSpec)
-    assert node.spec.window == temporal.Given()
+    assert node.spec.window == temporal.CarriedWindow()
     assert (node.keys, node.time) == ((), "")
     assert stream.schema == counted.schema
     total = last(counted.by_window().sum("count"))

@@ -10,7 +10,16 @@ import pytest
 
 from plait.expr.tree import Expr
 from plait.graph.operators import FilterOp, UnionOp
-from plait.graph.temporal import Given, Grid, LastSpec, LateSpec, Rows, Session, TopSpec, WindowSpec
+from plait.graph.temporal import (
+    CarriedWindow,
+    Grid,
+    LastSpec,
+    LateSpec,
+    RowWindow,
+    SessionWindow,
+    TopSpec,
+    WindowSpec,
+)
 from plait.results.result import Account
 from plait.testing.oracle.windows import pane_of, windows_of
 from tests.unit.testing.timed_jobs import COUNT, Nodes, S, agg, assert_rows, col, windowed
@@ -21,7 +30,7 @@ OUT = "k: string | window_start: timestamp | window_end: timestamp | n: int"
 COUNTS = WindowSpec(window=TUMBLING, aggregates=(("n", COUNT),))
 
 
-def counts(window: Grid | Session | Given | Rows, **more: int) -> WindowSpec:
+def counts(window: Grid | SessionWindow | CarriedWindow | RowWindow, **more: int) -> WindowSpec:
     return WindowSpec(window=window, aggregates=(("n", COUNT),), **more)
 
 
@@ -265,7 +274,7 @@ def test_sessions_and_those_that_become_one() -> None:
         a | 14s
         c | 40s
         """,
-        counts(Session(gap_us=5 * S)),
+        counts(SessionWindow(gap_us=5 * S)),
         OUT,
         out_of_order=10,
     )
@@ -292,7 +301,7 @@ def test_a_session_that_has_come_out_goes_on_within_its_lateness() -> None:
         a | 3s
         b | 20s
         """,
-        counts(Session(gap_us=5 * S), lateness_us=4 * S),
+        counts(SessionWindow(gap_us=5 * S), lateness_us=4 * S),
         OUT,
     )
     assert_rows(
@@ -309,7 +318,9 @@ def test_a_session_that_has_come_out_goes_on_within_its_lateness() -> None:
 
 
 def test_a_session_record_is_late_by_its_own_gap() -> None:
-    result = windowed("k | ts\na | 1s\nb | 6s\na | 1s\na | 2s", counts(Session(gap_us=5 * S)), OUT)
+    result = windowed(
+        "k | ts\na | 1s\nb | 6s\na | 1s\na | 2s", counts(SessionWindow(gap_us=5 * S)), OUT
+    )
     assert_rows(
         result,
         """
@@ -324,7 +335,7 @@ def test_a_session_record_is_late_by_its_own_gap() -> None:
 
 def test_count_windows() -> None:
     given = "k | v | ts\n" + "\n".join(f"a | {n} | 1s" for n in range(1, 8)) + "\nb | 9 | 1s"
-    spec = WindowSpec(window=Rows(size=3, every=2), aggregates=(("n", agg("sum", "v")),))
+    spec = WindowSpec(window=RowWindow(size=3, every=2), aggregates=(("n", agg("sum", "v")),))
     result = windowed(given, spec, "k: string | n: int?")
     assert_rows(result, "k | n\na | 9\na | 15")
     assert result.account == Account(read=8, delivered=2, made=2, absorbed=8)
@@ -357,7 +368,7 @@ def test_windows_that_the_rows_carry() -> None:
         a | 8s  | 0s           | 20s
         a | 9s  | 0s           | 8s
         """,
-        counts(Given()),
+        counts(CarriedWindow()),
         "window_start: timestamp | window_end: timestamp | n: int",
         keys=(),
     )
@@ -404,7 +415,7 @@ TOP_OUT = "k: string | v: float? | ts: timestamp | window_start: timestamp | win
             "k | v | ts\na | 1.0 | 1s\na | 2.0 | 7s\nb | 7.0 | 2s",
         ),
         (
-            TopSpec(window=Session(gap_us=4 * S), k=9, by="v"),
+            TopSpec(window=SessionWindow(gap_us=4 * S), k=9, by="v"),
             "k | v | ts\nb | 7.0 | 2s\na | 3.0 | 3s\na | 3.0 | 6s\na | 2.0 | 7s\na | 1.0 | 1s",
         ),
     ],
@@ -431,8 +442,8 @@ def test_top_gives_all_rows_again_within_its_lateness() -> None:
         (LateSpec(window=TUMBLING, lateness_us=2 * S), ["9s", "1s"]),
         (LateSpec(window=TUMBLING, lateness_us=4 * S), []),
         (LateSpec(window=SLIDING), ["1s"]),
-        (LateSpec(window=Session(gap_us=3 * S)), ["9s", "1s"]),
-        (LateSpec(window=Session(gap_us=5 * S)), ["1s"]),
+        (LateSpec(window=SessionWindow(gap_us=3 * S)), ["9s", "1s"]),
+        (LateSpec(window=SessionWindow(gap_us=5 * S)), ["1s"]),
     ],
 )
 def test_the_stream_of_late_records(spec: LateSpec, late: list[str]) -> None:
@@ -489,7 +500,9 @@ def test_windows_behind_windows() -> None:
     nodes = Nodes()
     given = nodes.source("k | ts\na | 1s\nb | 2s\na | 12s\nb | 33s")
     first = nodes.timed(given, COUNTS, OUT)
-    again = WindowSpec(window=Given(), aggregates=(("keys", COUNT), ("most", agg("max", "n"))))
+    again = WindowSpec(
+        window=CarriedWindow(), aggregates=(("keys", COUNT), ("most", agg("max", "n")))
+    )
     out = "window_start: timestamp | window_end: timestamp | keys: int | most: int?"
     nodes.sink(nodes.timed(first, again, out, (), ""))
     assert_rows(

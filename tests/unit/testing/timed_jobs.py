@@ -53,7 +53,7 @@ class Nodes:
 
     def add(self, kind: Any, *inputs: int, name: str = "", **more: Any) -> int:
         schema = more.pop("schema", None) or self.nodes[inputs[0]].schema
-        name = name or kind.__name__.removesuffix("Node").lower()
+        name = name or kind.__name__.removesuffix("Op").lower()
         at = Location("job.py", len(self.nodes) + 1)
         self.nodes.append(kind(name=name, at=at, inputs=inputs, schema=schema, **more))
         return len(self.nodes) - 1

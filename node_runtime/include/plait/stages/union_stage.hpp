@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plait/columns/merge_parts.hpp"
+#include "plait/stages/row_operators.hpp"
 #include "plait/stages/stage_impl.hpp"
 
 namespace plait {

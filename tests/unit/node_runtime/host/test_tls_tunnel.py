@@ -25,7 +25,7 @@ from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
 from plait.node_runtime.host.tls_tunnel import TlsTunnel
 from plait.protocol.messages import EVERYONE, Begin, Done, End, Layout, Prepare
-from plait.results.outcomes import merged
+from plait.results.outcomes import merge_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -256,7 +256,9 @@ def test_the_nodes_of_a_job_talk_through_tunnels(files: Files) -> None:
         assert all(agent.engine.wait(60.0) for agent in agents)
         for agent in agents:
             agent.apply(End(good=True))
-        made = merged("tunnelled", [found for a in agents if (found := a.outcome()) is not None])
+        made = merge_outcomes(
+            "tunnelled", [found for a in agents if (found := a.outcome()) is not None]
+        )
         assert made.outputs["out"].combine_chunks() == expected.combine_chunks()
     finally:
         for agent in agents:

@@ -15,7 +15,7 @@ import pytest
 
 import plait
 from plait.execution.local_run import start
-from plait.graph.explain import explained
+from plait.graph.explain import explain_text
 from plait.node_runtime.state.key_hash import bin_of
 from plait.testing import Feed, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
@@ -423,7 +423,7 @@ class Counting(plait.Process):
 
 def route_of(make: Any, **settings: Any) -> str:
     job = job_of(make, "auto")
-    lines = explained(job.graph(), {"workers": 2, **settings}).splitlines()
+    lines = explain_text(job.graph(), {"workers": 2, **settings}).splitlines()
     at = next(i for i, line in enumerate(lines) if ": state " in line or ": process " in line)
     return lines[at + 2].strip()
 

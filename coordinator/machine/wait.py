@@ -1,8 +1,8 @@
-"""Entering a stage, and the commands of a stage.
+"""Entering a wait, and the commands of a wait.
 
 The commands follow from the durable state alone, so they can be made again at any time: after a
-while without an answer, or after a restart. A stage whose last one has answered is done; one that
-waits for nobody is done at once, at the next tick.
+while without an answer, or after a restart. A wait ends when the last node it waits for has
+answered; one that waits for no node ends at once, in the same turn.
 """
 
 from __future__ import annotations
@@ -11,37 +11,39 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from plait.coordinator.machine.state import (
+    JobWait,
     Measuring,
     Pacing,
     Passing,
     Placing,
     Quiet,
     Readying,
-    Stage,
     Starting,
     Telling,
 )
+from plait.coordinator.machine.turn import Next
 from plait.coordinator.messages.commands import AskHosts, AskReport, Outgoing, StartNode, Tell
 from plait.protocol.messages import Command, Prepare
 
 if TYPE_CHECKING:
-    from plait.coordinator.machine.state import Awaited, JobState
+    from plait.coordinator.machine.state import JobState, WaitKind
+    from plait.coordinator.machine.turn import Turn
     from plait.protocol.messages import Rank
 
-Result = tuple["JobState", list[Outgoing]]
+
+def enter(job: JobState, kind: WaitKind, turn: Turn) -> Next:
+    """The job in its next wait, and what has to be sent for it."""
+    wait = JobWait(id=job.next_wait, kind=kind, since=turn.at, cause=turn.cause)
+    watch = replace(
+        job.watch, missing=frozenset(awaited_ranks(kind)), fence=0, loads=(), sent_at=turn.at
+    )
+    job = replace(job, wait=wait, next_wait=job.next_wait + 1, watch=watch)
+    return Next(job, tuple(commands(job)))
 
 
-def enter(job: JobState, awaits: Awaited, at: float, cause: str) -> Result:
-    """The job in its next stage, and what is to be sent for it."""
-    stage = Stage(id=job.next_stage, awaits=awaits, since=at, cause=cause)
-    watch = replace(job.watch, missing=frozenset(waited_for(awaits)), fence=0, loads=(), told_at=at)
-    job = replace(job, stage=stage, next_stage=job.next_stage + 1, watch=watch)
-    return job, commands(job)
-
-
-def waited_for(awaits: Awaited) -> tuple[Rank, ...]:
-    """Whose answers or reports end the stage. That a node was made is a fact of its own."""
-    match awaits:
+def awaited_ranks(kind: WaitKind) -> tuple[Rank, ...]:
+    """The nodes whose answers or reports end the wait. That a node was made is a separate fact."""
+    match kind:
         case Telling(orders=orders):
             return tuple(rank for order in orders for rank in order.ranks)
         case Measuring(ranks=ranks) | Passing(ranks=ranks) | Readying(ranks=ranks):
@@ -49,21 +51,19 @@ def waited_for(awaits: Awaited) -> tuple[Rank, ...]:
         case Placing() | Starting() | Pacing() | Quiet():
             return ()
         case _:
-            assert_never(awaits)
+            assert_never(kind)
 
 
 def commands(job: JobState) -> list[Outgoing]:
-    """What the present stage asks for, of those who have not answered yet."""
-    name, stage, missing = job.name, job.stage, job.watch.missing
-    match stage.awaits:
+    """What the present wait asks for, of the nodes that have not answered yet."""
+    name, wait, missing = job.name, job.wait, job.watch.missing
+    match wait.kind:
         case Placing():
-            return [AskHosts(cause=stage.cause)]
+            return [AskHosts(cause=wait.cause)]
         case Starting(ranks=ranks):
             nodes = [job.nodes[rank] for rank in ranks]
             return [
-                StartNode(
-                    job=name, rank=node.rank, host=node.host, spec=job.spec, cause=stage.cause
-                )
+                StartNode(job=name, rank=node.rank, host=node.host, spec=job.spec, cause=wait.cause)
                 for node in nodes
                 if node.peer is None and node.phase == "starting"
             ]
@@ -72,9 +72,9 @@ def commands(job: JobState) -> list[Outgoing]:
                 Tell(
                     job=name,
                     rank=rank,
-                    command_id=stage.id,
-                    command=made_out(order.command, rank),
-                    cause=stage.cause,
+                    command_id=wait.id,
+                    command=command_for(order.command, rank),
+                    cause=wait.cause,
                 )
                 for order in orders
                 for rank in order.ranks
@@ -82,17 +82,17 @@ def commands(job: JobState) -> list[Outgoing]:
             ]
         case Measuring(ranks=ranks):
             return [
-                AskReport(job=name, rank=rank, loads=True, cause=stage.cause)
+                AskReport(job=name, rank=rank, loads=True, cause=wait.cause)
                 for rank in ranks
                 if rank in missing
             ]
         case Passing() | Readying() | Pacing() | Quiet():
             return []
         case _:
-            assert_never(stage.awaits)
+            assert_never(wait.kind)
 
 
-def made_out(command: Command, rank: Rank) -> Command:
+def command_for(command: Command, rank: Rank) -> Command:
     """The command as this node gets it."""
     if not isinstance(command, Prepare):
         return command
@@ -100,31 +100,31 @@ def made_out(command: Command, rank: Rank) -> Command:
     return replace(command, rank=rank, peers=peers)
 
 
-def without(awaits: Awaited, lost: Rank) -> Awaited:
-    """The same stage when it does not wait for this node any more."""
-    match awaits:
+def without_rank(kind: WaitKind, lost: Rank) -> WaitKind:
+    """The same wait, no longer for this node."""
+    match kind:
         case Telling():
             orders = tuple(
                 replace(order, ranks=tuple(r for r in order.ranks if r != lost))
-                for order in awaits.orders
+                for order in kind.orders
             )
-            return replace(awaits, orders=tuple(order for order in orders if order.ranks))
+            return replace(kind, orders=tuple(order for order in orders if order.ranks))
         case Measuring() | Readying() | Starting():
-            return replace(awaits, ranks=tuple(r for r in awaits.ranks if r != lost))
+            return replace(kind, ranks=tuple(r for r in kind.ranks if r != lost))
         case Passing():
             return replace(
-                awaits,
-                ranks=tuple(r for r in awaits.ranks if r != lost),
-                leaving=tuple(r for r in awaits.leaving if r != lost),
+                kind,
+                ranks=tuple(r for r in kind.ranks if r != lost),
+                leaving=tuple(r for r in kind.leaving if r != lost),
             )
         case Placing() | Pacing() | Quiet():
-            return awaits
+            return kind
         case _:
-            assert_never(awaits)
+            assert_never(kind)
 
 
 def release(job: JobState, lost: Rank) -> JobState:
-    """The job no longer waits for a lost node in its present stage."""
-    stage = replace(job.stage, awaits=without(job.stage.awaits, lost))
+    """The job no longer waits for a lost node."""
+    wait = replace(job.wait, kind=without_rank(job.wait.kind, lost))
     watch = replace(job.watch, missing=job.watch.missing - {lost})
-    return replace(job, stage=stage, watch=watch)
+    return replace(job, wait=wait, watch=watch)
