@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.graph.operators import TimedOp
-from plait.graph.stages import source_numbers
 from plait.graph.temporal import ProcessSpec
 from plait.node_runtime.assembly.engine_parts import EngineParts, RateEnd, TableEnd
 from plait.node_runtime.assembly.stage_builders import add_stage
 from plait.node_runtime.assembly.stage_context import StageContext, sources_of
 from plait.node_runtime.lowering.exchanges import ExchangePlan, paced_rows, plan_exchanges
 from plait.node_runtime.native._engine import NativeEngine
+from plait.node_runtime.native.stage_specs import EngineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,14 +49,13 @@ def build(
     }
     before_state = pipeline.before_state
     for number, stage in enumerate(pipeline.stages):
-        model = settings.threading if stage.region is None else stage.region.threading
-        ordered = settings.order != "none" or number in before_state
-        engine.place(model, regions[stage.region], ordered)
         context = StageContext(
             pipeline=pipeline,
             number=number,
             settings=settings,
             parts=parts,
+            region=regions[stage.region],
+            ordered=settings.order != "none" or number in before_state,
             sources=sources,
             sinks=sinks,
         )
@@ -76,22 +75,20 @@ def build(
 
 
 def make_engine(graph: Graph, settings: Settings, seat: Seat | None) -> NativeEngine:
-    engine = NativeEngine(
-        len(graph.operators),
-        len(source_numbers(graph)),
-        settings.threads,
-        settings.scheduler if isinstance(settings.scheduler, str) else "ct",
-        settings.slice_us * 1e3,
-        settings.queue_batches,
-        settings.queue_records,
-        settings.queue_bytes,
-        settings.reorder == "locked",
-        settings.epoch_records,
-        -1 if settings.limit is None else settings.limit,
-        seat.cluster if seat else None,
+    spec = EngineSpec(
+        operators=len(graph.operators),
+        sources=len(graph.sources),
+        workers=settings.threads,
+        scheduler=settings.scheduler if isinstance(settings.scheduler, str) else "ct",
+        scheduler_seed=settings.scheduler_seed,
+        slice_ns=settings.slice_us * 1e3,
+        queue_batches=settings.queue_batches,
+        queue_records=settings.queue_records,
+        queue_bytes=settings.queue_bytes,
+        locked_reorder=settings.reorder == "locked",
+        cluster=seat.cluster if seat else None,
     )
-    engine.scheduler_seed(settings.scheduler_seed)
-    return engine
+    return NativeEngine(spec)
 
 
 def set_times(engine: NativeEngine, pipeline: Pipeline) -> None:

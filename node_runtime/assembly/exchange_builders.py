@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from plait.graph.operators import AggregateOp, FoldOp, StatefulOp, TimedOp
 from plait.node_runtime.assembly.stage_context import StageEnds
+from plait.node_runtime.native.stage_specs import GatherStageSpec, RouteStageSpec
 
 if TYPE_CHECKING:
-    from plait.model.schema import Type
+    from collections.abc import Sequence
+
     from plait.node_runtime.assembly.stage_context import StageContext
     from plait.node_runtime.lowering.exchanges import Exchange
+    from plait.node_runtime.native.stage_specs import KeyColumns, RowOperatorSpec
 
 STATE_OPS = (AggregateOp, FoldOp, StatefulOp, TimedOp)
 
@@ -25,41 +28,51 @@ class ExchangePair:
     gather: int
 
 
-def add_exchange_before(context: StageContext, keys: list[tuple[int, Type]]) -> ExchangePair | None:
-    """The exchange before a stage, if it has one; operators added so far run before it."""
+def add_exchange_before(
+    context: StageContext, keys: KeyColumns, operators: Sequence[RowOperatorSpec] = ()
+) -> ExchangePair | None:
+    """The exchange before a stage, if it has one; `operators` run before the rows leave."""
     exchange = context.parts.exchanges.before.get(context.number)
-    return None if exchange is None else add_exchange(context, keys, exchange)
+    return None if exchange is None else add_exchange(context, keys, exchange, operators)
 
 
 def add_exchange(
-    context: StageContext, keys: list[tuple[int, Type]], exchange: Exchange
+    context: StageContext,
+    keys: KeyColumns,
+    exchange: Exchange,
+    operators: Sequence[RowOperatorSpec] = (),
 ) -> ExchangePair:
     seat = context.parts.seat
     assert seat is not None
-    engine, operators = context.engine, context.graph.operators
-    op = next((i for i in context.stage.operators if isinstance(operators[i], STATE_OPS)), None)
-    number = context.first if op is None else op
+    engine, ops = context.engine, context.graph.operators
+    with_state = (i for i in context.stage.operators if isinstance(ops[i], STATE_OPS))
+    op = next(with_state, context.first)
     route = engine.route_stage(
-        f"to {context.name}",
-        exchange.channel,
-        exchange.by,
-        number,
-        keys,
-        context.settings.bin_bits,
-        seat.home,
-        exchange.repeats,
-        exchange.tags,
+        RouteStageSpec(
+            stage=context.spec(f"to {context.name}"),
+            channel=exchange.channel,
+            by=exchange.by,
+            op=op,
+            home=seat.home,
+            keys=keys,
+            bin_bits=context.settings.bin_bits,
+            repeats=exchange.repeats,
+            tags=exchange.tags,
+            operators=operators,
+        )
     )
     if exchange.by == "home" and seat.rank != seat.home:
         return ExchangePair(route, -1)
     gather = engine.gather_stage(
-        f"at {context.name}",
-        exchange.channel,
-        number,
-        list(context.pipeline.sources_of(context.number)),
-        exchange.unique,
-        exchange.tags,
-        exchange.index,
+        GatherStageSpec(
+            stage=context.spec(f"at {context.name}"),
+            channel=exchange.channel,
+            op=op,
+            sources=context.pipeline.sources_of(context.number),
+            unique=exchange.unique,
+            tags=exchange.tags,
+            index=exchange.index,
+        )
     )
     engine.connect(route, gather, 0)
     return ExchangePair(route, gather)

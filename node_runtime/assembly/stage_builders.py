@@ -5,81 +5,107 @@ Event-time operators and processes are in `temporal_builders`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from plait.graph.operators import AggregateOp, CallOp, FoldOp, SinkOp, SourceOp, StatefulOp
+from plait.graph.operators import AggregateOp, CallOp, FoldOp, SourceOp, StatefulOp
 from plait.graph.stages import source_numbers
-from plait.node_runtime.assembly.engine_parts import ElsewhereEnd, RateEnd, TableEnd
+from plait.node_runtime.assembly.engine_parts import ElsewhereEnd, RateEnd, ReaderEnd, TableEnd
 from plait.node_runtime.assembly.exchange_builders import add_exchange_before, connect_after
-from plait.node_runtime.assembly.row_operators import add_operators
+from plait.node_runtime.assembly.row_operators import aggregate_inputs, row_operators
 from plait.node_runtime.assembly.stage_context import StageEnds
 from plait.node_runtime.assembly.temporal_builders import add_process_stage, add_timed_stage
+from plait.node_runtime.native.stage_specs import (
+    CallSpec,
+    KeyedStageSpec,
+    ParallelStageSpec,
+    PoolLanesSpec,
+    SinkStageSpec,
+    SourceStageSpec,
+    StateStageSpec,
+    TrayStageSpec,
+    UnionStageSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plait.graph.stages import StageKind
     from plait.node_runtime.assembly.stage_context import StageContext
+    from plait.node_runtime.pool.stages import MeasuredState
 
 MOST_IN_FLIGHT = 4096
 """Batches of one operator that are awaited at a time."""
 
 
 def add_source_stage(context: StageContext) -> StageEnds:
-    op, number, engine = context.first_op, context.first, context.engine
+    op, engine, settings = context.first_op, context.engine, context.settings
     assert isinstance(op, SourceOp)
-    source = source_numbers(context.graph)[number]
-    end = context.sources[number]
-    engine.source_records(op.epoch_records or context.settings.epoch_records)
-    if isinstance(end, ElsewhereEnd):
-        stage = engine.no_source(op.label, number, source, op.schema)
-    elif isinstance(end, TableEnd):
-        chunks = list(end.chunks)
-        stage = engine.table_source(op.label, number, source, chunks, op.schema, end.rate_per_s)
-    elif isinstance(end, RateEnd):
-        stage = engine.rate_source(
-            op.label,
-            number,
-            source,
-            op.schema,
-            end.rate_per_s,
-            end.total,
-            end.start_us,
-            end.first,
-            True,
-        )
-    else:
-        stage = engine.reader_source(op.label, number, source, op.schema, end.poll, end.position)
+    spec = SourceStageSpec(
+        stage=context.spec(op.label),
+        op=context.first,
+        source=source_numbers(context.graph)[context.first],
+        schema=op.schema,
+        epoch_records=op.epoch_records or settings.epoch_records,
+        limit=-1 if settings.limit is None else settings.limit,
+    )
+    end = context.sources[context.first]
+    match end:
+        case ElsewhereEnd():
+            stage = engine.no_source(spec)
+        case TableEnd():
+            stage = engine.table_source(spec, chunks=list(end.chunks), rate_per_s=end.rate_per_s)
+        case RateEnd():
+            stage = engine.rate_source(
+                spec,
+                rate_per_s=end.rate_per_s,
+                total=end.total,
+                start_us=end.start_us,
+                first=end.first,
+            )
+        case ReaderEnd():
+            stage = engine.reader_source(spec, poll=end.poll, position=end.position)
+        case _:
+            assert_never(end)
     return StageEnds(stage, stage)
 
 
 def add_sink_stage(context: StageContext) -> StageEnds:
-    assert isinstance(context.first_op, SinkOp)
     exchange = add_exchange_before(context, [])
     end = context.sinks.get(context.first)
     if end is None:  # another node has it
         assert exchange is not None
         return StageEnds(exchange.route, -1)
-    stage = context.engine.sink_stage(context.name, context.first, end.write, end.keep, end.most)
-    context.parts.sink_stages[context.first] = stage
+    spec = SinkStageSpec(
+        stage=context.spec(),
+        op=context.first,
+        write=end.write,
+        keep=end.keep,
+        limit=end.most,
+    )
+    stage = context.parts.sink_stages[context.first] = context.engine.sink_stage(spec)
     return connect_after(context, exchange, stage)
 
 
 def add_union_stage(context: StageContext) -> StageEnds:
-    carries = [list(context.pipeline.sources_of(before)) for before in context.stage.inputs]
-    bits = context.parts.exchanges.union_bits.get(context.number, -1)
-    stage = context.engine.union_stage(context.name, context.first, carries, bits)
+    spec = UnionStageSpec(
+        stage=context.spec(),
+        op=context.first,
+        carries=[context.pipeline.sources_of(before) for before in context.stage.inputs],
+        sub_bits=context.parts.exchanges.union_bits.get(context.number, -1),
+    )
+    stage = context.engine.union_stage(spec)
     return StageEnds(stage, stage)
 
 
 def add_native_stage(context: StageContext) -> StageEnds:
-    add_operators(context, context.stage.operators)
-    stage = context.engine.parallel_stage(context.name, False)
+    operators = row_operators(context, context.stage.operators)
+    spec = ParallelStageSpec(stage=context.spec(), operators=operators)
+    stage = context.engine.parallel_stage(spec)
     return StageEnds(stage, stage)
 
 
 def add_python_stage(context: StageContext) -> StageEnds:
-    return StageEnds(*context.pools.add(context.pipeline, context.stage))
+    return StageEnds(*context.pools.add(context.pipeline, context.stage, context.spec()))
 
 
 def add_async_stage(context: StageContext) -> StageEnds:
@@ -95,48 +121,67 @@ def add_async_stage(context: StageContext) -> StageEnds:
         parts.helpers.append(parts.loop)
     call = AsyncCall(op, context.input_schema(op))
     parts.loop.add(call)
-    # A batch may have one row only, and then as many batches must be out to keep it busy.
-    in_flight = min(op.awaiting.concurrency, MOST_IN_FLIGHT)
-    stage = context.engine.tray_stage(
-        context.name, context.first, op.on_error, op.schema, call.tray, in_flight
+    spec = TrayStageSpec(
+        stage=context.spec(),
+        op=context.first,
+        on_error=op.on_error,
+        schema=op.schema,
+        tray=call.tray,
+        # A batch may have one row only, and then as many batches must be out to keep it busy.
+        in_flight=min(op.awaiting.concurrency, MOST_IN_FLIGHT),
     )
+    stage = context.engine.tray_stage(spec)
     return StageEnds(stage, stage)
 
 
 def add_keyed_stage(context: StageContext) -> StageEnds:
     """A running aggregate, with the native operators before and after it."""
-    add_operators(context, context.stage.operators)
-    operators = (context.graph.operators[i] for i in context.stage.operators)
-    op = next(op for op in operators if isinstance(op, AggregateOp))
+    ops, numbers = context.graph.operators, context.stage.operators
+    at = next(i for i, number in enumerate(numbers) if isinstance(ops[number], AggregateOp))
+    op = ops[numbers[at]]
+    assert isinstance(op, AggregateOp)
     schema = context.input_schema(op)
+    inputs, aggregates = aggregate_inputs(context, numbers[at], op)
+    before = [*row_operators(context, numbers[:at]), *inputs]
     keys = [(i, schema[key].type) for i, key in enumerate(op.keys)]
-    exchange = add_exchange_before(context, keys)
-    lanes = 1 << (context.lane_bits if op.keys else 0)
-    stage = context.engine.keyed_stage(context.name, lanes, context.settings.queue)
-    return connect_after(context, exchange, stage)
+    exchange = add_exchange_before(context, keys, before)
+    spec = KeyedStageSpec(
+        stage=context.spec(),
+        op=numbers[at],
+        keys=keys,
+        aggregates=aggregates,
+        bin_bits=context.settings.bin_bits,
+        lane_bits=context.lane_bits if op.keys else 0,
+        queue=context.settings.queue,
+        before=before if exchange is None else (),
+        after=row_operators(context, numbers[at + 1 :]),
+    )
+    return connect_after(context, exchange, context.engine.keyed_stage(spec))
 
 
 def add_state_stage(context: StageContext) -> StageEnds:
     """A fold or a stateful function: state in Python, here or in worker processes."""
     from plait.node_runtime.state.folds import KeyedPython
 
-    op, number, engine = context.first_op, context.first, context.engine
+    op, number, bin_bits = context.first_op, context.first, context.settings.bin_bits
     assert isinstance(op, FoldOp | StatefulOp)
-    schema, bin_bits = context.input_schema(op), context.settings.bin_bits
+    schema = context.input_schema(op)
     keys = [(schema.index(key), schema[key].type) for key in op.keys]
     exchange = add_exchange_before(context, keys)
-    state = KeyedPython(op, schema, bin_bits=bin_bits, number=number)
-    lanes = context.pools.lanes(context.pipeline, number, state)
-    if lanes is None:
-        engine.call(number, op.on_error, state, op.schema, False)
-        stage = engine.state_stage(context.name, state, not op.keys)
-    else:
-        native, measured = lanes
-        engine.call(number, op.on_error, measured, op.schema, False)
-        stage = engine.pooled_state_stage(
-            context.name, measured, not op.keys, native, keys, bin_bits
-        )
-    return connect_after(context, exchange, stage)
+    here = KeyedPython(op, schema, bin_bits=bin_bits, number=number)
+    lanes = context.pools.lanes(context.pipeline, number, here)
+    state: KeyedPython | MeasuredState = here
+    pool = None
+    if lanes is not None:
+        state = lanes.state
+        pool = PoolLanesSpec(lanes=lanes.native, keys=keys, bin_bits=bin_bits)
+    spec = StateStageSpec(
+        stage=context.spec(),
+        call=CallSpec(op=number, on_error=op.on_error, function=state, schema=op.schema),
+        keyless=not op.keys,
+        pool=pool,
+    )
+    return connect_after(context, exchange, context.engine.state_stage(spec))
 
 
 BUILDERS: dict[StageKind, Callable[[StageContext], StageEnds]] = {

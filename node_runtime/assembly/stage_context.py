@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.graph.operators import SourceOp
+from plait.node_runtime.native.stage_specs import StageSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,9 @@ class StageContext:
     number: int
     settings: Settings
     parts: EngineParts
+    region: int
+    """The number of its region."""
+    ordered: bool
     sources: Mapping[int, SourceEnd]
     sinks: Mapping[int, SinkEnd]
 
@@ -63,6 +67,16 @@ class StageContext:
     @property
     def name(self) -> str:
         return " + ".join(self.graph.operators[i].name for i in self.stage.operators)
+
+    def spec(self, name: str = "") -> StageSpec:
+        """What all stages that it becomes have in common."""
+        region = self.stage.region
+        return StageSpec(
+            name=name or self.name,
+            threading=self.settings.threading if region is None else region.threading,
+            region=self.region,
+            ordered=self.ordered,
+        )
 
     @property
     def lane_bits(self) -> int:

@@ -6,22 +6,31 @@ On several nodes their rows meet at one of them, and the operators after them ru
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from plait.graph.operators import TimedOp
 from plait.graph.temporal import OperatorSpec
 from plait.node_runtime.assembly.exchange_builders import add_exchange
-from plait.node_runtime.assembly.row_operators import add_operators, float_keys, project_item
+from plait.node_runtime.assembly.row_operators import nan_filter, project_item, row_operators
 from plait.node_runtime.assembly.stage_context import StageEnds, sources_of
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.lowering.temporal import lower_timed
 from plait.node_runtime.native._timed import NativeTimedPlan
+from plait.node_runtime.native.stage_specs import (
+    ParallelStageSpec,
+    PoolLanesSpec,
+    ProcessStageSpec,
+    ProjectSpec,
+    TimedStageSpec,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from plait.model.schema import Type
     from plait.node_runtime.assembly.stage_context import StageContext
+    from plait.node_runtime.native.stage_specs import KeyColumns, RowOperatorSpec
     from plait.node_runtime.state.loop_operators import OperatorPython
 
 
@@ -29,23 +38,26 @@ def add_timed_stage(context: StageContext) -> StageEnds:
     """An event-time operator, with the native operators before and after it."""
     number = timed_number(context)
     at = context.stage.operators.index(number)
-    after = context.stage.operators[at + 1 :]
-    add_operators(context, context.stage.operators[:at])
-    keys = add_timed(context, number)
-
-    def add_the_stage() -> int:
-        stage: int = context.engine.timed_stage(context.name, context.settings.queue)
-        return stage
-
-    if context.parts.seat is None:
-        add_operators(context, after)
-        stage = add_the_stage()
+    timed = lower_plan(context, number)
+    before = [*row_operators(context, context.stage.operators[:at]), *timed.inputs]
+    after = row_operators(context, context.stage.operators[at + 1 :])
+    alone = context.parts.seat is None
+    spec = TimedStageSpec(
+        stage=context.spec(),
+        op=number,
+        plan=timed.plan,
+        queue=context.settings.queue,
+        before=before if alone else (),
+        after=after if alone else (),
+    )
+    if alone:
+        stage = context.engine.timed_stage(spec)
         return StageEnds(stage, stage)
-    ends = add_between_exchanges(context, keys, add_the_stage)
+    add = partial(context.engine.timed_stage, spec)
+    ends = add_between_exchanges(context, timed.keys, add, before)
     if not after:
         return ends
-    add_operators(context, after)
-    rest: int = context.engine.parallel_stage(context.name, False)
+    rest = context.engine.parallel_stage(ParallelStageSpec(stage=context.spec(), operators=after))
     context.engine.connect(ends.tail, rest, 0)
     return StageEnds(ends.head, rest)
 
@@ -55,19 +67,24 @@ def add_process_stage(context: StageContext) -> StageEnds:
     if context.parts.seat is None:
         stage = add_process(context)
         return StageEnds(stage, stage)
-    return add_between_exchanges(context, process_keys(context), lambda: add_process(context))
+    return add_between_exchanges(context, process_keys(context), partial(add_process, context))
 
 
 def add_between_exchanges(
-    context: StageContext, keys: list[tuple[int, Type]], add_the_stage: Callable[[], int]
+    context: StageContext,
+    keys: KeyColumns,
+    add_the_stage: Callable[[], int],
+    operators: Sequence[RowOperatorSpec] = (),
 ) -> StageEnds:
     """The stage between the exchange by key and the one where its rows are put in order; before
-    both, if tags do not tell its rows apart, one by which they are indexed."""
+    both, if tags do not tell its rows apart, one by which they are indexed. `operators` run before
+    the first exchange."""
     engine, exchanges, number = context.engine, context.parts.exchanges, context.number
     first = None
     if number in exchanges.first:
-        first = add_exchange(context, [], exchanges.first[number])
-    by_key = add_exchange(context, keys, exchanges.before[number])
+        first = add_exchange(context, [], exchanges.first[number], operators)
+        operators = ()
+    by_key = add_exchange(context, keys, exchanges.before[number], operators)
     if first is not None:
         engine.connect(first.gather, by_key.route, 0)
     tail = add_the_stage()
@@ -93,35 +110,43 @@ def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
     ]
 
 
-def add_timed(context: StageContext, number: int) -> list[tuple[int, Type]]:
-    """The operator's plan; its input is projected first. Gives its key columns."""
-    engine, op = context.engine, context.graph.operators[number]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredPlan:
+    """The native plan of an event-time operator, its key columns, and the operators that prepare
+    its rows."""
+
+    plan: NativeTimedPlan
+    keys: KeyColumns
+    inputs: list[RowOperatorSpec]
+
+
+def lower_plan(context: StageContext, number: int) -> LoweredPlan:
+    op = context.graph.operators[number]
     assert isinstance(op, TimedOp)
     schema = context.input_schema(op)
     timed = lower_timed(op, schema)
     types = [
         schema.fields[i].type if isinstance(i, int) else lower(i, schema).type for i in timed.items
     ]
-    native = NativeTimedPlan(
-        types,
-        [field.type for field in op.schema],
-        timed.keys,
-        timed.aggregates,
-        timed_sources(context),
-        timed.numbers,
-        context.settings.bin_bits,
-        context.lane_bits if op.keys else 0,
-        context.parts.exchanges.place_bits.get(context.number, 0),
+    plan = NativeTimedPlan(
+        types=types,
+        out_types=[field.type for field in op.schema],
+        keys=timed.keys,
+        aggregates=timed.aggregates,
+        sources=timed_sources(context),
+        numbers=timed.numbers,
+        bin_bits=context.settings.bin_bits,
+        lane_bits=context.lane_bits if op.keys else 0,
+        sub_bits=context.parts.exchanges.place_bits.get(context.number, 0),
     )
-    engine.key_guard(number, op.on_error, float_keys(op.keys, schema))
+    inputs: list[RowOperatorSpec] = [nan_filter(number, op, schema)]
     if not timed.whole_row:
         items = [i if isinstance(i, int) else project_item(i, schema) for i in timed.items]
-        engine.project(number, op.on_error, items, True)
-    engine.timed(number, native)
-    return timed.keys
+        inputs.append(ProjectSpec(op=number, on_error=op.on_error, items=items, hidden=True))
+    return LoweredPlan(plan=plan, keys=timed.keys, inputs=inputs)
 
 
-def process_keys(context: StageContext) -> list[tuple[int, Type]]:
+def process_keys(context: StageContext) -> KeyColumns:
     """The key columns of a process."""
     op = context.first_op
     assert isinstance(op, TimedOp)
@@ -129,43 +154,51 @@ def process_keys(context: StageContext) -> list[tuple[int, Type]]:
     return [(schema.index(key), schema[key].type) for key in op.keys]
 
 
+def time_plan(context: StageContext) -> NativeTimedPlan:
+    """Of a stage with state in Python: only what it says of time and order counts."""
+    return NativeTimedPlan(
+        types=[],
+        out_types=[],
+        keys=[],
+        aggregates=[],
+        sources=timed_sources(context),
+        numbers={"kind": "Window"},
+        bin_bits=0,
+        lane_bits=0,
+        sub_bits=context.parts.exchanges.place_bits.get(context.number, 0),
+    )
+
+
 def add_process(context: StageContext) -> int:
     from plait.node_runtime.state.processes import ProcessPython
 
-    engine, name, number, op = context.engine, context.name, context.first, context.first_op
+    number, op, bin_bits = context.first, context.first_op, context.settings.bin_bits
     assert isinstance(op, TimedOp)
-    bin_bits = context.settings.bin_bits
-    # Of the plan only what it says of time and order counts.
-    sub_bits = context.parts.exchanges.place_bits.get(context.number, 0)
-    sources = timed_sources(context)
-    native = NativeTimedPlan([], [], [], [], sources, {"kind": "Window"}, 0, 0, sub_bits)
-    stage: int
-    if isinstance(op.spec, OperatorSpec):
-        loop = add_loop(context, op)
-        stage = engine.process_stage(
-            name, number, op.on_error, native, loop, op.schema, not op.keys, True
+    state: Any
+    pool = None
+    pinned = isinstance(op.spec, OperatorSpec)
+    if pinned:
+        state = add_loop(context, op)
+    else:
+        state = ProcessPython(op, context.input_schema(op), bin_bits, number)
+        lanes = context.pools.lanes(context.pipeline, number, state)
+        if lanes is not None:
+            state = lanes.state
+            keys = process_keys(context)
+            pool = PoolLanesSpec(lanes=lanes.native, keys=keys, bin_bits=bin_bits)
+    return context.engine.process_stage(
+        ProcessStageSpec(
+            stage=context.spec(),
+            op=number,
+            on_error=op.on_error,
+            plan=time_plan(context),
+            state=state,
+            schema=op.schema,
+            keyless=not op.keys,
+            pool=pool,
+            pinned=pinned,
         )
-        return stage
-    state = ProcessPython(op, context.input_schema(op), bin_bits, number)
-    lanes = context.pools.lanes(context.pipeline, number, state)
-    if lanes is None:
-        stage = engine.process_stage(
-            name, number, op.on_error, native, state, op.schema, not op.keys
-        )
-        return stage
-    stage = engine.pooled_process_stage(
-        name,
-        number,
-        op.on_error,
-        native,
-        lanes[1],
-        op.schema,
-        not op.keys,
-        lanes[0],
-        process_keys(context),
-        bin_bits,
     )
-    return stage
 
 
 def add_loop(context: StageContext, op: TimedOp) -> OperatorPython:

@@ -20,7 +20,7 @@ from plait.graph.operators import Retrying
 from plait.model.records import Misfit
 from plait.model.schema import Schema
 from plait.node_runtime.functions.retries import pauses_s
-from plait.node_runtime.native._calls import Records, assemble, misfit_of, take_rows
+from plait.node_runtime.native._calls import Records, assemble, misfit_of, select_rows
 from plait.node_runtime.native._outside import NativeTray
 from plait.node_runtime.native._records import Shape, columns_of
 
@@ -256,7 +256,7 @@ class Columns:
         return tuple(results)
 
     def rows(self, batch: NativeBatch, made: NativeBatch, kept: array[int] | None) -> NativeBatch:
-        base = batch if kept is None else take_rows(batch, kept)
+        base = batch if kept is None else select_rows(batch, kept)
         return assemble(self.sources, base, made)
 
 

@@ -28,7 +28,7 @@ from plait.node_runtime.native._calls import (
     map_rows,
     misfit_of,
     reached,
-    take_rows,
+    select_rows,
 )
 from plait.node_runtime.native._records import Shape, place
 
@@ -113,7 +113,7 @@ class FilterCall(RowCall):
         kept, failures = filter_rows(self.function, batch, given, stop, self.again)
         if len(kept) == len(batch):
             return CallResult(batch, None, failures)
-        return CallResult(take_rows(batch, kept), kept, failures)
+        return CallResult(select_rows(batch, kept), kept, failures)
 
 
 class ColumnsCall:
@@ -134,7 +134,7 @@ class ColumnsCall:
     def __call__(self, batch: NativeBatch) -> CallResult:
         stop = self.stop_at_first
         fresh, kept, failures = call_columns(self.calls, self.order, batch, stop, self.again)
-        base = batch if kept is None else take_rows(batch, kept)
+        base = batch if kept is None else select_rows(batch, kept)
         return CallResult(assemble(self.sources, base, fresh), kept, failures)
 
 

@@ -45,7 +45,7 @@ from plait.protocol.messages import (
     Promise,
     Refused,
 )
-from plait.results.failures import Letters, error_of, place_of
+from plait.results.failures import Letters, error_of
 from plait.results.outcomes import Cuts, NodeOutcome, percentile_ns, tally
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class NodeAgent:
         failure = engine.error()
         if failure is None:
             return ""
-        return str(error_of(failure, self.graph, engine.raised)).split("\n")[0]
+        return str(error_of(failure, self.graph)).split("\n")[0]
 
     def loads(self, engine: NativeEngine) -> tuple[BinLoad, ...]:
         """Of the bins this node has sent records to: all members together see every record."""
@@ -320,7 +320,7 @@ class NodeAgent:
         failure = engine.error()
         error: BaseException | None = None
         if failure is not None:
-            error = error_of(failure, self.graph, engine.raised)
+            error = error_of(failure, self.graph)
         elif refused := self.cluster.refusal():
             error = StateError(f"state could not move between the nodes: {refused}")
         outputs: dict[str, Any] = {}
@@ -355,7 +355,7 @@ class NodeAgent:
                 for i, label in enumerate(labels)
             },
             error=error,
-            failed_at=None if failure is None or failure[3] < 0 else place_of(failure),
+            failed_at=None if failure is None or failure.row < 0 else failure.place,
             stops_early=self.ends.stops_early,
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),

@@ -330,7 +330,7 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first, again
     return made, found, failures
 
 
-def take_rows(NativeBatch batch, array rows):
+def select_rows(NativeBatch batch, array rows):
     """Some rows of a batch, in their order, with their places. The rows must be there."""
     cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
     made.batch.columns = batch.batch.columns

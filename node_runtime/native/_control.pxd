@@ -9,6 +9,6 @@ cdef class ControlItem:
     cdef shared_ptr[Control] control
 
 
-cdef ControlItem control_item(kind, uint32_t node, bins, put)
+cdef ControlItem control_item(kind, uint32_t op, bins, put)
 cdef void control_outside(void* context, Control& control) noexcept with gil
 cdef void hand_over_outside(void* context, Control& control) noexcept with gil

@@ -23,7 +23,7 @@ cdef class ControlItem:
         """(operator, bin, bytes) of every bin that was collected."""
         cdef size_t i
         cdef Control* c = self.control.get()
-        return [(c.collected[i].node, c.collected[i].bin, <bytes>c.collected[i].bytes)
+        return [(c.collected[i].op, c.collected[i].bin, <bytes>c.collected[i].bytes)
                 for i in range(c.collected.size())]
 
     def errors(self):
@@ -36,18 +36,18 @@ cdef class ControlItem:
         return list(zip(self.control.get().positions, self.control.get().handles, strict=True))
 
 
-cdef ControlItem control_item(kind, uint32_t node, bins, put):
+cdef ControlItem control_item(kind, uint32_t op, bins, put):
     """A new one: a "snapshot", a "take" of `bins` of an operator, or a "put" of (operator, bin,
     bytes)."""
     cdef ControlItem item = ControlItem()
     cdef Bin one
     item.control = make_shared[Control]()
     item.control.get().kind = <ControlKind><int>{"snapshot": 0, "take": 1, "put": 2}[kind]
-    item.control.get().node = node
+    item.control.get().op = op
     for bin in bins:
         item.control.get().bins.push_back(bin)
     for number, bin, data in put:
-        one.node = number
+        one.op = number
         one.bin = bin
         one.bytes = data
         item.control.get().put.push_back(one)
@@ -57,23 +57,23 @@ cdef ControlItem control_item(kind, uint32_t node, bins, put):
 cdef void control_outside(void* context, Control& control) noexcept with gil:
     """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin."""
     cdef Callback callback = <Callback>context
-    cdef uint32_t node = callback.other.number
+    cdef uint32_t op = callback.other.number
     cdef size_t i
     cdef Bin bin
     try:
         if control.kind == ControlKind.Put:
             for i in range(control.put.size()):
-                if control.put[i].node == node:
+                if control.put[i].op == op:
                     callback.other.put_bin(<bytes>control.put[i].bytes)
             return
         if control.kind == ControlKind.Take:
-            if control.node != node:
+            if control.op != op:
                 return
             wanted = [(b, callback.other.take_bin(b)) for b in control.bins]
         else:
             wanted = [(b, callback.other.copy_bin(b)) for b in callback.other.bins()]
         for number, data in wanted:
-            bin.node = node
+            bin.op = op
             bin.bin = number
             bin.bytes = data
             control.collect(bin)
@@ -89,7 +89,7 @@ cdef void hand_over_outside(void* context, Control& control) noexcept with gil:
         states = callback.other
         wanted = [(b, states.copy_bin(b)) for b in states.bins()]
         for number, data in wanted:
-            bin.node = states.number
+            bin.op = states.number
             bin.bin = number
             bin.bytes = data
             control.collect(bin)

@@ -1,4 +1,4 @@
-"""The native engine as a Python object: put together call by call, started, watched, and read.
+"""The native engine as a Python object: put together from specs, started, watched, and read.
 
 This module binds, holds references and takes or drops the interpreter's lock; stages, order and
 state are in the headers. Functions of the user run under the lock in whichever worker holds
@@ -9,6 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native._batch cimport NativeBatch
@@ -20,15 +21,20 @@ from plait.node_runtime.native._cluster cimport NativeCluster
 from plait.node_runtime.native._control cimport (
     ControlItem, control_item, control_outside, hand_over_outside,
 )
-from plait.node_runtime.native._kernels cimport NativeProgram, Program
+from plait.node_runtime.native._kernels cimport NativeProgram
 from plait.node_runtime.native._outside cimport NativeTray
 from plait.node_runtime.native._pool cimport NativeLanes, NativeWay
 from plait.node_runtime.native._timed cimport NativeTimedPlan
 from plait.node_runtime.native.declarations.batch cimport Batch, Type
 from plait.node_runtime.native.declarations.calls cimport Outside
+from plait.node_runtime.native.declarations.cluster cimport Cluster
 from plait.node_runtime.native.declarations.engine cimport (
-    Builder, Engine, Letter, Threading, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, stage_load_of,
+    Builder, DeferredStageSpec, Engine, GatherStageSpec, KeyedStageSpec, Letter,
+    OnError, Operators, ParallelStageSpec, PoolStageSpec, ProcessStageSpec, ProjectItem,
+    PythonState, QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec,
+    StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
+    add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of, kept_of,
+    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call, stage_load_of,
     stage_names_of, stamps_of, state_bytes_of, take_letters,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
@@ -36,10 +42,14 @@ from plait.node_runtime.native.declarations.keyed cimport (
 )
 
 from plait.node_runtime.native._kernels import NativeProgram as ProgramType
+from plait.node_runtime.native.stage_specs import FilterSpec, NanKeySpec, ProjectSpec
 from plait.node_runtime.native._outside import interrupt
 from plait.node_runtime.lowering.expressions import error_text
 from plait.model.schedulers import NativeScheduler
 from plait.model.schedulers import name_of as scheduler_name
+from plait.results.engine_failures import EngineFailure, FailureKind
+
+cdef tuple KINDS = tuple(sorted(FailureKind, key=lambda kind: kind.value))
 
 
 cdef vector[Type] types_of(schema):
@@ -64,8 +74,31 @@ cdef dict QUEUES = {"lanes": 0, "hybrid": 1, "partitioned": 2, "shared": 3}
 cdef dict THREADINGS = {"dynamic": 0, "dedicated": 1, "manual": 2}
 
 
+cdef OnError policy(str on_error) except *:
+    return <OnError><int>ON_ERROR[on_error]
+
+
+cdef int fill_stage(StageSpec& stage, spec) except -1:
+    stage.name = spec.name.encode()
+    stage.threading = <Threading><int>THREADINGS[spec.threading]
+    stage.region = spec.region
+    stage.ordered = spec.ordered
+    return 0
+
+
+cdef int fill_source(SourceStageSpec& source, spec) except -1:
+    fill_stage(source.stage, spec.stage)
+    source.op = spec.op
+    source.source = spec.source
+    source.types = types_of(spec.schema)
+    source.epoch_records = spec.epoch_records
+    source.limit = spec.limit
+    return 0
+
+
 cdef class NativeEngine:
-    """One job's stages and workers."""
+    """One job's stages and workers. Stages are added from the specs of `stage_specs`; each gives
+    its number."""
 
     cdef unique_ptr[Engine] engine
     cdef unique_ptr[Builder] builder
@@ -76,25 +109,23 @@ cdef class NativeEngine:
     cdef NativeCluster cluster
     cdef object __weakref__
 
-    def __cinit__(self, size_t nodes, size_t sources, unsigned workers, str scheduler,
-                  double slice_ns, uint32_t batches, int64_t records, int64_t size_bytes,
-                  bint locked, int64_t epoch_records, int64_t limit,
-                  NativeCluster cluster=None):
-        self.engine.reset(new Engine(nodes, sources, workers, scheduler.encode(), slice_ns))
-        self.builder.reset(new Builder(self.engine.get()[0]))
-        self.builder.get().limits.batches = batches
-        self.builder.get().limits.records = records
-        self.builder.get().limits.bytes = size_bytes
-        self.builder.get().limits.locked_reorder = locked
-        self.builder.get().epoch_records = epoch_records
-        self.builder.get().limit = limit
+    def __cinit__(self, spec):
+        cdef Cluster* links = NULL
+        self.engine.reset(new Engine(spec.operators, spec.sources, spec.workers,
+                                     spec.scheduler.encode(), spec.slice_ns))
+        self.engine.get().options.seed = spec.scheduler_seed
+        self.cluster = spec.cluster
+        if self.cluster is not None:
+            links = self.cluster.cluster.get()
+        self.builder.reset(new Builder(self.engine.get()[0], links))
+        self.builder.get().limits.batches = spec.queue_batches
+        self.builder.get().limits.records = spec.queue_records
+        self.builder.get().limits.bytes = spec.queue_bytes
+        self.builder.get().limits.locked_reorder = spec.locked_reorder
         self.held = []
         self.turn = [0]
         self.raised = []
-        self.workers = workers
-        self.cluster = cluster
-        if cluster is not None:
-            self.builder.get().join_cluster(cluster.cluster.get()[0])
+        self.workers = spec.workers
 
     def __dealloc__(self):
         if self.cluster is not None:
@@ -113,16 +144,6 @@ cdef class NativeEngine:
         self.held.append(callback)
         return <void*>callback
 
-    def scheduler_seed(self, seed):
-        self.engine.get().options.seed = seed
-
-    def place(self, str threading, uint32_t region, bint ordered=True):
-        """The model (dynamic, dedicated, manual) and region of the stages that are added now, and
-        whether their batches leave in the order in which they came."""
-        self.builder.get().limits.ordered = ordered
-        self.engine.get().threading = <Threading><int>THREADINGS[threading]
-        self.engine.get().region = region
-
     def use_scheduler(self, scheduler):
         """A Scheduler or NativeScheduler of the user, when all stages are there."""
         cdef size_t address
@@ -135,146 +156,198 @@ cdef class NativeEngine:
             self.engine.get().use_python(
                 ask_outside, self.hold(scheduler.pick, (scheduler_name(scheduler), names)))
 
-    def filter(self, uint32_t node, str on_error, NativeProgram program not None):
-        self.builder.get().filter(node, ON_ERROR[on_error], program.program)
+    cdef void* hold_call(self, spec):
+        return self.hold(spec.function, None, spec.whole, spec.on_error == "fail")
 
-    def project(self, uint32_t node, str on_error, list items, bint hidden=False):
-        """`items`: a NativeProgram, or the number of an input column that is passed on as it is."""
-        cdef shared_ptr[Program] none
-        self.builder.get().project(node, ON_ERROR[on_error], hidden)
-        for item in items:
-            if isinstance(item, ProgramType):
-                self.builder.get().item((<NativeProgram>item).program, 0)
+    cdef int add_operators(self, Operators& to, specs) except -1:
+        for spec in specs:
+            if isinstance(spec, FilterSpec):
+                add_filter(to, spec.op, policy(spec.on_error),
+                           (<NativeProgram>spec.program).program)
+            elif isinstance(spec, ProjectSpec):
+                self.add_projection(to, spec)
+            elif isinstance(spec, NanKeySpec):
+                add_nan_filter(to, spec.op, policy(spec.on_error), spec.float_keys)
             else:
-                self.builder.get().item(none, item)
-        self.builder.get().end_project()
+                add_call(to, spec.op, policy(spec.on_error), call_outside, self.hold_call(spec),
+                         types_of(spec.schema))
+        return 0
 
-    def call(self, uint32_t node, str on_error, function, schema, bint whole):
-        cdef void* context = self.hold(function, None, whole, on_error == "fail")
-        self.builder.get().call(node, ON_ERROR[on_error], call_outside, context, types_of(schema))
+    cdef int add_projection(self, Operators& to, spec) except -1:
+        cdef vector[ProjectItem] items
+        cdef size_t i
+        items.resize(len(spec.items))
+        for i, column in enumerate(spec.items):
+            if isinstance(column, ProgramType):
+                items[i].program = (<NativeProgram>column).program
+            else:
+                items[i].index = column
+        add_project(to, spec.op, policy(spec.on_error), items, spec.hidden)
+        return 0
 
-    def key_guard(self, uint32_t node, str on_error, list float_keys):
-        self.builder.get().key_guard(node, ON_ERROR[on_error], float_keys)
+    def parallel_stage(self, spec):
+        cdef ParallelStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        self.add_operators(stage.operators, spec.operators)
+        stage.python = spec.python
+        return self.builder.get().parallel_stage(move(stage))
 
-    def keyed(self, uint32_t node, list keys, list aggregates, unsigned bin_bits,
-              unsigned lane_bits):
-        """`keys`: (column, Type); `aggregates`: (kind, column or -1, Type, nullable)."""
+    def tray_stage(self, spec):
+        cdef DeferredStageSpec stage
+        cdef NativeTray tray = spec.tray
+        tray.raised = self.raised
+        tray.stops = spec.on_error == "fail"
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.on_error = policy(spec.on_error)
+        stage.types = types_of(spec.schema)
+        stage.outside = <shared_ptr[Outside]>tray.tray
+        stage.in_flight = spec.in_flight
+        return self.builder.get().deferred_stage(move(stage))
+
+    def pool_stage(self, spec):
+        cdef PoolStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        self.add_operators(stage.calls, spec.calls)
+        stage.outside = (<NativeWay>spec.way).outside
+        return self.builder.get().pool_stage(move(stage))
+
+    def keyed_stage(self, spec):
+        cdef KeyedStageSpec stage
         cdef vector[int] columns
         cdef vector[Type] types
-        cdef vector[AggregateSpec] specs
-        keys_into(keys, columns, types)
-        aggregates_into(aggregates, specs)
+        cdef vector[AggregateSpec] aggregates
         # On several nodes a bin has its own part of the table, so that it comes and goes as one.
         cdef unsigned segment_bits = 6 if self.cluster is None else 12
-        cdef KeyedPlan plan = KeyedPlan.make(columns, types, specs, bin_bits, lane_bits,
-                                             segment_bits)
-        self.builder.get().keyed(node, make_shared[KeyedPlan](plan))
+        keys_into(spec.keys, columns, types)
+        aggregates_into(spec.aggregates, aggregates)
+        stage.plan = make_shared[KeyedPlan](KeyedPlan.make(
+            columns, types, aggregates, spec.bin_bits, spec.lane_bits, segment_bits))
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        self.add_operators(stage.before, spec.before)
+        self.add_operators(stage.after, spec.after)
+        return self.builder.get().keyed_stage(move(stage))
 
-    def timed(self, uint32_t node, NativeTimedPlan plan not None):
-        self.builder.get().timed(node, plan.plan)
+    def timed_stage(self, spec):
+        cdef TimedStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.plan = (<NativeTimedPlan>spec.plan).plan
+        stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        self.add_operators(stage.before, spec.before)
+        self.add_operators(stage.after, spec.after)
+        return self.builder.get().timed_stage(move(stage))
 
-    def timed_stage(self, str name, str queue):
-        return self.builder.get().timed_stage(name.encode(), QUEUES[queue], self.workers)
+    cdef int fill_state(self, PythonState& state, void* context, spec) except -1:
+        state.control = control_outside
+        state.hand_over = hand_over_outside
+        state.context = context
+        state.keyless = spec.keyless
+        if spec.pool is not None:
+            state.lanes = (<NativeLanes>spec.pool.lanes).lanes
+            state.keys = keys_plan(spec.pool.keys, spec.pool.bin_bits)
+        return 0
 
-    def parallel_stage(self, str name, bint python):
-        return self.builder.get().parallel_stage(name.encode(), python)
+    def state_stage(self, spec):
+        cdef StateStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        set_call(stage, spec.call.op, policy(spec.call.on_error), call_outside,
+                 self.hold_call(spec.call), types_of(spec.call.schema))
+        self.fill_state(stage.state, self.hold(None, spec.call.function), spec)
+        return self.builder.get().state_stage(move(stage))
 
-    def tray_stage(self, str name, uint32_t node, str on_error, schema, NativeTray tray not None,
-                   uint32_t in_flight):
-        """One operator whose batches wait in the tray for whoever works on them."""
-        cdef shared_ptr[Outside] outside = <shared_ptr[Outside]>tray.tray
-        tray.raised = self.raised
-        tray.stops = on_error == "fail"
-        return self.builder.get().deferred_stage(name.encode(), node, ON_ERROR[on_error], types_of(schema),
-                                                 outside, in_flight)
+    def process_stage(self, spec):
+        cdef ProcessStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.on_error = policy(spec.on_error)
+        stage.function = process_outside
+        stage.types = types_of(spec.schema)
+        stage.plan = (<NativeTimedPlan>spec.plan).plan
+        stage.pinned = spec.pinned
+        self.fill_state(
+            stage.state, self.hold(spec.state, spec.state, False, spec.on_error == "fail"), spec)
+        return self.builder.get().process_stage(move(stage))
 
-    def pool_stage(self, str name, NativeWay way not None):
-        """The functions added so far, in worker processes (or here, until the pool is used)."""
-        return self.builder.get().pool_stage(name.encode(), way.outside)
+    def route_stage(self, spec):
+        cdef RouteStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.channel = spec.channel
+        stage.routing.kind = <RoutingKind><int>BY[spec.by]
+        if spec.by == "key":
+            stage.routing.plan = keys_plan(spec.keys, spec.bin_bits)
+        stage.routing.op = spec.op
+        stage.routing.home = spec.home
+        stage.routing.repeats = spec.repeats
+        stage.routing.tags = spec.tags
+        self.add_operators(stage.operators, spec.operators)
+        return self.builder.get().route_stage(move(stage))
 
-    def keyed_stage(self, str name, uint32_t lanes, str queue):
-        return self.builder.get().keyed_stage(name.encode(), lanes, QUEUES[queue], self.workers)
+    def gather_stage(self, spec):
+        cdef GatherStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.channel = spec.channel
+        stage.op = spec.op
+        stage.sources = spec.sources
+        stage.unique = spec.unique
+        stage.tags = spec.tags
+        stage.index = spec.index
+        return self.builder.get().gather_stage(move(stage))
 
-    def state_stage(self, str name, state, bint keyless):
-        return self.builder.get().state_stage(name.encode(), control_outside,
-                                              self.hold(None, state), keyless)
+    def union_stage(self, spec):
+        cdef UnionStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.carries = spec.carries
+        stage.sub_bits = spec.sub_bits
+        return self.builder.get().union_stage(move(stage))
 
-    def pooled_state_stage(self, str name, state, bint keyless, NativeLanes lanes not None,
-                           list keys, unsigned bin_bits):
-        """The same with its state in worker processes, as soon as `lanes` says so."""
-        return self.builder.get().pooled_state_stage(
-            name.encode(), control_outside, hand_over_outside, self.hold(None, state), keyless,
-            lanes.lanes, keys_plan(keys, bin_bits))
+    def sink_stage(self, spec):
+        cdef SinkStageSpec stage
+        fill_stage(stage.stage, spec.stage)
+        stage.op = spec.op
+        stage.limit = spec.limit
+        if spec.write is None:
+            stage.keep = spec.keep
+        else:
+            stage.write = write_outside
+            stage.context = self.hold(spec.write)
+        return self.builder.get().sink_stage(move(stage))
 
-    def pooled_process_stage(self, str name, uint32_t node, str on_error,
-                             NativeTimedPlan plan not None, state, schema, bint keyless,
-                             NativeLanes lanes not None, list keys, unsigned bin_bits):
-        """A process with its state in worker processes, as soon as `lanes` says so."""
-        return self.builder.get().pooled_process_stage(
-            name.encode(), node, ON_ERROR[on_error], plan.plan, process_outside, control_outside,
-            hand_over_outside, self.hold(state, state, False, on_error == "fail"), types_of(schema),
-            keyless, lanes.lanes, keys_plan(keys, bin_bits))
-
-    def process_stage(self, str name, uint32_t node, str on_error, NativeTimedPlan plan not None,
-                      state, schema, bint keyless, bint pinned=False):
-        """A process with timers: `state` is called with every unit, and has its bins. `pinned`: an
-        operator with its own loop."""
-        return self.builder.get().process_stage(
-            name.encode(), node, ON_ERROR[on_error], plan.plan, process_outside, control_outside,
-            self.hold(state, state, False, on_error == "fail"), types_of(schema), keyless, pinned)
-
-    def route_stage(self, str name, uint32_t channel, str by, uint32_t node, list keys,
-                    unsigned bin_bits, uint32_t home, bint repeats, bint tags):
-        """The sending side of an exchange: by "key" (`keys`: (column, Type)), to the node of the
-        one "bin" of operator `node`, or to the "home" node, which has the only stage behind it
-        unless `by` is "pinned"."""
-        cdef shared_ptr[KeyedPlan] plan
-        if by == "key":
-            plan = keys_plan(keys, bin_bits)
-        return self.builder.get().route_stage(name.encode(), channel,
-                                              BY[by], node, plan, home, repeats, tags)
-
-    def gather_stage(self, str name, uint32_t channel, uint32_t node, list sources, bint unique,
-                     bint tags, bint index):
-        return self.builder.get().gather_stage(name.encode(), channel, node, sources, unique, tags,
-                                               index)
-
-    def no_source(self, str name, uint32_t node, uint32_t source, schema):
-        return self.builder.get().no_source(name.encode(), node, source, types_of(schema))
-
-    def union_stage(self, str name, uint32_t node, list carries, int sub_bits=-1):
-        cdef vector[vector[uint32_t]] sources
-        for numbers in carries:
-            sources.push_back(numbers)
-        return self.builder.get().union_stage(name.encode(), node, sources, sub_bits)
-
-    def sink_stage(self, str name, uint32_t node, write, bint keep, int64_t most):
-        if write is None:
-            return self.builder.get().sink_stage(name.encode(), node, NULL, NULL, keep, most)
-        return self.builder.get().sink_stage(name.encode(), node, write_outside,
-                                             self.hold(write), False, most)
-
-    def table_source(self, str name, uint32_t node, uint32_t source, list chunks, schema,
-                     double rate):
+    def table_source(self, spec, *, list chunks, double rate_per_s):
+        """`rate_per_s`: of a replay; 0: as fast as the records are taken."""
+        cdef SourceStageSpec stage
         cdef vector[Batch] batches
         for chunk in chunks:
             batches.push_back((<NativeBatch>chunk).batch)
-        return self.builder.get().table_source(name.encode(), node, source, batches,
-                                               types_of(schema), rate)
+        fill_source(stage, spec)
+        return self.builder.get().table_source(stage, batches, rate_per_s)
 
-    def rate_source(self, str name, uint32_t node, uint32_t source, schema, double rate,
-                    int64_t total, int64_t start_us, int64_t first, bint paced):
-        return self.builder.get().rate_source(name.encode(), node, source, types_of(schema), rate,
-                                              total, start_us, first, paced)
+    def rate_source(self, spec, *, double rate_per_s, int64_t total, int64_t start_us,
+                    int64_t first):
+        """Numbered records from `first` on, each at its time; `total` -1: no end."""
+        cdef SourceStageSpec stage
+        cdef RateSpec rate
+        fill_source(stage, spec)
+        rate.per_s = rate_per_s
+        rate.total = total
+        rate.start_us = start_us
+        rate.first = first
+        return self.builder.get().rate_source(stage, rate)
 
-    def reader_source(self, str name, uint32_t node, uint32_t source, schema, poll, position):
-        return self.builder.get().outside_source(name.encode(), node, source, types_of(schema),
-                                                 poll_outside, position_outside,
+    def reader_source(self, spec, *, poll, position):
+        cdef SourceStageSpec stage
+        fill_source(stage, spec)
+        return self.builder.get().outside_source(stage, poll_outside, position_outside,
                                                  self.hold(poll, position))
 
-    def source_records(self, int64_t records):
-        """Rows in an epoch at most, of the sources that are added from here on."""
-        self.builder.get().epoch_records = records
+    def no_source(self, spec):
+        """Another node reads it."""
+        cdef SourceStageSpec stage
+        fill_source(stage, spec)
+        return self.builder.get().no_source(stage)
 
     def pace(self, uint32_t source, double rows):
         """Rows in an epoch, on average, of the source with this number."""
@@ -291,8 +364,9 @@ cdef class NativeEngine:
     def connect(self, uint32_t before, uint32_t to, uint32_t input):
         self.builder.get().connect(before, to, input)
 
-    def last_operator(self, uint32_t stage, uint32_t node):
-        self.builder.get().last_node(stage, node)
+    def last_operator(self, uint32_t stage, uint32_t op):
+        """The operator whose fan-out after this stage counts as copied."""
+        self.builder.get().last_op(stage, op)
 
     def start(self):
         self.engine.get().start()
@@ -378,9 +452,9 @@ cdef class NativeEngine:
             arrived = self.engine.get().wait_control(item.control.get()[0], ns)
         return arrived
 
-    def counts(self, size_t node):
+    def counts(self, size_t op):
         """in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed."""
-        return counts_of(self.engine.get()[0], node)
+        return counts_of(self.engine.get()[0], op)
 
     def cuts(self, size_t source):
         return cuts_of(self.engine.get()[0], source)
@@ -428,23 +502,23 @@ cdef class NativeEngine:
         return out
 
     def letters(self):
-        """Dead letters since the last call: (node, source, epoch, row, message, handle,
-        batch of one row)."""
+        """Dead letters since the last call, as EngineFailure."""
         cdef vector[Letter] letters = take_letters(self.engine.get()[0])
         cdef size_t i
-        return [letter_of(letters[i]) for i in range(letters.size())]
+        return [self.failure_of(letters[i]) for i in range(letters.size())]
 
     def error(self):
-        """The failure that ended the run, like a letter, or None."""
+        """The EngineFailure that ended the run, or None."""
         cdef Letter letter
-        return letter_of(letter) if error_of(self.engine.get()[0], letter) else None
+        return self.failure_of(letter) if error_of(self.engine.get()[0], letter) else None
 
-
-cdef letter_of(const Letter& letter):
-    cdef NativeBatch record = NativeBatch()
-    record.batch = letter.record
-    if letter.code:
-        message = error_text(letter.code, <bytes>letter.message)
-    else:
-        message = letter.message.decode("utf-8", "replace")
-    return (letter.node, letter.source, letter.epoch, letter.row, message, letter.handle, record)
+    cdef failure_of(self, const Letter& letter):
+        cdef NativeBatch record = NativeBatch()
+        record.batch = letter.record
+        if letter.code:
+            message = error_text(letter.code, <bytes>letter.message)
+        else:
+            message = letter.message.decode("utf-8", "replace")
+        error = self.raised[letter.handle] if letter.handle >= 0 else None
+        return EngineFailure(letter.op, letter.source, letter.epoch, letter.row,
+                             KINDS[<int>letter.kind], message, error, record)

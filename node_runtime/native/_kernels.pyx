@@ -151,7 +151,7 @@ def mask(lowered, record_batch):
     return bytes(found), failures(errors)
 
 
-def filter_batch(record_batch, masks):
+def filter_arrow(record_batch, masks):
     """The batch after one filter for each mask, and the row numbers that are left."""
     schema = Schema.of(record_batch.schema)
     cdef NativeBatch batch = NativeBatch.from_arrow(record_batch, schema)

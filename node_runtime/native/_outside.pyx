@@ -1,7 +1,7 @@
 """What comes back from functions outside the engine, and batches that wait to be taken there.
 
-A NativeTray is the Python side of a stage whose batches are worked on elsewhere (async_tray.hpp): one
-thread waits for its descriptor, takes batches, and brings each back once.
+A NativeTray is the Python side of a stage whose batches are worked on elsewhere (async_tray.hpp):
+one thread waits for its descriptor, takes batches, and brings each back once.
 """
 
 from cpython.ref cimport PyObject

@@ -3,8 +3,8 @@
 A `Shape` knows a schema's columns, its record class and where that class keeps its fields. Loops
 that call a user's function make one record, read its result and write typed columns without a
 Python object in between; a record that nobody kept is filled again for the next row. Whatever is
-not the common case (subclasses, numpy values, other zones) goes through plait.model.records, which also
-makes every message, so both forms agree. All of it runs with the GIL held.
+not the common case (subclasses, numpy values, other zones) goes through plait.model.records, which
+also makes every message, so both forms agree. All of it runs with the GIL held.
 """
 
 from cpython.array cimport array, clone

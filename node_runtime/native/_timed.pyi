@@ -5,6 +5,7 @@ from plait.model.schema import Type
 class NativeTimedPlan:
     def __init__(
         self,
+        *,
         types: list[Type],
         out_types: list[Type],
         keys: list[tuple[int, Type]],

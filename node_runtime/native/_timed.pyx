@@ -1,4 +1,4 @@
-"""The plan of an operator that knows time, made from plain numbers (timed_lower.py has them)."""
+"""The plan of an event-time operator, made from plain numbers (lowering/temporal.py)."""
 
 from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.vector cimport vector
@@ -25,7 +25,7 @@ cdef class NativeTimedPlan:
     or -1, Type, nullable); `sources`: for each source of the job (reaches, timed, out_of_order_us,
     max_jump_us); `numbers`: by name, the fields of TimedSpec; `sub_bits`: see TimedPlan."""
 
-    def __cinit__(self, list types, list out_types, list keys, list aggregates, list sources,
+    def __cinit__(self, *, list types, list out_types, list keys, list aggregates, list sources,
                   dict numbers, unsigned bin_bits, unsigned lane_bits, int sub_bits):
         cdef shared_ptr[TimedPlan] made = make_shared[TimedPlan]()
         cdef TimedSpec* spec = &made.get().spec

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.graph.operators import CallOp, TimedOp
 from plait.graph.routes import processes_of, route_of_call, trips
 from plait.node_runtime.functions.calls import compile_call
+from plait.node_runtime.native.stage_specs import CallSpec, ParallelStageSpec, PoolStageSpec
 from plait.node_runtime.pool.choice import Spent, choose
 from plait.node_runtime.pool.lanes import LaneSpec
 from plait.node_runtime.pool.pool import Pool
 
 if TYPE_CHECKING:
+    from plait.graph.operators import Graph
     from plait.graph.routes import Routed, StateNode
     from plait.graph.stages import Pipeline, PipelineStage
     from plait.model.settings import Settings
@@ -26,8 +29,26 @@ if TYPE_CHECKING:
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._engine import NativeEngine
     from plait.node_runtime.native._pool import NativeLanes, NativeUser
+    from plait.node_runtime.native.stage_specs import StageSpec
     from plait.node_runtime.state.folds import KeyedPython
     from plait.node_runtime.state.processes import ProcessPython
+
+
+def call_spec(number: int, op: CallOp, function: Operator) -> CallSpec:
+    return CallSpec(
+        op=number,
+        on_error=op.on_error,
+        function=function,
+        schema=op.schema,
+        whole=op.mode == "batches",
+    )
+
+
+class StateLanes(NamedTuple):
+    """The lanes of an operator with state, and the state while it is in this process."""
+
+    native: NativeLanes
+    state: MeasuredState
 
 
 class Pools:
@@ -40,7 +61,7 @@ class Pools:
         self.forced = False
         self.ways: list[Way] = []
 
-    def add(self, pipeline: Pipeline, stage: PipelineStage) -> tuple[int, int]:
+    def add(self, pipeline: Pipeline, stage: PipelineStage, spec: StageSpec) -> tuple[int, int]:
         """Adds the stages of these functions: the first, which takes their input, and the last."""
         graph = pipeline.graph
         calls = [op for i in stage.operators if isinstance(op := graph.operators[i], CallOp)]
@@ -48,29 +69,34 @@ class Pools:
         made: list[int] = []
         for routed, operators in trips(stage.operators, routes):
             name = " + ".join(graph.operators[i].name for i in operators)
-            made.append(self.trip(pipeline, operators, routed, name))
+            made.append(self.trip(graph, operators, routed, replace(spec, name=name)))
         for before, after in itertools.pairwise(made):
             self.engine.connect(before, after, 0)
         return made[0], made[-1]
 
     def trip(
-        self, pipeline: Pipeline, operators: tuple[int, ...], routed: Routed, name: str
+        self, graph: Graph, operators: tuple[int, ...], routed: Routed, spec: StageSpec
     ) -> int:
-        graph = pipeline.graph
         calls: list[tuple[CallOp, Any]] = []
         for i in operators:
             op = graph.operators[i]
             assert isinstance(op, CallOp)
             calls.append((op, graph.operators[op.inputs[0]].schema))
         if routed.route == "inline":
-            for i, (op, given) in zip(operators, calls, strict=True):
-                self.call(i, op, compile_call(op, given))
-            return int(self.engine.parallel_stage(name, True))
-        pool = self.the_pool()
-        way = self.way(operators, pool.add(calls, here=routed.route == "auto"), routed)
-        for position, (i, (op, given)) in enumerate(zip(operators, calls, strict=True)):
-            self.call(i, op, Measured(compile_call(op, given), way, position == 0))
-        return int(self.engine.pool_stage(name, way.outside))
+            inline = [
+                call_spec(i, op, compile_call(op, schema))
+                for i, (op, schema) in zip(operators, calls, strict=True)
+            ]
+            return self.engine.parallel_stage(
+                ParallelStageSpec(stage=spec, operators=inline, python=True)
+            )
+        outside = self.the_pool().add(calls, here=routed.route == "auto")
+        way = self.way(operators, outside, routed)
+        measured = [
+            call_spec(i, op, Measured(compile_call(op, schema), way, first=position == 0))
+            for position, (i, (op, schema)) in enumerate(zip(operators, calls, strict=True))
+        ]
+        return self.engine.pool_stage(PoolStageSpec(stage=spec, calls=measured, way=outside))
 
     def the_pool(self) -> Pool:
         if self.pool is None:
@@ -87,7 +113,7 @@ class Pools:
 
     def lanes(
         self, pipeline: Pipeline, number: int, state: KeyedPython | ProcessPython
-    ) -> tuple[NativeLanes, MeasuredState] | None:
+    ) -> StateLanes | None:
         """The lanes of an operator with state, and the state as long as it is here; None: it
         stays here."""
         graph = pipeline.graph
@@ -104,10 +130,7 @@ class Pools:
             keyless=not op.keys,
             timers=isinstance(op, TimedOp),
         )
-        return made, MeasuredState(state, self.way((number,), made, routed))
-
-    def call(self, number: int, op: CallOp, operator: Operator) -> None:
-        self.engine.call(number, op.on_error, operator, op.schema, op.mode == "batches")
+        return StateLanes(made, MeasuredState(state, self.way((number,), made, routed)))
 
     def start(self) -> None:
         """Starts the worker processes of those who want them from the first record on."""

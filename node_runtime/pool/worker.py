@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.node_runtime.functions.calls import Operator, compile_call
-from plait.node_runtime.native._calls import at_step, beat_at, take_rows
+from plait.node_runtime.native._calls import at_step, beat_at, select_rows
 from plait.node_runtime.native._pool import NativeWorker, die_with_parent, read_replay
 from plait.node_runtime.pool.errors import pack, text_of
 from plait.node_runtime.pool.lanes import LaneProgram, LaneSpec
@@ -96,7 +96,7 @@ def trip(program: Program, batch: NativeBatch, poison: list[tuple[int, int, str]
         ]
         records = None
         if failed and number > 0:
-            records = take_rows(batch, array.array("I", [row for row, _ in failures]))
+            records = select_rows(batch, array.array("I", [row for row, _ in failures]))
         steps.append((out, origin, function.whole, False, failed, records))
         if not len(out):
             break

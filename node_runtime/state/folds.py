@@ -18,7 +18,7 @@ from plait.graph.operators import FoldOp, StatefulOp
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
 from plait.node_runtime.functions.calls import CallResult, Failures, ends_run, in_parts
-from plait.node_runtime.native._calls import Records, Values, assemble, misfit_of, take_rows
+from plait.node_runtime.native._calls import Records, Values, assemble, misfit_of, select_rows
 from plait.node_runtime.native._records import Shape, columns_of, place
 from plait.node_runtime.state.bin_bytes import Key, Owner, States
 from plait.node_runtime.state.key_hash import bin_of, xxh64
@@ -108,7 +108,7 @@ class KeyedPython(PythonStates):
             place(fresh, batch, None)
             return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
         place(fresh, batch, kept)
-        keys = take_rows(assemble(self.places, batch, batch), kept)
+        keys = select_rows(assemble(self.places, batch, batch), kept)
         return CallResult(assemble((*range(len(self.places)), -1), keys, fresh), kept, failures)
 
     def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:

@@ -23,6 +23,7 @@ from plait.model.settings import Settings
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
+from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
 from plait.results.outcomes import tally
 from plait.results.result import Latency, Result
@@ -225,10 +226,10 @@ class LocalRun:
         finally:
             self.letters.close(good)
         result = self.done = self.result(seconds, outputs)
-        if failure is not None and failure[3] < 0 and broken is not None:
+        if failure is not None and failure.kind is FailureKind.POOL and broken is not None:
             raise broken
         if failure is not None:
-            raise error_of(failure, self.graph, self.engine.raised)
+            raise error_of(failure, self.graph)
         if stopped is not None:
             why = "the timeout passed" if stopped is TimedOut else "interrupted"
             raise stopped(f"{why}: {result.account}{held_up}", result)

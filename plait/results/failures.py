@@ -30,6 +30,7 @@ from plait.graph.operators import (
 from plait.graph.temporal import SIDE, OperatorSpec
 from plait.model.records import Misfit, records_of
 from plait.model.schema import Schema
+from plait.results.engine_failures import FailureKind
 from plait.results.result import DeadLetter
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import AnyOp
     from plait.graph.temporal import InputPort
+    from plait.results.engine_failures import EngineFailure
 
-NO_OPERATOR = (1 << 32) - 1
-"""In place of an operator: the scheduler failed."""
 KEPT = 10_000
 SHOWN = 300
 """How many characters of a record an error shows."""
@@ -60,8 +60,8 @@ class Letters:
         with dead_letter_sink():
             self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
 
-    def add(self, letters: Sequence[Any]) -> None:
-        made = [(place_of(letter), letter_of(letter, self.graph)) for letter in letters]
+    def add(self, letters: Sequence[EngineFailure]) -> None:
+        made = [(letter.place, letter_of(letter, self.graph)) for letter in letters]
         self.found.extend(made[: max(0, KEPT - len(self.found))])
         if made and self.writer is not None:
             with dead_letter_sink():
@@ -110,17 +110,12 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
     return pa.RecordBatch.from_pylist(rows, schema=LETTER_SCHEMA.to_arrow())
 
 
-def place_of(letter: Any) -> tuple[int, int, int, int]:
-    op, source, epoch, row = letter[:4]
-    return epoch, source, row, op
-
-
-def record_of(letter: Any, graph: Graph) -> Any:
+def record_of(failure: EngineFailure, graph: Graph) -> Any:
     """The failed record as the user's operator saw it."""
-    op = graph.operators[letter[0]]
+    op = graph.operators[failure.op]
     schema = graph.operators[op.inputs[0]].schema
-    row = letter[6].to_arrow(schema)
-    if (port := port_of(letter, graph)) is not None:
+    row = failure.record.to_arrow(schema)
+    if (port := port_of(failure, graph)) is not None:
         schema = port.schema
         row = row.select(list(port.columns)).rename_columns(list(schema.names))
     try:
@@ -129,27 +124,27 @@ def record_of(letter: Any, graph: Graph) -> Any:
         return row.to_pylist()[0]
 
 
-def port_of(letter: Any, graph: Graph) -> InputPort | None:
+def port_of(failure: EngineFailure, graph: Graph) -> InputPort | None:
     """The port at which the record was, if its operator has ports."""
-    op = graph.operators[letter[0]]
+    op = graph.operators[failure.op]
     if not isinstance(op, TimedOp) or not isinstance(op.spec, OperatorSpec):
         return None
     ports = op.spec.inputs
     if len(ports) == 1:
         return ports[0]
-    row = letter[6].to_arrow(graph.operators[op.inputs[0]].schema)
+    row = failure.record.to_arrow(graph.operators[op.inputs[0]].schema)
     return ports[int(row.column(SIDE)[0].as_py())]
 
 
-def letter_of(letter: Any, graph: Graph) -> DeadLetter:
-    op = graph.operators[letter[0]]
+def letter_of(failure: EngineFailure, graph: Graph) -> DeadLetter:
+    op = graph.operators[failure.op]
     return DeadLetter(
         operator=op.name,
         at=str(op.at),
-        source=source_label(graph, letter[1]),
-        row=letter[3],
-        error=letter[4],
-        record=record_of(letter, graph),
+        source=source_label(graph, failure.source),
+        row=failure.row,
+        error=failure.message,
+        record=record_of(failure, graph),
     )
 
 
@@ -157,35 +152,41 @@ def source_label(graph: Graph, source: int) -> str:
     return [op.label for op in graph.operators if isinstance(op, SourceOp)][source]
 
 
-def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
+def error_of(failure: EngineFailure, graph: Graph) -> BaseException:
     """The exception to raise for the failure that ended a run."""
-    number, source, _, row, message, handle, _ = letter
-    cause = raised[handle] if handle >= 0 else None
-    if number == NO_OPERATOR:
-        return scheduler_error(message, cause)
-    op = graph.operators[number]
-    if row < 0:
-        return end_error(op, message, cause)
-    label = source_label(graph, source)
-    if not len(letter[6]):  # a timer: it is due behind the records of its epoch
-        failed = RecordError(
-            f"{describe_op(op)}: {message}\n  it was due behind record {row:,} of source {label}; "
-            "all before it was delivered, nothing after it",
-            operator=op.name,
-            at=str(op.at),
-            source=label,
-            row=row,
-        )
-        failed.__cause__ = cause
-        return failed
-    record = record_of(letter, graph)
-    port = port_of(letter, graph)
+    cause = failure.error
+    error: BaseException
+    match failure.kind:
+        case FailureKind.RECORD:
+            error = record_error(failure, graph)
+        case FailureKind.TIMER:
+            error = timer_error(failure, graph)
+        case _ if isinstance(cause, KeyboardInterrupt | SystemExit):
+            return cause
+        case FailureKind.SCHEDULER:
+            error = SchedulerError(failure.message)
+        case _ if isinstance(cause, PlaitError):
+            return cause
+        case _:
+            error = run_error(failure, graph.operators[failure.op])
+    error.__cause__ = cause
+    return error
+
+
+def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
+    op, row, label = (
+        graph.operators[failure.op],
+        failure.row,
+        source_label(graph, failure.source),
+    )
+    record = record_of(failure, graph)
+    port = port_of(failure, graph)
     where = "" if port is None else f", at port {port.name}"
     advice = 'use on_error="dead_letter" to go on past bad records'
     if port is not None:
         advice = "an operator with its own loop goes on from what it catches itself"
-    error = RecordError(
-        f"{describe_op(op)} {said(message, cause)}\n"
+    return RecordError(
+        f"{describe_op(op)} {said(failure.message, failure.error)}\n"
         f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
         f"  the {row:,} records before it were delivered, nothing after it; {advice}",
         operator=op.name,
@@ -194,16 +195,38 @@ def error_of(letter: Any, graph: Graph, raised: Sequence[Any]) -> BaseException:
         row=row,
         record=record,
     )
-    error.__cause__ = cause
-    return error
 
 
-def scheduler_error(message: str, cause: BaseException | None) -> BaseException:
-    if isinstance(cause, KeyboardInterrupt | SystemExit):
-        return cause
-    error = SchedulerError(message)
-    error.__cause__ = cause
-    return error
+def timer_error(failure: EngineFailure, graph: Graph) -> RecordError:
+    """A timer is due after the records of its epoch."""
+    op, label = graph.operators[failure.op], source_label(graph, failure.source)
+    return RecordError(
+        f"{describe_op(op)}: {failure.message}\n  it was due behind record {failure.row:,} of "
+        f"source {label}; all before it was delivered, nothing after it",
+        operator=op.name,
+        at=str(op.at),
+        source=label,
+        row=failure.row,
+    )
+
+
+def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
+    """A failure for which no record is to blame: a source, a sink, the pool, the runtime itself."""
+    message, cause = failure.message, failure.error
+    match failure.kind:
+        case FailureKind.SOURCE if isinstance(op, SourceOp):
+            return SourceError(f"source {op.label} at {op.at}: {message}")
+        case FailureKind.SINK if isinstance(op, SinkOp):
+            return SinkError(f"sink {op.label} at {op.at}: {message}")
+        case FailureKind.POOL:
+            return JobError(f"{op}: {message}")
+        case FailureKind.WORKER:
+            return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
+        case _ if cause is not None and not isinstance(cause, Exception):
+            text = f"{describe_op(op)} raised {message}"
+            return RecordError(text, operator=op.name, at=str(op.at))
+        case _:
+            return InternalError(f"{op}: {message}")
 
 
 def said(message: str, cause: BaseException | None) -> str:
@@ -221,27 +244,6 @@ def describe_op(op: AnyOp) -> str:
     name = getattr(function, "__name__", "")
     shown = f' "{name}"' if name and name != "<lambda>" else ""
     return f"{op.name}{shown} at {op.at}"
-
-
-def end_error(op: AnyOp, message: str, cause: BaseException | None) -> BaseException:
-    """A source or sink that failed, or the runtime itself."""
-    if isinstance(cause, PlaitError | KeyboardInterrupt | SystemExit):
-        return cause
-    made: PlaitError
-    if isinstance(op, SourceOp) and cause is not None:
-        made = SourceError(f"source {op.label} at {op.at}: {message}")
-    elif isinstance(op, SinkOp) and cause is not None:
-        made = SinkError(f"sink {op.label} at {op.at}: {message}")
-    elif message.startswith("the pool of worker processes "):
-        made = JobError(f"{op}: {message}")
-    elif message.startswith("the worker process "):  # a timer, or the state itself, killed it
-        made = RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
-    elif cause is not None and not isinstance(cause, Exception):
-        made = RecordError(f"{describe_op(op)} raised {message}", operator=op.name, at=str(op.at))
-    else:
-        made = InternalError(f"{op}: {message}")
-    made.__cause__ = cause
-    return made
 
 
 def short(text: str) -> str:

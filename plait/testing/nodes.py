@@ -40,7 +40,7 @@ from plait.protocol.messages import (
     Promise,
     Refused,
 )
-from plait.results.failures import NO_OPERATOR
+from plait.results.engine_failures import FailureKind
 from plait.results.outcomes import NodeOutcome, check_conserved, first_error, merge_outcomes
 from plait.testing.changes import (
     Break,
@@ -344,10 +344,9 @@ class Nodes:
         failure = agent.engine.error()
         if failure is None:
             return bool(agent.cluster.refusal())
-        number, handle = failure[0], failure[5]
-        if handle >= 0 or number == NO_OPERATOR:
+        if failure.error is not None or failure.kind is FailureKind.SCHEDULER:
             return True
-        return not isinstance(self.graph.operators[number], CallOp | FoldOp | StatefulOp)
+        return not isinstance(self.graph.operators[failure.op], CallOp | FoldOp | StatefulOp)
 
     def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from plait.model.schema import Schema, Type
 from plait.node_runtime.lowering.expressions import lower
-from plait.node_runtime.native._kernels import evaluate, filter_batch, mask
+from plait.node_runtime.native._kernels import evaluate, filter_arrow, mask
 from plait.testing.oracle.expressions import compiled
 from plait.testing.oracle.values import Fault, held_to_arrow, to_held
 from plait.testing.random_jobs import TYPES, expressions, rows, schemas
@@ -104,7 +104,7 @@ def test_filters_keep_rows_and_their_numbers(data: st.DataObject) -> None:
         one = bytes(data.draw(st.lists(bits, min_size=len(left), max_size=len(left))))
         masks.append(one)
         left = [row for row, keep in zip(left, one, strict=True) if keep]
-    got, numbers = filter_batch(arrow, masks)
+    got, numbers = filter_arrow(arrow, masks)
     got.validate(full=True)
     assert numbers == left
     for name in schema.names:

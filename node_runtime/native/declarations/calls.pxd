@@ -7,7 +7,7 @@ from libcpp.vector cimport vector
 from plait.node_runtime.native.declarations.batch cimport Batch
 
 
-cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
     cdef cppclass RowFailure:
         uint32_t row
         string message

@@ -4,9 +4,9 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 
-cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/control.hpp" namespace "plait" nogil:
     cdef cppclass Bin "plait::Control::Bin":
-        uint32_t node
+        uint32_t op
         uint32_t bin
         string bytes
 
@@ -18,7 +18,7 @@ cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
     cdef cppclass Control:
         uint64_t epoch
         ControlKind kind
-        uint32_t node
+        uint32_t op
         vector[uint32_t] bins
         vector[Bin] put
         vector[Bin] collected

@@ -18,16 +18,167 @@ from plait.node_runtime.native.declarations.pool cimport PoolLanes, PoolOutside
 from plait.node_runtime.native.declarations.timed cimport TimedPlan
 
 
-cdef extern from "plait/columns/events.hpp" namespace "plait" nogil:
+cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
+    cdef enum class OnError(uint8_t):
+        pass
+
+    cdef enum class FailureKind(uint8_t):
+        pass
+
     cdef cppclass Letter:
-        uint32_t node
+        uint32_t op
         uint32_t source
         uint64_t epoch
         int64_t row
+        FailureKind kind
         string message
         int32_t code
         int64_t handle
         Batch record
+
+
+cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
+    cdef enum class Threading(uint8_t):
+        pass
+
+    cdef enum class QueueKind(uint8_t):
+        pass
+
+    cdef enum class RoutingKind "plait::Routing::Kind"(uint8_t):
+        pass
+
+    cdef cppclass Operators:
+        Operators() noexcept
+
+    cdef cppclass ProjectItem "plait::ProjectOperator::Item":
+        shared_ptr[Program] program
+        uint32_t index "from"
+
+    cdef cppclass StageSpec:
+        string name
+        Threading threading
+        uint32_t region
+        cbool ordered
+
+    cdef cppclass ParallelStageSpec:
+        StageSpec stage
+        Operators operators
+        cbool python
+
+    cdef cppclass DeferredStageSpec:
+        StageSpec stage
+        uint32_t op
+        OnError on_error
+        vector[Type] types
+        shared_ptr[Outside] outside
+        uint32_t in_flight
+
+    cdef cppclass PoolStageSpec:
+        StageSpec stage
+        Operators calls
+        shared_ptr[PoolOutside] outside
+
+    cdef cppclass KeyedStageSpec:
+        StageSpec stage
+        uint32_t op
+        shared_ptr[KeyedPlan] plan
+        QueueKind queue
+        Operators before
+        Operators after
+
+    cdef cppclass TimedStageSpec:
+        StageSpec stage
+        uint32_t op
+        shared_ptr[TimedPlan] plan
+        QueueKind queue
+        Operators before
+        Operators after
+
+    cdef cppclass PythonState:
+        void (*control)(void*, Control&) noexcept
+        void (*hand_over)(void*, Control&) noexcept
+        void* context
+        cbool keyless
+        shared_ptr[PoolLanes] lanes
+        shared_ptr[KeyedPlan] keys
+
+    cdef cppclass StateStageSpec:
+        StageSpec stage
+        PythonState state
+
+    cdef cppclass ProcessStageSpec:
+        StageSpec stage
+        uint32_t op
+        OnError on_error
+        void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept
+        vector[Type] types
+        shared_ptr[TimedPlan] plan
+        PythonState state
+        cbool pinned
+
+    cdef cppclass Routing:
+        RoutingKind kind
+        shared_ptr[KeyedPlan] plan
+        uint32_t op
+        uint32_t home
+        cbool repeats
+        cbool tags
+
+    cdef cppclass RouteStageSpec:
+        StageSpec stage
+        uint32_t channel
+        Routing routing
+        Operators operators
+
+    cdef cppclass GatherStageSpec:
+        StageSpec stage
+        uint32_t channel
+        uint32_t op
+        vector[uint32_t] sources
+        cbool unique
+        cbool tags
+        cbool index
+
+    cdef cppclass UnionStageSpec:
+        StageSpec stage
+        uint32_t op
+        vector[vector[uint32_t]] carries
+        int sub_bits
+
+    cdef cppclass SinkStageSpec:
+        StageSpec stage
+        uint32_t op
+        cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept
+        void* context
+        cbool keep
+        int64_t limit
+
+    cdef cppclass SourceStageSpec:
+        StageSpec stage
+        uint32_t op
+        uint32_t source
+        vector[Type] types
+        int64_t epoch_records
+        int64_t limit
+
+    cdef cppclass RateSpec:
+        double per_s
+        int64_t total
+        int64_t start_us
+        int64_t first
+
+    void add_filter(Operators& to, uint32_t op, OnError on_error,
+                    shared_ptr[Program] predicate) except +
+    void add_project(Operators& to, uint32_t op, OnError on_error, vector[ProjectItem] items,
+                     cbool hidden) except +
+    void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
+                        vector[uint32_t] float_keys) except +
+    void add_call(Operators& to, uint32_t op, OnError on_error,
+                  void (*function)(void*, const Batch&, CallOutcome&) noexcept, void* context,
+                  vector[Type] types) except +
+    void set_call(StateStageSpec& of, uint32_t op, OnError on_error,
+                  void (*function)(void*, const Batch&, CallOutcome&) noexcept, void* context,
+                  vector[Type] types) except +
 
 
 cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
@@ -36,27 +187,19 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         int64_t records
         int64_t bytes
         cbool locked_reorder
-        cbool ordered
 
     cdef cppclass plait_scheduler "plait_scheduler":
         pass
-
-    cdef enum class Threading(uint8_t):
-        Dynamic
-        Dedicated
-        Manual
 
     cdef cppclass SchedulerOptions:
         uint64_t seed
 
     cdef cppclass Engine:
-        Threading threading
-        uint32_t region
         SchedulerOptions options
         void use(const plait_scheduler& scheduler) except +
         void use_python "use"(
             void (*ask)(void*, const plait_stage*, size_t, Answer&) noexcept, void* context)
-        Engine(size_t nodes, size_t sources, unsigned workers, const string& scheduler,
+        Engine(size_t operators, size_t sources, unsigned workers, const string& scheduler,
                double slice_ns) except +
         void start() except +
         void join() except +
@@ -75,74 +218,31 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         uint32_t sinks_total
 
     cdef cppclass Builder:
-        Builder(Engine& engine)
+        Builder(Engine& engine, Cluster* cluster) except +
         StageLimits limits
-        int64_t epoch_records
-        int64_t limit
-        void filter(uint32_t node, int on_error, shared_ptr[Program] predicate) except +
-        void project(uint32_t node, int on_error, cbool hidden)
-        void item(shared_ptr[Program] program, uint32_t index) except +
-        void end_project() except +
-        void call(uint32_t node, int on_error,
-                  void (*function)(void*, const Batch&, CallOutcome&) noexcept,
-                  void* context, vector[Type] types) except +
-        void key_guard(uint32_t node, int on_error, vector[uint32_t] float_keys) except +
-        void keyed(uint32_t node, shared_ptr[KeyedPlan] plan) except +
-        void timed(uint32_t node, shared_ptr[TimedPlan] plan) except +
-        uint32_t timed_stage(const string& name, int queue, unsigned workers) except +
-        void event_time(uint32_t source, int column, int64_t idle_ns)
-        void beat(int64_t ns)
-        uint32_t parallel_stage(const string& name, cbool python) except +
-        uint32_t deferred_stage(const string& name, uint32_t node, int on_error,
-                                vector[Type] types, shared_ptr[Outside] outside,
-                                uint32_t in_flight) except +
-        uint32_t pool_stage(const string& name, shared_ptr[PoolOutside] outside) except +
-        uint32_t keyed_stage(const string& name, uint32_t lanes, int queue,
-                             unsigned workers) except +
-        uint32_t state_stage(const string& name, void (*control)(void*, Control&) noexcept,
-                             void* context, cbool keyless) except +
-        uint32_t process_stage(
-            const string& name, uint32_t node, int on_error, shared_ptr[TimedPlan] plan,
-            void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
-            void (*control)(void*, Control&) noexcept, void* context, vector[Type] types,
-            cbool keyless, cbool pinned) except +
-        uint32_t pooled_state_stage(
-            const string& name, void (*control)(void*, Control&) noexcept,
-            void (*hand_over)(void*, Control&) noexcept, void* context, cbool keyless,
-            shared_ptr[PoolLanes] lanes, shared_ptr[KeyedPlan] keys) except +
-        uint32_t pooled_process_stage(
-            const string& name, uint32_t node, int on_error, shared_ptr[TimedPlan] plan,
-            void (*function)(void*, const ProcessUnit&, ProcessOutcome&) noexcept,
-            void (*control)(void*, Control&) noexcept, void (*hand_over)(void*, Control&) noexcept,
-            void* context, vector[Type] types, cbool keyless, shared_ptr[PoolLanes] lanes,
-            shared_ptr[KeyedPlan] keys) except +
-        uint32_t union_stage(const string& name, uint32_t node,
-                             vector[vector[uint32_t]] carries, int sub_bits) except +
-        void join_cluster(Cluster& cluster) except +
-        uint32_t route_stage(const string& name, uint32_t channel, int kind, uint32_t node,
-                             shared_ptr[KeyedPlan] plan, uint32_t home, cbool repeats,
-                             cbool tags) except +
-        uint32_t gather_stage(const string& name, uint32_t channel, uint32_t node,
-                              vector[uint32_t] sources, cbool unique, cbool tags,
-                              cbool index) except +
-        uint32_t no_source(const string& name, uint32_t node, uint32_t source,
-                           const vector[Type]& types) except +
-        uint32_t sink_stage(const string& name, uint32_t node,
-                            cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept,
-                            void* context, cbool keep, int64_t most) except +
-        uint32_t table_source(const string& name, uint32_t node, uint32_t source,
-                              vector[Batch] chunks, const vector[Type]& types,
+        uint32_t parallel_stage(ParallelStageSpec spec) except +
+        uint32_t deferred_stage(DeferredStageSpec spec) except +
+        uint32_t pool_stage(PoolStageSpec spec) except +
+        uint32_t keyed_stage(KeyedStageSpec spec) except +
+        uint32_t timed_stage(TimedStageSpec spec) except +
+        uint32_t state_stage(StateStageSpec spec) except +
+        uint32_t process_stage(ProcessStageSpec spec) except +
+        uint32_t route_stage(RouteStageSpec spec) except +
+        uint32_t gather_stage(GatherStageSpec spec) except +
+        uint32_t union_stage(UnionStageSpec spec) except +
+        uint32_t sink_stage(SinkStageSpec spec) except +
+        uint32_t table_source(const SourceStageSpec& spec, vector[Batch] chunks,
                               double rate) except +
-        uint32_t rate_source(const string& name, uint32_t node, uint32_t source,
-                             const vector[Type]& types, double rate, int64_t total,
-                             int64_t start_us, int64_t first, cbool paced) except +
-        uint32_t outside_source(const string& name, uint32_t node, uint32_t source,
-                                const vector[Type]& types,
+        uint32_t rate_source(const SourceStageSpec& spec, const RateSpec& rate) except +
+        uint32_t outside_source(const SourceStageSpec& spec,
                                 void (*poll)(void*, int64_t, Polled&) noexcept,
                                 int64_t (*position)(void*) noexcept, void* context) except +
+        uint32_t no_source(const SourceStageSpec& spec) except +
         void pace(uint32_t source, double rows) except +
+        void event_time(uint32_t source, int column, int64_t idle_ns)
+        void beat(int64_t ns)
         void connect(uint32_t before, uint32_t to, uint32_t input) except +
-        void last_node(uint32_t stage, uint32_t node)
+        void last_op(uint32_t stage, uint32_t op)
 
     const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
 

@@ -192,25 +192,28 @@ struct Job {
 Job job_of(const Setting& s, const Batch& table, Threads& threads, OnError on_error, int stages) {
   Job job;
   job.engine = std::make_unique<Engine>(size_t(stages) + 2, 1, s.workers, s.scheduler, 50'000.0);
-  job.engine->threading = s.threading;
   Builder builder(*job.engine);
   builder.limits.batches = s.batches;
   builder.limits.locked_reorder = s.locked;
-  builder.limits.ordered = s.ordered;
-  builder.epoch_records = kEpochRows;
-  uint32_t before = builder.table_source("table", 0, 0, {table}, kTypes, 0);
-  builder.last_node(before, 0);
+  const auto named = [&](const char* name) { return StageSpec{name, s.threading, 0, s.ordered}; };
+  uint32_t before = builder.table_source(
+      {.stage = named("table"), .types = kTypes, .epoch_records = kEpochRows}, {table}, 0);
+  builder.last_op(before, 0);
   for (int i = 1; i <= stages; ++i) {
     const uint32_t stage =
-        builder.deferred_stage("deferred", uint32_t(i), int(on_error), kTypes,
-                               std::make_shared<ThreadsOutside>(threads), s.in_flight);
+        builder.deferred_stage({.stage = named("deferred"),
+                                .op = uint32_t(i),
+                                .on_error = on_error,
+                                .types = kTypes,
+                                .outside = std::make_shared<ThreadsOutside>(threads),
+                                .in_flight = s.in_flight});
     builder.connect(before, stage, 0);
-    builder.last_node(stage, uint32_t(i));
+    builder.last_op(stage, uint32_t(i));
     before = stage;
   }
-  job.sink = builder.sink_stage("sink", uint32_t(stages) + 1, nullptr, nullptr, true, -1);
+  job.sink = builder.sink_stage({.stage = named("sink"), .op = uint32_t(stages) + 1, .keep = true});
   builder.connect(before, job.sink, 0);
-  builder.last_node(job.sink, uint32_t(stages) + 1);
+  builder.last_op(job.sink, uint32_t(stages) + 1);
   return job;
 }
 

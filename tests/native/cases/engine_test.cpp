@@ -41,15 +41,15 @@ struct Setting {
   bool changing = false;  // workers come and go, and so do the limits of stages
 };
 
-// The model of the stage that is added next: all the same, or each another one.
-void place(Engine& engine, const Setting& s) {
+// The next stage: the model is the same for all, or each has another one.
+StageSpec next(const Engine& engine, const Setting& s, const char* name) {
   const std::string model = s.threading;
   const size_t n = engine.stages().size();
   const bool mixed = model == "mixed";
-  engine.threading = model == "manual" || (mixed && n % 3 == 1)      ? Threading::Manual
-                     : model == "dedicated" || (mixed && n % 3 == 2) ? Threading::Dedicated
-                                                                     : Threading::Dynamic;
-  engine.region = mixed ? uint32_t(n / 4) : 0;
+  const Threading threading = model == "manual" || (mixed && n % 3 == 1)      ? Threading::Manual
+                              : model == "dedicated" || (mixed && n % 3 == 2) ? Threading::Dedicated
+                                                                              : Threading::Dynamic;
+  return {name, threading, mixed ? uint32_t(n / 4) : 0, s.ordered};
 }
 
 Batch table_of(int64_t rows) {
@@ -96,6 +96,13 @@ void not_of_three(void*, const Batch& in, CallOutcome& outcome) {
   }
 }
 
+const std::vector<Type> kTypes = {Type::Int64, Type::Int64};
+
+std::unique_ptr<CallOperator> call_of(uint32_t op, CallOperator::Function function,
+                                      void* context = nullptr) {
+  return std::make_unique<CallOperator>(op, OnError::Fail, function, context, kTypes);
+}
+
 struct Job {
   std::unique_ptr<Engine> engine;
   uint32_t sink = 0;
@@ -107,32 +114,35 @@ Job job_of(const Setting& s, const Batch& table) {
   Builder builder(*job.engine);
   builder.limits.batches = s.batches;
   builder.limits.locked_reorder = s.locked;
-  builder.limits.ordered = s.ordered;
-  builder.epoch_records = kEpochRows;
-  const std::vector<Type> types = {Type::Int64, Type::Int64};
-  place(*job.engine, s);
-  const uint32_t source = builder.table_source("table", 0, 0, {table}, types, 0);
-  builder.call(1, int(OnError::Fail), not_of_three, nullptr, types);
-  place(*job.engine, s);
-  const uint32_t filter = builder.parallel_stage("filter", false);
-  builder.key_guard(kCount, int(OnError::Fail), {});
-  builder.keyed(kCount, std::make_shared<KeyedPlan>(KeyedPlan::make(
-                            {0}, {Type::Int64}, {AggregateSpec{}}, kBinBits, s.lane_bits)));
-  place(*job.engine, s);
-  const uint32_t keyed = builder.keyed_stage("count", 1u << s.lane_bits, s.queue, s.workers);
-  place(*job.engine, s);
-  job.sink = builder.sink_stage("sink", 3, nullptr, nullptr, true, -1);
+  Engine& engine = *job.engine;
+  const uint32_t source = builder.table_source({.stage = next(engine, s, "table"),
+                                                .op = 0,
+                                                .source = 0,
+                                                .types = kTypes,
+                                                .epoch_records = kEpochRows},
+                                               {table}, 0);
+  const uint32_t filter = builder.parallel_stage(
+      {.stage = next(engine, s, "filter"), .operators = operators_of(call_of(1, not_of_three))});
+  const uint32_t keyed =
+      builder.keyed_stage({.stage = next(engine, s, "count"),
+                           .op = kCount,
+                           .plan = std::make_shared<KeyedPlan>(KeyedPlan::make(
+                               {0}, {Type::Int64}, {AggregateSpec{}}, kBinBits, s.lane_bits)),
+                           .queue = QueueKind(s.queue),
+                           .before = operators_of(std::make_unique<NanKeyFilter>(
+                               kCount, OnError::Fail, std::vector<uint32_t>()))});
+  job.sink = builder.sink_stage({.stage = next(engine, s, "sink"), .op = 3, .keep = true});
   builder.connect(source, filter, 0);
   builder.connect(filter, keyed, 0);
   builder.connect(keyed, job.sink, 0);
-  for (uint32_t i = 0; i < 4; ++i) builder.last_node(i, i);
+  for (uint32_t i = 0; i < 4; ++i) builder.last_op(i, i);
   return job;
 }
 
 std::shared_ptr<Control> item(Control::Kind kind) {
   auto control = std::make_shared<Control>();
   control->kind = kind;
-  control->node = kCount;
+  control->op = kCount;
   return control;
 }
 
@@ -254,27 +264,29 @@ void run_union(const Setting& s, int64_t rows) {
   Builder builder(engine);
   builder.limits.batches = s.batches;
   builder.limits.locked_reorder = s.locked;
-  builder.epoch_records = kEpochRows;
-  const std::vector<Type> types = {Type::Int64, Type::Int64};
-  place(engine, s);
-  const uint32_t first = builder.table_source("first", 0, 0, {tables[0]}, types, 0);
-  place(engine, s);
-  const uint32_t second = builder.table_source("second", 1, 1, {tables[1]}, types, 0);
-  builder.call(2, int(OnError::Fail), not_of_three, nullptr, types);
-  place(engine, s);
-  const uint32_t filter = builder.parallel_stage("filter", false);
-  place(engine, s);
-  const uint32_t both = builder.union_stage("union", 3, {{0}, {0}, {1}});
-  place(engine, s);
-  const uint32_t sink = builder.sink_stage("sink", 4, nullptr, nullptr, true, -1);
-  const uint32_t other = builder.sink_stage("other", 5, nullptr, nullptr, true, -1);
+  const auto source = [&](const char* name, uint32_t number) {
+    return builder.table_source({.stage = next(engine, s, name),
+                                 .op = number,
+                                 .source = number,
+                                 .types = kTypes,
+                                 .epoch_records = kEpochRows},
+                                {tables[number]}, 0);
+  };
+  const uint32_t first = source("first", 0), second = source("second", 1);
+  const uint32_t filter = builder.parallel_stage(
+      {.stage = next(engine, s, "filter"), .operators = operators_of(call_of(2, not_of_three))});
+  const uint32_t both =
+      builder.union_stage({.stage = next(engine, s, "union"), .op = 3, .carries = {{0}, {0}, {1}}});
+  const StageSpec ends = next(engine, s, "sink");
+  const uint32_t sink = builder.sink_stage({.stage = ends, .op = 4, .keep = true});
+  const uint32_t other = builder.sink_stage({.stage = ends, .op = 5, .keep = true});
   builder.connect(first, filter, 0);
   builder.connect(filter, both, 0);
   builder.connect(first, both, 1);
   builder.connect(second, both, 2);
   builder.connect(second, other, 0);
   builder.connect(both, sink, 0);
-  for (uint32_t i = 0; i < 6; ++i) builder.last_node(i, i);
+  for (uint32_t i = 0; i < 6; ++i) builder.last_op(i, i);
   engine.start();
   for (int i = 0; i < 20; ++i) {
     auto snapshot = item(Control::Kind::Snapshot);
@@ -326,15 +338,14 @@ void limit_stage(const char* scheduler, uint32_t limit, int64_t rows) {
   Crowd crowd;
   Engine engine(3, 1, 4, scheduler, 50'000.0);
   Builder builder(engine);
-  builder.epoch_records = kEpochRows;
-  const std::vector<Type> types = {Type::Int64, Type::Int64};
-  const uint32_t source = builder.table_source("table", 0, 0, {table}, types, 0);
-  builder.call(1, int(OnError::Fail), crowded, &crowd, types);
-  const uint32_t filter = builder.parallel_stage("filter", false);
-  const uint32_t sink = builder.sink_stage("sink", 2, nullptr, nullptr, true, -1);
+  const uint32_t source = builder.table_source(
+      {.stage = {"table"}, .types = kTypes, .epoch_records = kEpochRows}, {table}, 0);
+  const uint32_t filter = builder.parallel_stage(
+      {.stage = {"filter"}, .operators = operators_of(call_of(1, crowded, &crowd))});
+  const uint32_t sink = builder.sink_stage({.stage = {"sink"}, .op = 2, .keep = true});
   builder.connect(source, filter, 0);
   builder.connect(filter, sink, 0);
-  for (uint32_t i = 0; i < 3; ++i) builder.last_node(i, i);
+  for (uint32_t i = 0; i < 3; ++i) builder.last_op(i, i);
   engine.set_stage_limit(filter, limit);
   engine.start();
   finish(engine);

@@ -181,22 +181,23 @@ struct Job {
         std::make_shared<Pool>(uint32_t(s.slots), 1 << 12, uint32_t(s.pool_workers), kept, nullptr);
     engine =
         std::make_unique<Engine>(s.stages + 2, 1, unsigned(s.workers), s.scheduler, s.slice_ns);
-    engine->threading = s.threading;
     Builder builder(*engine);
     builder.limits.batches = uint32_t(s.batches);
     builder.limits.locked_reorder = s.locked;
-    builder.epoch_records = int64_t(s.epoch_rows);
-    uint32_t before = builder.table_source("table", 0, 0, rows.chunks(random), kTypes, 0);
-    builder.last_node(before, 0);
-    for (uint32_t node = 1; node <= s.stages; ++node) {
-      const uint32_t stage = add_stage(builder, node);
+    uint32_t before = builder.table_source(
+        {.stage = named("table"), .types = kTypes, .epoch_records = int64_t(s.epoch_rows)},
+        rows.chunks(random), 0);
+    builder.last_op(before, 0);
+    for (uint32_t op = 1; op <= s.stages; ++op) {
+      const uint32_t stage = add_stage(builder, op);
       builder.connect(before, stage, 0);
-      builder.last_node(stage, node);
+      builder.last_op(stage, op);
       before = stage;
     }
-    sink = builder.sink_stage("sink", uint32_t(s.stages) + 1, nullptr, nullptr, true, -1);
+    const auto last = uint32_t(s.stages) + 1;
+    sink = builder.sink_stage({.stage = named("sink"), .op = last, .keep = true});
     builder.connect(before, sink, 0);
-    builder.last_node(sink, uint32_t(s.stages) + 1);
+    builder.last_op(sink, last);
     serve();
   }
   ~Job() {
@@ -211,15 +212,22 @@ struct Job {
     state.stops = s.on_error == OnError::Fail;
     return state;
   }
-  uint32_t add_stage(Builder& builder, uint32_t node) {
-    here.push_back(std::make_unique<Here>(Here{no_state(), node, s.stays}));
-    lanes.push_back(std::make_shared<PoolLanes>(pool, node, uint32_t(s.lanes), s.bin_bits, s.here,
+  StageSpec named(const char* name) const { return {name, s.threading}; }
+  uint32_t add_stage(Builder& builder, uint32_t op) {
+    here.push_back(std::make_unique<Here>(Here{no_state(), op, s.stays}));
+    lanes.push_back(std::make_shared<PoolLanes>(pool, op, uint32_t(s.lanes), s.bin_bits, s.here,
                                                 false, int64_t(s.log_bytes)));
     pool->add(lanes.back());
-    builder.call(node, int(s.on_error), Here::run, here.back().get(), kTypes);
+    Here* state = here.back().get();
     auto keys = std::make_shared<KeyedPlan>(KeyedPlan::make({0}, {Type::Int64}, {}, s.bin_bits, 0));
-    return builder.pooled_state_stage("sums", Here::control, Here::hand_over, here.back().get(),
-                                      false, lanes.back(), std::move(keys));
+    return builder.state_stage(
+        {.stage = named("sums"),
+         .call = std::make_unique<CallOperator>(op, s.on_error, Here::run, state, kTypes),
+         .state = {.control = Here::control,
+                   .hand_over = Here::hand_over,
+                   .context = state,
+                   .lanes = lanes.back(),
+                   .keys = std::move(keys)}});
   }
   void serve() {
     pool->start();
@@ -243,7 +251,7 @@ void check_snapshot(const Job& job, Control& c) {
     std::map<uint32_t, KeySums::Sums> got;
     in = plain_loop(in, c.positions[0], want);
     for (const auto& bin : c.collected) {
-      if (bin.node != node) continue;
+      if (bin.op != node) continue;
       CHECK(got.count(bin.bin) == 0);
       got[bin.bin] = KeySums::sums_of(bin.bytes);
     }

@@ -161,7 +161,7 @@ class Member {
         port(cluster.links.listen("127.0.0.1", 0)),
         engine(kNodes, 1, workers, "ct", 50'000.0),
         reader_{p} {
-    build(p, workers, lane_bits, limits);
+    build(p, lane_bits, limits);
   }
   ~Member() { close(); }
 
@@ -212,28 +212,43 @@ class Member {
                                   unsigned lane_bits) {
     return std::make_shared<KeyedPlan>(KeyedPlan::make({0}, {key}, ops, p.bin_bits, lane_bits));
   }
-  uint32_t exchange(Builder& b, const std::string& name, int kind, uint32_t op,
-                    std::shared_ptr<KeyedPlan> by, bool repeats, bool unique, uint32_t from,
-                    bool tags = true) {
+  // The rows of stage `from`, after these operators, at their nodes.
+  uint32_t exchange(Builder& b, const std::string& name, Routing routing, Operators operators,
+                    bool unique, uint32_t from) {
     const auto channel = uint32_t(channels_++);
-    const uint32_t route =
-        b.route_stage("to " + name, channel, kind, op, std::move(by), 0, repeats, tags);
+    const uint32_t op = routing.op;
+    const bool home = routing.kind == Routing::Kind::Home, tags = routing.tags;
+    const uint32_t route = b.route_stage({.stage = {"to " + name},
+                                          .channel = channel,
+                                          .routing = std::move(routing),
+                                          .operators = std::move(operators)});
     b.connect(from, route, 0);
-    if (kind == int(Routing::Kind::Home) && rank != 0) return route;
-    const uint32_t gather = b.gather_stage("at " + name, channel, op, {0}, unique, tags);
+    if (home && rank != 0) return route;
+    const uint32_t gather = b.gather_stage({.stage = {"at " + name},
+                                            .channel = channel,
+                                            .op = op,
+                                            .sources = {0},
+                                            .unique = unique,
+                                            .tags = tags});
     b.connect(route, gather, 0);
     gathers.push_back(gather);
     return gather;
   }
 
-  void build(const Pipeline& p, unsigned workers, unsigned lane_bits, const StageLimits& limits) {
-    Builder b(engine);
-    b.join_cluster(cluster);
+  void build(const Pipeline& p, unsigned lane_bits, const StageLimits& limits) {
+    Builder b(engine, &cluster);
     b.limits = limits;
-    b.epoch_records = p.epoch_rows;
     void* context = const_cast<Pipeline*>(&p);
     const Type key = p.texts ? Type::String : Type::Int64;
     const std::vector<Type> types = {key, Type::Int64};
+    const SourceStageSpec source{
+        .stage = {"source"}, .types = types, .epoch_records = p.epoch_rows};
+    const auto call = [&](uint32_t op, CallOperator::Function function, std::vector<Type> out) {
+      return std::make_unique<CallOperator>(op, OnError::Fail, function, context, std::move(out));
+    };
+    const auto nan_filter = [](uint32_t op) {
+      return std::make_unique<NanKeyFilter>(op, OnError::Fail, std::vector<uint32_t>());
+    };
     uint32_t last;
     if (p.sliced) {
       // In pieces, so that slices cross their borders.
@@ -241,42 +256,46 @@ class Member {
       for (int64_t i = 0; i < p.rows; i += 37) {
         chunks.push_back(table_of(p, i, std::min<int64_t>(37, p.rows - i)));
       }
-      last = b.table_source("table", 0, 0, std::move(chunks), types, 0);
+      last = b.table_source(source, std::move(chunks), 0);
     } else if (rank == 0) {
-      last = b.outside_source("reader", 0, 0, types, Reader::poll, Reader::position, &reader_);
+      last = b.outside_source(source, Reader::poll, Reader::position, &reader_);
     } else {
-      last = b.no_source("reader", 0, 0, types);
+      last = b.no_source(source);
     }
-    b.call(1, int(OnError::Fail), fan_out, context, {key, Type::Int64, Type::Int64});
-    const uint32_t fan = b.parallel_stage("fan out", false);
+    const uint32_t fan = b.parallel_stage(
+        {.stage = {"fan out"},
+         .operators = operators_of(call(1, fan_out, {key, Type::Int64, Type::Int64}))});
     b.connect(last, fan, 0);
 
     const AggregateSpec count, sum{AggregateKind::Sum, 1},
         which{AggregateKind::Last, 2};  // of two rows of one tag
-    b.key_guard(2, int(OnError::Fail), {});
-    b.keyed(2, plan(p, key, {count, sum, which}, lane_bits));
-    last = exchange(b, "first", int(Routing::Kind::Key), 2, plan(p, key, {}, 0), p.repeats,
-                    !p.repeats, fan, p.total || p.repeats || !p.one);
-    if (!p.one) b.call(3, int(OnError::Fail), second_key, context, {Type::Int64, Type::Int64});
-    const uint32_t first = b.keyed_stage("first", 1u << lane_bits, 0, workers);
+    Routing by_first{Routing::Kind::Key, plan(p, key, {}, 0), 2};
+    by_first.repeats = p.repeats;
+    by_first.tags = p.total || p.repeats || !p.one;
+    last = exchange(b, "first", by_first, operators_of(nan_filter(2)), !p.repeats, fan);
+    Operators after;
+    if (!p.one) after = operators_of(call(3, second_key, {Type::Int64, Type::Int64}));
+    const uint32_t first = b.keyed_stage({.stage = {"first"},
+                                          .op = 2,
+                                          .plan = plan(p, key, {count, sum, which}, lane_bits),
+                                          .after = std::move(after)});
     b.connect(last, first, 0);
 
     last = first;
     if (!p.one) {
-      b.key_guard(4, int(OnError::Fail), {});
-      b.keyed(4, plan(p, Type::Int64, {count, sum}, lane_bits));
-      last = exchange(b, "second", int(Routing::Kind::Key), 4, plan(p, Type::Int64, {}, 0), false,
-                      !p.repeats, first);
-      const uint32_t second = b.keyed_stage("second", 1u << lane_bits, 0, workers);
+      last = exchange(b, "second", {Routing::Kind::Key, plan(p, Type::Int64, {}, 0), 4},
+                      operators_of(nan_filter(4)), !p.repeats, first);
+      const uint32_t second = b.keyed_stage(
+          {.stage = {"second"}, .op = 4, .plan = plan(p, Type::Int64, {count, sum}, lane_bits)});
       b.connect(last, second, 0);
       last = second;
     }
     if (p.total) {
-      last = exchange(b, "sink", int(Routing::Kind::Home), 5, nullptr, false, !p.repeats, last);
+      last = exchange(b, "sink", {Routing::Kind::Home, nullptr, 5}, {}, !p.repeats, last);
     }
     has_sink = !p.total || rank == 0;
     if (has_sink) {
-      sink = b.sink_stage("sink", 5, nullptr, nullptr, true, -1);
+      sink = b.sink_stage({.stage = {"sink"}, .op = 5, .keep = true});
       b.connect(last, sink, 0);
     }
   }

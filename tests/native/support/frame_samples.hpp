@@ -104,12 +104,13 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
   if (riders) {
     const auto letter = [&random] {
       Letter l;
-      l.node = uint32_t(random());
+      l.op = uint32_t(random());
       l.source = uint32_t(random());
       l.epoch = random();
       l.row = int64_t(random());
       l.time = int64_t(random());
       l.sub = random();
+      l.kind = FailureKind(below(random, int64_t(kLastFailureKind) + 1));
       l.message = std::string(size_t(below(random, 400)), 'x');
       l.code = int32_t(random());
       l.record = random_batch(random, below(random, 2), false);
@@ -158,8 +159,8 @@ inline void check_rows(const Batch& a, const uint32_t* rows, const Batch& b, int
 }
 
 inline void check_letter(const Letter& a, const Letter& b) {
-  CHECK(a.node == b.node && a.source == b.source && a.epoch == b.epoch && a.row == b.row);
-  CHECK(a.time == b.time && a.sub == b.sub);
+  CHECK(a.op == b.op && a.source == b.source && a.epoch == b.epoch && a.row == b.row);
+  CHECK(a.time == b.time && a.sub == b.sub && a.kind == b.kind);
   CHECK(a.message == b.message && a.code == b.code && b.handle == -1);
   check_rows(a.record, nullptr, b.record, a.record.length);
 }

@@ -111,7 +111,6 @@ class MovesJob {
         engine_(3, 1, unsigned(s_.workers), "ct", 50'000.0),
         state_(no_state()) {
     pool_->add(lanes_);
-    engine_.threading = s_.threading;
     build(std::move(rows));
     pool_->start();
     threads_ = std::make_unique<WorkerThreads>(*pool_, uint32_t(s_.pool_workers), [&] {
@@ -167,30 +166,43 @@ class MovesJob {
     Builder b(engine_);
     b.limits.batches = uint32_t(s_.batches);
     b.limits.locked_reorder = s_.locked;
-    b.epoch_records = int64_t(s_.epoch_rows);
-    const uint32_t source = b.table_source("table", 0, 0, {std::move(rows)}, in, 0);
+    const auto named = [&](const char* name) { return StageSpec{name, s_.threading}; };
+    const uint32_t source = b.table_source(
+        {.stage = named("table"), .types = in, .epoch_records = int64_t(s_.epoch_rows)},
+        {std::move(rows)}, 0);
     b.event_time(0, 2, 0);
-    b.last_node(source, 0);
+    b.last_op(source, 0);
     auto keys =
         std::make_shared<KeyedPlan>(KeyedPlan::make({0}, {Type::Int64}, {}, s_.bin_bits, 0));
+    PythonState state{.control = control,
+                      .hand_over = hand_over,
+                      .context = this,
+                      .lanes = lanes_,
+                      .keys = std::move(keys)};
     uint32_t stage;
     if (s_.timers) {
       auto plan = std::make_shared<TimedPlan>();
       plan->sources = std::make_shared<const std::vector<TimedSource>>(
           1, TimedSource{true, true, s_.out_of_order, int64_t(1) << 40});
-      stage = b.pooled_process_stage("timers", 1, int(s_.on_error), plan, unit, control, hand_over,
-                                     this, out, false, lanes_, std::move(keys));
+      stage = b.process_stage({.stage = named("timers"),
+                               .op = 1,
+                               .on_error = s_.on_error,
+                               .function = unit,
+                               .types = out,
+                               .plan = plan,
+                               .state = std::move(state)});
     } else {
-      b.call(1, int(s_.on_error), batch, this, out);
       stage =
-          b.pooled_state_stage("sums", control, hand_over, this, false, lanes_, std::move(keys));
+          b.state_stage({.stage = named("sums"),
+                         .call = std::make_unique<CallOperator>(1, s_.on_error, batch, this, out),
+                         .state = std::move(state)});
     }
     b.connect(source, stage, 0);
-    b.last_node(stage, 1);
+    b.last_op(stage, 1);
     dynamic_cast<PythonStateStage&>(*engine_.stages()[stage]).moves(mirror_, false);
-    sink_ = b.sink_stage("sink", 2, nullptr, nullptr, true, -1);
+    sink_ = b.sink_stage({.stage = named("sink"), .op = 2, .keep = true});
     b.connect(stage, sink_, 0);
-    b.last_node(sink_, 2);
+    b.last_op(sink_, 2);
   }
 
   // In place of Python in the engine's process.
@@ -230,7 +242,7 @@ class MovesJob {
     CHECK(!job.gone_);
     if (c.kind == Control::Kind::Snapshot) {
       for (uint32_t bin : job.state_.bins()) c.collect({1, bin, job.state_.copy_bin(bin)});
-    } else if (c.kind == Control::Kind::Take && c.node == 1) {
+    } else if (c.kind == Control::Kind::Take && c.op == 1) {
       for (uint32_t bin : c.bins) c.collect({1, bin, job.state_.take_bin(bin)});
     } else if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {

@@ -66,7 +66,7 @@ class MovesRound {
     auto c = std::make_shared<Control>();
     c->kind = kind;
     c->epoch = epoch;
-    c->node = 1;
+    c->op = 1;
     done_.push_back({c, nullptr, {}});
     return c;
   }
@@ -190,7 +190,7 @@ class MovesRound {
       auto c = one.again = std::make_shared<Control>();
       c->kind = one.control->kind;
       c->epoch = one.control->epoch;
-      c->node = 1;
+      c->op = 1;
       c->bins = one.control->bins;
       c->put = one.control->put;
       c->layout = one.control->layout;

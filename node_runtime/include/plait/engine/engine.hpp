@@ -32,9 +32,9 @@ namespace plait {
 class Engine {
  public:
   // `workers`: of the dynamic stages. `scheduler`: theirs, by name; "lru" is the free list.
-  Engine(size_t nodes, size_t sources, unsigned workers, const std::string& scheduler,
+  Engine(size_t operators, size_t sources, unsigned workers, const std::string& scheduler,
          double slice_ns)
-      : shared(nodes, workers),
+      : shared(operators, workers),
         epochs(sources),
         workers_wanted_(workers),
         scheduler_name_(scheduler) {
@@ -62,8 +62,6 @@ class Engine {
   S& add(std::unique_ptr<S> stage) {
     S& ref = *stage;
     ref.index = uint32_t(stages_.size());
-    ref.threading = threading;
-    ref.region = region;
     if constexpr (std::is_same_v<S, SourceStage>) {
       sources_.push_back(&ref);
       ref.stopping = &shared.stopping;
@@ -168,13 +166,11 @@ class Engine {
   const std::vector<SourceStage*>& sources() const { return sources_; }
 
   size_t threads() const { return workers_.size(); }
+  unsigned workers() const { return workers_wanted_; }  // of the dynamic stages
 
   Shared shared;
   Epochs epochs;
   uint32_t sinks_total = 0;
-  // Of the stages that are added from here on; stages of one manual region share a thread.
-  Threading threading = Threading::Dynamic;
-  uint32_t region = 0;
   SchedulerOptions options;  // until the start
 
   static constexpr const char* kFreeList = "lru";

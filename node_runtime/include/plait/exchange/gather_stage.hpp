@@ -293,7 +293,7 @@ class GatherStage final : public Stage, public Inlet {
   // Letters of one operator; those of several are put in order of their operators.
   static void put_in_order(std::vector<Letter>& letters) {
     std::stable_sort(letters.begin(), letters.end(), [](const Letter& a, const Letter& b) {
-      return std::tie(a.row, a.node, a.time, a.sub) < std::tie(b.row, b.node, b.time, b.sub);
+      return std::tie(a.row, a.op, a.time, a.sub) < std::tie(b.row, b.op, b.time, b.sub);
     });
   }
   // What comes behind a failed record is not delivered; of the failed record itself, what its own

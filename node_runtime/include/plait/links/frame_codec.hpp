@@ -24,13 +24,14 @@ struct Riders {
   int64_t bytes = 0;
 
   void add(PackWriter& out, const Letter& l) {
-    out.array(9);
-    out.uint(l.node);
+    out.array(10);
+    out.uint(l.op);
     out.uint(l.source);
     out.uint(l.epoch);
     out.sint(l.row);
     out.sint(l.time);
     out.uint(l.sub);
+    out.uint(uint64_t(l.kind));
     out.text(l.message);
     out.sint(l.code);
     records.push_back(shape_of(l.record, nullptr, l.record.length));

@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/columns/packed_ints.hpp"
 #include "plait/core/msgpack.hpp"
 #include "plait/links/frame.hpp"
@@ -181,13 +182,14 @@ struct LetterRead {
 };
 
 inline bool read_letter(PackReader& in, const FrameLimits& limits, Letter& l, ShapeRead& shape) {
-  if (in.array(9) != 9) return false;
-  l.node = uint32_t(in.uint(UINT32_MAX));
+  if (in.array(10) != 10) return false;
+  l.op = uint32_t(in.uint(UINT32_MAX));
   l.source = uint32_t(in.uint(UINT32_MAX));
   l.epoch = in.uint();
   l.row = in.sint();
   l.time = in.sint();
   l.sub = in.uint();
+  l.kind = FailureKind(in.uint(uint64_t(kLastFailureKind)));
   l.message = std::string(in.text());
   const int64_t code = in.sint();
   l.code = int32_t(code);

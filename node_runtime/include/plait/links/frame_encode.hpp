@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/columns/packed_ints.hpp"
 #include "plait/columns/select.hpp"
 #include "plait/core/msgpack.hpp"

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/moves/state_moves.hpp"
 

@@ -43,12 +43,12 @@ class LaneReturns : public ReturnQueue<ReturnedAnswers> {
     came();
   }
   // Nothing will come back any more: all that is outside, and all that would go, fails.
-  void broke(const std::string& why) {
+  void broke(const std::string& why, FailureKind kind = FailureKind::Internal) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (!break_off(why)) return;
+    if (!break_off(why, kind)) return;
     for (One& one : outside_) {
       if (!one.serial) continue;
-      add({one.serial - 1, fatal(why_), false});
+      add({one.serial - 1, fatal(why_, kind_), false});
       end(one);
     }
     came();
@@ -83,9 +83,9 @@ class LaneReturns : public ReturnQueue<ReturnedAnswers> {
   }
 
   // Answers that say that it cannot be done; no record is to blame.
-  std::vector<LaneAnswer> fatal(const std::string& why) const {
+  std::vector<LaneAnswer> fatal(const std::string& why, FailureKind kind) const {
     std::vector<LaneAnswer> answers(lanes_);
-    answers[0].outcome = fatal_outcome(why);
+    answers[0].outcome = fatal_outcome(why, kind);
     return answers;
   }
 

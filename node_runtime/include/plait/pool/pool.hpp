@@ -63,7 +63,7 @@ class PoolOutside final : public Outside, public PoolUser {
     return false;
   }
   void room() override { returns_->retry(); }
-  void broke(const std::string& why) override { returns_->broke(why); }
+  void broke(const std::string& why, FailureKind kind) override { returns_->broke(why, kind); }
   bool is_here() const override { return here(); }
 
  private:
@@ -200,7 +200,7 @@ class Pool {
   void broke(const std::string& why) {
     std::lock_guard<std::mutex> hold(lock_);
     for (auto& user : users_) {
-      if (!user->is_here()) user->broke(why);
+      if (!user->is_here()) user->broke(why, FailureKind::Pool);
     }
   }
   int64_t batches() const { return batches_.load(std::memory_order_relaxed); }

@@ -99,7 +99,7 @@ class PoolLanes final : public PoolUser {
       FlatReader in(block.data(), size);
       answer = read_answer(in, block, away.message->columns, keep);
     } catch (const std::exception& error) {
-      return broke(std::string("the runtime failed: ") + error.what());
+      return broke(std::string("the runtime failed: ") + error.what(), FailureKind::Internal);
     }
     answer.died = away.died;
     settle(away, std::move(answer));
@@ -108,7 +108,7 @@ class PoolLanes final : public PoolUser {
     PoolLane& l = *lanes_[away.lane];
     const bool rows = away.message->has_rows() && away.message->length && away.died.empty();
     if (!rows) {
-      broke(why);
+      broke(why, FailureKind::Worker);
       return false;
     }
     away.died = why;
@@ -127,7 +127,7 @@ class PoolLanes final : public PoolUser {
     return false;
   }
   void room() override { returns_->retry(); }
-  void broke(const std::string& why) override { returns_->broke(why); }
+  void broke(const std::string& why, FailureKind kind) override { returns_->broke(why, kind); }
   bool is_here() const override { return here() && !wanted(); }
   bool restores(uint32_t worker, FlatWriter& out) const override {
     for (uint32_t lane = 0; lane < lanes(); ++lane) {
@@ -213,7 +213,7 @@ class PoolLanes final : public PoolUser {
     if (away.serial != kNobody) {
       returns_->complete(away.serial, away.lane, std::move(answer));
     } else if (!answer.told.refused.empty()) {
-      broke(answer.told.refused);
+      broke(answer.told.refused, FailureKind::Internal);
     }
   }
 

@@ -39,7 +39,7 @@ class PoolUser : public std::enable_shared_from_this<PoolUser> {
   // There may be room again.
   virtual void room() = 0;
   // Nothing comes back any more.
-  virtual void broke(const std::string& why) = 0;
+  virtual void broke(const std::string& why, FailureKind kind) = 0;
   // Whether the workers of the engine run the operators themselves, until `go` has come about.
   virtual bool here() const = 0;
   virtual void go() = 0;

@@ -203,7 +203,7 @@ class PooledStage final : public Base {
     const uint64_t serial = s.serial;
     backlog_.add(serial, what);
     if (!returns_->send(serial, what.count(), false)) {
-      LaneReturns::Item item{serial, returns_->fatal(returns_->why()), false};
+      LaneReturns::Item item{serial, returns_->fatal(returns_->why(), returns_->kind()), false};
       return settle(s, item, worker);
     }
     // From here on the slot, and what was asked of it, belong to who takes the answers.
@@ -225,7 +225,7 @@ class PooledStage final : public Base {
     if (c.kind == Control::Kind::Put) return begin_put(s, worker);
     if (snapshot) {
       (void)backlog_.ask_bins(s.serial, LaneDo::Copy, {});
-    } else if (c.kind == Control::Kind::Take && c.node == op()) {
+    } else if (c.kind == Control::Kind::Take && c.op == op()) {
       (void)backlog_.ask_bins(s.serial, LaneDo::Take, c.bins);
     }
     if (backlog_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
@@ -325,7 +325,7 @@ class PooledStage final : public Base {
       if (!this->arrived(c, bin, one)) return false;
       this->moves_->installed(int64_t(one.bytes.size()));
       std::string bytes;
-      if (this->adopt(c, one, bytes)) brought.push_back({one.node, one.bin, std::move(bytes)});
+      if (this->adopt(c, one, bytes)) brought.push_back({one.op, one.bin, std::move(bytes)});
       return true;
     });
     if (!brought.empty()) {

@@ -88,8 +88,9 @@ inline constexpr uint32_t kSchedulerOp = UINT32_MAX;
 
 inline Failure scheduler_failure(std::string message, int64_t handle) {
   Failure failure;
-  failure.letter.node = kSchedulerOp;
+  failure.letter.op = kSchedulerOp;
   failure.letter.row = -1;
+  failure.letter.kind = FailureKind::Scheduler;
   failure.letter.message = std::move(message);
   failure.letter.handle = handle;
   return failure;

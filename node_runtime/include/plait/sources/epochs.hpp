@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
 
 namespace plait {
 

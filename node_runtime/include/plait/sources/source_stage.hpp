@@ -185,10 +185,11 @@ class SourceStage final : public Stage {
       case Polled::Kind::Failed: {
         Batch marker;
         marker.failure = std::make_shared<Failure>();
-        marker.failure->letter.node = op_;
+        marker.failure->letter.op = op_;
         marker.failure->letter.source = source_;
         marker.failure->letter.epoch = epoch;
         marker.failure->letter.row = -1;
+        marker.failure->letter.kind = FailureKind::Source;
         marker.failure->letter.message = std::move(polled.message);
         marker.failure->letter.handle = polled.handle;
         marker.columns = empty_.columns;

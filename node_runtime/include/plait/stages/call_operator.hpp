@@ -83,10 +83,11 @@ class CallOperator final : public Operator {
   // Not a matter of one record: none of the batch goes on, and no record is named.
   void stop(Batch& batch, CallOutcome& o) {
     Letter letter;
-    letter.node = number();
+    letter.op = number();
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = -1;
+    letter.kind = fatal_kind(o.failures.front());
     letter.message = std::move(o.failures.front().message);
     letter.handle = o.failures.front().handle;
     batch.failure = std::make_shared<Failure>(Failure{std::move(letter), false});

@@ -168,7 +168,7 @@ class DeferredStage final : public Stage {
       chain_.drop(s.batch);
       finish(s, worker);
     } else if (!returns_->send(serial)) {
-      CallOutcome outcome = fatal_outcome(returns_->why());
+      CallOutcome outcome = fatal_outcome(returns_->why(), returns_->kind());
       settle(s, outcome, worker);
     } else if (!submit(serial) && returns_->take_back(serial)) {
       refused_at_.store(chances, std::memory_order_relaxed);

@@ -80,12 +80,12 @@ class KeyedStage final : public LaneStage, public MovingState {
     if (c.kind == Control::Kind::Layout) return;  // see LaneMoves
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node != op_ || !owns(lane, bin.bin)) continue;
+        if (bin.op != op_ || !owns(lane, bin.bin)) continue;
         std::string why = state.put_bin(bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
     } else if (c.kind == Control::Kind::Take) {
-      if (c.node != op_) return;
+      if (c.op != op_) return;
       for (uint32_t bin : c.bins) {
         if (owns(lane, bin)) collect(c, bin, state.take_bin(bin));
       }

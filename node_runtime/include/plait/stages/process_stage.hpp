@@ -140,7 +140,9 @@ class ProcessOperator final : public Operator {
     batch.length = o.out.length;
     if (batch.length == 0) clear(batch);
     Counts& c = counts(worker);
-    if (o.fatal) return stop(batch, input, o.failures.front(), -1, {kAtOnce, 0});
+    if (o.fatal)
+      return stop(batch, input, o.failures.front(), fatal_kind(o.failures.front()), -1,
+                  {kAtOnce, 0});
     Counts::add(c.absorbed, settle_failures(batch, input, o, begun, worker));
     Counts::add(c.made, batch.length);
     Counts::add(c.out, batch.length);
@@ -153,7 +155,7 @@ class ProcessOperator final : public Operator {
     if (ends) o.failures.resize(1);
     for (auto& failure : o.failures) note(batch, input, failure, worker);
     if (o.stopped) {
-      stop(batch, input, o.timer, input.base + input.rows, o.timer_order);
+      stop(batch, input, o.timer, FailureKind::Timer, input.base + input.rows, o.timer_order);
     } else if (nodes_ && batch.failure) {
       batch.failure = placed(*batch.failure, input, begun.unit.base, sub_bits_);
     }
@@ -161,13 +163,14 @@ class ProcessOperator final : public Operator {
   }
 
   // A failure that is no record's.
-  void stop(Batch& batch, const Batch& input, RowFailure& failure, int64_t row,
+  void stop(Batch& batch, const Batch& input, RowFailure& failure, FailureKind kind, int64_t row,
             Emitter::Order order) {
     Letter letter;
-    letter.node = number();
+    letter.op = number();
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = row;
+    letter.kind = kind;
     letter.time = order.time;
     letter.sub = order.place;
     letter.message = std::move(failure.message);
@@ -198,7 +201,7 @@ class ProcessStage : public PythonStateStage {
     if (c.kind == Control::Kind::Put) return PythonStateStage::state_control(c);
     Control inner;
     inner.kind = c.kind;
-    inner.node = c.node;
+    inner.op = c.op;
     inner.bins = c.bins;
     PythonStateStage::state_control(inner);
     for (auto& why : inner.errors) c.refuse(std::move(why));

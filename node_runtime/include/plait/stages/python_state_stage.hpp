@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
 #include "plait/moves/state_moves.hpp"
 #include "plait/stages/row_operators.hpp"
 #include "plait/stages/serial_stage.hpp"
@@ -82,8 +82,8 @@ class PythonStateStage : public SerialStage {
     std::vector<Control::Bin> mine;
     for (const auto& bin : c.put) {
       std::string bytes;
-      if (bin.node != op_->number()) continue;
-      if (adopt(refused, bin, bytes)) mine.push_back({bin.node, bin.bin, std::move(bytes)});
+      if (bin.op != op_->number()) continue;
+      if (adopt(refused, bin, bytes)) mine.push_back({bin.op, bin.bin, std::move(bytes)});
       if (!refused.errors.empty()) return {};
     }
     return mine;
@@ -99,7 +99,7 @@ class PythonStateStage : public SerialStage {
     if (c.kind == Control::Kind::Snapshot && bins.empty() && !head.empty()) {
       bins.push_back({op_->number(), 0, {}});
     }
-    for (auto& bin : bins) c.collect({bin.node, bin.bin, head + bin.bytes});
+    for (auto& bin : bins) c.collect({bin.op, bin.bin, head + bin.bytes});
   }
 
   // What a layout takes from here; what it brings is missing then.
@@ -118,9 +118,9 @@ class PythonStateStage : public SerialStage {
     for (const auto& bin : bins) {
       BufferRef bytes = BufferRef::make(int64_t(bin.bytes.size()));
       std::memcpy(bytes.data(), bin.bytes.data(), bin.bytes.size());
-      const uint32_t at = keyless_ ? singleton_bin(bin.node, after.size()) : bin.bin;
+      const uint32_t at = keyless_ ? singleton_bin(bin.op, after.size()) : bin.bin;
       const uint8_t* data = bytes.data();
-      moves_->ship(after[at], bin.node, bin.bin,
+      moves_->ship(after[at], bin.op, bin.bin,
                    {c.epoch, MoveKind::Whole, std::move(bytes), data, int64_t(bin.bytes.size())});
     }
   }
@@ -147,7 +147,7 @@ class PythonStateStage : public SerialStage {
     Control one, undo;
     one.kind = Control::Kind::Put;
     undo.kind = Control::Kind::Take;
-    undo.node = op_->number();
+    undo.op = op_->number();
     for (auto& bin : adopted(c, one)) {
       const uint32_t number = bin.bin;
       one.put.clear();
@@ -165,7 +165,7 @@ class PythonStateStage : public SerialStage {
   // Ships the bins that go. Python state goes whole: no copy is made ahead.
   void give(Control& c, Control& take) {
     take.kind = Control::Kind::Take;
-    take.node = op_->number();
+    take.op = op_->number();
     state_control(take);
     ship(c, take.collected);
     for (auto& why : take.errors) c.refuse(why);

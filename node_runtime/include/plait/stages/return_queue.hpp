@@ -62,6 +62,10 @@ class ReturnQueue {
     std::lock_guard<std::mutex> hold(lock_);
     return why_;
   }
+  FailureKind kind() const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return kind_;
+  }
 
  protected:
   explicit ReturnQueue(Stage& stage) : stage_(&stage) {}
@@ -70,9 +74,10 @@ class ReturnQueue {
   bool closed() const { return !stage_; }
   bool broken() const { return !why_.empty(); }
   // Nothing comes from outside any more. False: that was known, or nobody is there to hear it.
-  bool break_off(const std::string& why) {
+  bool break_off(const std::string& why, FailureKind kind) {
     if (closed() || broken()) return false;
     why_ = why.empty() ? "it ended" : why;
+    kind_ = kind;
     return true;
   }
   // A serial is outside; it is there no more.
@@ -87,7 +92,8 @@ class ReturnQueue {
   void came() { stage_->came(); }
 
   mutable std::mutex lock_;
-  std::string why_;  // not empty: broken
+  std::string why_;                           // not empty: broken ...
+  FailureKind kind_ = FailureKind::Internal;  // ... and what is to blame
 
  private:
   Stage* stage_;  // null: closed

@@ -20,10 +20,10 @@
 namespace plait {
 
 // Ends the run; no record is to blame.
-inline CallOutcome fatal_outcome(std::string message) {
+inline CallOutcome fatal_outcome(std::string message, FailureKind kind = FailureKind::Internal) {
   CallOutcome outcome;
   outcome.fatal = true;
-  outcome.failures.push_back({0, std::move(message), -1, 0});
+  outcome.failures.push_back({0, std::move(message), -1, 0, nullptr, kind});
   return outcome;
 }
 
@@ -47,11 +47,11 @@ class Returns : public ReturnQueue<ReturnedBatch> {
     return true;
   }
   // Nothing will come back any more: all that is outside, and all that would go, fails.
-  void broke(const std::string& why) {
+  void broke(const std::string& why, FailureKind kind = FailureKind::Internal) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (!break_off(why)) return;
+    if (!break_off(why, kind)) return;
     for (uint64_t& one : outside_) {
-      if (one) add({end(one), fatal_outcome(why_), false});
+      if (one) add({end(one), fatal_outcome(why_, kind_), false});
     }
     came();
   }

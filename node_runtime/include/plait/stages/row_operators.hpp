@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/counts.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/columns/select.hpp"
 #include "plait/kernels/run.hpp"
 #include "plait/workers/worker.hpp"
@@ -44,12 +45,13 @@ class Operator {
 
 inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) {
   Letter letter;
-  letter.node = op;
+  letter.op = op;
   letter.source = input.source;
   letter.epoch = input.epoch;
   letter.row = input.row_number(failure.row);
   if (input.times) letter.time = input.times[failure.row];
   if (input.subs) letter.sub = input.subs[failure.row];
+  letter.kind = failure.kind;
   letter.message = std::move(failure.message);
   letter.handle = failure.handle;
   letter.code = failure.code;

@@ -10,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/counts.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/stages/row_operators.hpp"
 #include "plait/stages/serial_stage.hpp"
 #include "plait/workers/shared.hpp"
@@ -44,10 +45,11 @@ class SinkStage final : public SerialStage {
       int64_t handle = -1;
       if (!write_(context_, batch, message, handle)) {
         Failure failure;
-        failure.letter.node = op_;
+        failure.letter.op = op_;
         failure.letter.message = std::move(message);
         failure.letter.handle = handle;
         failure.letter.row = -1;
+        failure.letter.kind = FailureKind::Sink;
         shared.fail(failure);
         return;
       }

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
+#include "plait/columns/counts.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/core/atomics.hpp"
 #include "plait/core/cache_line.hpp"
 #include "plait/keyed/keyed_state.hpp"

@@ -66,7 +66,7 @@ class TimedStage final : public LaneStage {
   void control_now(Control& c) override {
     for (uint32_t l = 0; l < lanes_; ++l) {
       for (const auto& bin : c.put) {  // all lanes know how far time was
-        if (bin.node == op_) (void)lane_[l]->time.adopt(bytes_of(bin), bin.bytes.size());
+        if (bin.op == op_) (void)lane_[l]->time.adopt(bytes_of(bin), bin.bytes.size());
       }
       control(c, l);
     }
@@ -144,7 +144,7 @@ class TimedStage final : public LaneStage {
     if (c.kind == Control::Kind::Layout) return;  // see passes
     if (c.kind == Control::Kind::Put) {
       for (const auto& bin : c.put) {
-        if (bin.node != op_ || !lane.owns(bin.bin)) continue;
+        if (bin.op != op_ || !lane.owns(bin.bin)) continue;
         std::string why = lane.put(bin.bin, bytes_of(bin), bin.bytes.size());
         if (!why.empty()) c.refuse(std::move(why));
       }
@@ -152,7 +152,7 @@ class TimedStage final : public LaneStage {
     }
     std::vector<uint32_t> bins;
     if (c.kind == Control::Kind::Take) {
-      if (c.node != op_) return;
+      if (c.op != op_) return;
       std::copy_if(c.bins.begin(), c.bins.end(), std::back_inserter(bins),
                    [&](uint32_t bin) { return lane.owns(bin); });
     } else {

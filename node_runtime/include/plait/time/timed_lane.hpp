@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/control.hpp"
 #include "plait/moves/state_moves.hpp"
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/unit_time.hpp"

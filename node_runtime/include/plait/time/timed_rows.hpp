@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
-#include "plait/columns/events.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/time/emitter.hpp"
 
 namespace plait {

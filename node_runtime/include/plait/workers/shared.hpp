@@ -19,7 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/counts.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/workers/bell.hpp"
 #include "plait/workers/network.hpp"
 #include "plait/workers/worker_levels.hpp"
@@ -86,8 +87,8 @@ struct Shared {
   void note_failure(const Failure& failure) {
     std::lock_guard<std::mutex> hold(end_lock);
     const Letter& l = failure.letter;
-    const auto place = std::make_tuple(l.epoch, l.source, l.row, l.node);
-    if (!error || place < std::make_tuple(error->epoch, error->source, error->row, error->node)) {
+    const auto place = std::make_tuple(l.epoch, l.source, l.row, l.op);
+    if (!error || place < std::make_tuple(error->epoch, error->source, error->row, error->op)) {
       error = std::make_unique<Letter>(l);
     }
     // On several nodes all stop at an epoch that they agree on.
@@ -123,8 +124,9 @@ struct Shared {
 // The runtime itself failed in or near operator `op`; no record is to blame.
 inline Failure runtime_failure(uint32_t op, const std::exception& error) {
   Failure failure;
-  failure.letter.node = op;
+  failure.letter.op = op;
   failure.letter.row = -1;
+  failure.letter.kind = FailureKind::Internal;
   failure.letter.message = std::string("the runtime failed: ") + error.what();
   return failure;
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "plait/columns/events.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/core/cache_line.hpp"
 #include "plait/core/histogram.hpp"
 #include "plait/core/ticks.hpp"
