@@ -138,7 +138,7 @@ def plait_here() -> tuple[str, str, str]:
         version = str(importlib.import_module("plait").__version__)
     except Exception as error:
         return "", f"{type(error).__name__}: {error}", ""
-    name = "native"
+    name = "node_runtime"
     try:
         for name in native_modules():
             importlib.import_module(f"plait.node_runtime.native.{name}")
