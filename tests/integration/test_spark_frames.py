@@ -145,7 +145,7 @@ def test_large_frames_go_through_files_that_end_with_the_source(
 
 
 def test_what_is_no_batch_frame_is_refused(spark: Any) -> None:
-    with pytest.raises(plait.SourceError, match="no Spark data frame"):
+    with pytest.raises(plait.SourceError, match="not a Spark data frame"):
         from_spark([1, 2])  # type: ignore[arg-type]
     with pytest.raises(plait.SourceError, match="batch data frame"):
         from_spark(spark.readStream.format("rate").load())
