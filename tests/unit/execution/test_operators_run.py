@@ -458,7 +458,7 @@ def test_there_is_no_snapshot_of_it() -> None:
 def test_it_needs_the_order() -> None:
     async def never(ctx: plait.Context) -> None: ...
 
-    with pytest.raises(plait.JobError, match=r"own loop, which go by the order"):
+    with pytest.raises(plait.JobError, match=r"own loop, whose output is"):
         one(never).collect(order="none")
 
 
