@@ -95,7 +95,7 @@ lint-cython:
 	$(if $(strip $(CYTHON_SOURCES)),PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(CYTHON_SOURCES))
 
 lint-clang:
-	$(if $(strip $(CPP_SOURCES)),$(VENV)/bin/clang-format --dry-run --Werror $(CPP_SOURCES))
+	@$(if $(strip $(CPP_SOURCES)),$(VENV)/bin/clang-format --dry-run --Werror $(CPP_SOURCES))
 
 format: setup
 	$(PY) -m ruff format .
