@@ -28,7 +28,10 @@ async def of_nothing(prise: float) -> float:
     ("given", "words"),
     [
         ({}, "name at least one column"),
-        ({"fee": plait.col("n")}, '"fee" is no async function; add it by with_columns(fee=...)'),
+        (
+            {"fee": plait.col("n")},
+            '"fee" is not an async function; add it with with_columns(fee=...)',
+        ),
         ({"fee": lambda n: n}, "is not async"),
         ({"fee": yielding}, '"yielding" yields'),
         ({"fee": of_nothing}, 'did you mean "price"?'),

@@ -117,7 +117,7 @@ def test_expressions_are_not_tried_again(given: Any) -> None:
 
 
 def test_states_are_not_tried_again() -> None:
-    with pytest.raises(JobError, match="only functions of one record at a time"):
+    with pytest.raises(JobError, match="only functions of single records are retried"):
         orders(1).key_by("n").fold(0, lambda state, order: state, type=int, on_error="retry")  # type: ignore[arg-type]
 
 
