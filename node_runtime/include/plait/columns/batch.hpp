@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "plait/columns/reach.hpp"
 #include "plait/columns/tag_bits.hpp"
 #include "plait/core/buffer.hpp"
 
@@ -100,6 +101,9 @@ struct Batch {
   // after flat_map. Null means dense: tag i = i.
   const uint32_t* tags = nullptr;
   BufferRef tags_owner;
+  // After an event-time operator: first_row is the unit's base, and a tag is twice the row plus 1
+  // for what was made of that record, plus 0 for what fell due before it (at its mark).
+  bool halves = false;
   // The tags as bits, all different, between the stages of exchanges (Stage::keeps_bits); then
   // `tags` is null.
   TagBits bits;
@@ -111,10 +115,10 @@ struct Batch {
   BufferRef times_owner;
   int64_t ingest_ns = 0;  // when the last record was due, steady clock
   // Of the unit, whatever rows are left of it: the number of its first row within the source, how
-  // many rows the source had, their greatest event time, how the source is, and the wall clock when
-  // it was cut (microseconds since 1970; 0 in jobs that have no use for it).
+  // many rows the source had, how the source is, and the wall clock when it was cut (microseconds
+  // since 1970; 0 in jobs that have no use for it).
   int64_t base = 0, rows = 0;
-  int64_t time = kNoTime;
+  ReachRef reach;  // how far event time is at each of them; null: none of them has a time
   Flow flow = Flow::Running;
   int64_t stamp = 0;
 
@@ -123,10 +127,30 @@ struct Batch {
   std::shared_ptr<Control> control;
   bool end = false;  // the last batch of its edge
 
-  int64_t row_number(int64_t i) const {
-    return first_row + (tags ? tags[i] : bits ? bits.at(i) : uint32_t(i));
+  uint32_t tag(int64_t i) const { return tags ? tags[i] : bits ? bits.at(i) : uint32_t(i); }
+  // The row of the source that row i goes back to.
+  int64_t row_number(int64_t i) const { return first_row + (halves ? tag(i) >> 1 : tag(i)); }
+  bool half(int64_t i) const { return !halves || tag(i) & 1; }
+  // Where row i is in its unit: twice the row of the unit, plus its half.
+  int64_t position(int64_t i) const {
+    return halves ? int64_t(tag(i)) : 2 * (first_row - base + tag(i)) + 1;
   }
-  int64_t last_number() const { return bits ? first_row + bits.highest() : row_number(length - 1); }
+  // The sum of first row and tag, by which rows of batches of one form are in order.
+  int64_t order_number(int64_t i) const { return first_row + tag(i); }
+  int64_t last_number() const {
+    return bits ? first_row + bits.highest() : order_number(length - 1);
+  }
+  // Gives the tags their halves, so that rows can meet those of an event-time operator.
+  void split_halves() {
+    if (halves) return;
+    BufferRef made = BufferRef::make(4 * length);
+    for (int64_t i = 0; i < length; ++i) made.as<uint32_t>()[i] = uint32_t(position(i));
+    tags = made.as<uint32_t>();
+    tags_owner = std::move(made);
+    bits = TagBits();
+    first_row = base;
+    halves = true;
+  }
   // From bits to the list.
   void spread_tags() {
     if (!bits) return;
@@ -140,7 +164,7 @@ struct Batch {
     source = other.source;
     base = other.base;
     rows = other.rows;
-    time = other.time;
+    reach = other.reach;
     flow = other.flow;
     stamp = other.stamp;
   }

@@ -34,8 +34,11 @@ struct Letter {
   uint32_t op = 0;
   uint32_t source = 0;
   uint64_t epoch = 0;
-  int64_t row = 0;  // -1: no record is to blame; Timer: behind all rows of the unit
-  // Its order among the records of that row, as Batch::times and Batch::subs.
+  // -1: no record is to blame. Of what fell due (`half` false) and of a timer: the record at whose
+  // mark it did, or the number behind all rows of the unit.
+  int64_t row = 0;
+  bool half = true;
+  // Its order among the records of that row and half, as Batch::times and Batch::subs.
   int64_t time = kNoTime;
   uint64_t sub = 0;
   FailureKind kind = FailureKind::Record;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -115,6 +116,7 @@ inline TagBits concat_bits(const std::vector<Batch>& parts) {
 inline Batch concat_parts(const std::vector<Batch>& parts, bool tags = true) {
   Batch out;
   out.first_row = parts[0].first_row;
+  out.halves = parts[0].halves;
   bool dense = true, subs = false;
   for (const Batch& p : parts) {
     dense = dense && !p.tags && !p.bits && p.first_row == out.first_row + out.length;
@@ -209,7 +211,7 @@ inline Batch scatter_parts(const std::vector<Batch>& parts, int64_t first, int64
           continue;
         }
         for (int64_t i = 0; i < p.length; ++i) {
-          order.as<uint32_t>()[p.row_number(i) - first] = at++;
+          order.as<uint32_t>()[p.order_number(i) - first] = at++;
         }
       }
     }
@@ -232,8 +234,9 @@ inline Batch interleave_parts(const std::vector<Batch>& given) {
   for (const Batch& p : parts) {
     base.push_back(n);
     n += uint32_t(p.length);
-    first = std::min(first, p.row_number(0));
+    first = std::min(first, p.order_number(0));
   }
+  if (joined.halves) first = joined.first_row;  // its tags stay as they are
   order.reserve(n);
   BufferRef tags = BufferRef::make(4 * int64_t(n));
   while (order.size() < n) {
@@ -242,7 +245,7 @@ inline Batch interleave_parts(const std::vector<Batch>& given) {
     uint64_t sub = 0;
     for (size_t p = 0; p < parts.size(); ++p) {
       if (at[p] == parts[p].length) continue;
-      const int64_t r = parts[p].row_number(at[p]);
+      const int64_t r = parts[p].order_number(at[p]);
       const uint64_t s = parts[p].subs ? parts[p].subs[at[p]] : 0;
       if (best == parts.size() || r < row || (r == row && s < sub)) {
         best = p;
@@ -260,14 +263,14 @@ inline Batch interleave_parts(const std::vector<Batch>& given) {
     joined.subs = subs.as<uint64_t>();
     joined.subs_owner = std::move(subs);
   }
-  joined.first_row = first;
+  if (!joined.halves) joined.first_row = first;
   joined.tags = tags.as<uint32_t>();
   joined.tags_owner = std::move(tags);
   return joined;
 }
 
-// Rows of parts that a timed operator made on several nodes, by (time, sub); each part is in that
-// order. A row's tag stays what it is.
+// Rows of parts that a timed operator made on several nodes, by (tag, time, sub); each part is in
+// that order. A row's tag stays what it is.
 inline Batch order_parts(const std::vector<Batch>& parts) {
   Batch joined = concat_parts(parts);
   std::vector<uint32_t> order, at(parts.size(), 0), base{0};
@@ -276,10 +279,11 @@ inline Batch order_parts(const std::vector<Batch>& parts) {
   order.reserve(n);
   while (order.size() < n) {
     size_t best = parts.size();
-    std::pair<int64_t, uint64_t> least;
+    std::tuple<int64_t, int64_t, uint64_t> least;
     for (size_t p = 0; p < parts.size(); ++p) {
       if (at[p] == parts[p].length) continue;
-      const std::pair<int64_t, uint64_t> key{parts[p].times[at[p]], parts[p].subs[at[p]]};
+      const std::tuple key{parts[p].order_number(at[p]), parts[p].times[at[p]],
+                           parts[p].subs[at[p]]};
       if (best < parts.size() && !(key < least)) continue;
       best = p;
       least = key;
@@ -301,19 +305,19 @@ inline void index_rows(Batch& batch) {
 }
 
 // Parts that each have rows, as one batch. `unique`: no two rows have the same row number.
-// `tags`: false if nobody looks at them any more.
+// `tags`: false if nobody looks at them any more. All have halves or none has.
 inline Batch merge_parts(const std::vector<Batch>& parts, bool unique, bool tags = true) {
   if (parts[0].times) return order_parts(parts);
   bool follow = true;
   int64_t length = 0, first = INT64_MAX, last = INT64_MIN;
   for (const Batch& p : parts) {
-    follow = follow && p.row_number(0) > last;
+    follow = follow && p.order_number(0) > last;
     length += p.length;
-    first = std::min(first, p.row_number(0));
+    first = std::min(first, p.order_number(0));
     last = std::max(last, p.last_number());
   }
   if (follow) return concat_parts(parts, tags);
-  if (unique && last - first + 1 == length) return scatter_parts(parts, first, length);
+  if (unique && !parts[0].halves && last - first + 1 == length) return scatter_parts(parts, first, length);
   return interleave_parts(parts);
 }
 

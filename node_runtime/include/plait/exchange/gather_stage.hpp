@@ -239,7 +239,12 @@ class GatherStage final : public Stage, public Inlet {
     const Batch& own = parts[own_];
     Batch unit;
     unit.same_unit(own);
-    for (const Batch& p : parts) join_unit(unit, p);
+    std::vector<ReachRef> reaches;
+    for (const Batch& p : parts) {
+      join_unit(unit, p);
+      reaches.push_back(p.reach);
+    }
+    unit.reach = own.reach && own.reach->whole ? own.reach : join_reach(std::move(reaches));
     int64_t ingest_ns = own.ingest_ns;
     std::vector<Batch> filled;
     for (Batch& p : parts) {
@@ -265,7 +270,6 @@ class GatherStage final : public Stage, public Inlet {
       unit.rows = part.rows;
       unit.base = part.base;
     }
-    unit.time = std::max(unit.time, part.time);
     unit.flow = std::min(unit.flow, part.flow);
     unit.stamp = std::max(unit.stamp, part.stamp);
   }
@@ -278,10 +282,11 @@ class GatherStage final : public Stage, public Inlet {
     }
     return bits_will_do_;
   }
-  // Row, and order among the records of that row.
-  using Place = std::tuple<int64_t, int64_t, uint64_t>;
+  // Row and half, and order among the records of that.
+  using Place = std::tuple<int64_t, bool, int64_t, uint64_t>;
   static Place place_of(const Failure& failure) {
-    return {failure.letter.row, failure.letter.time, failure.letter.sub};
+    const Letter& letter = failure.letter;
+    return {letter.row, letter.half, letter.time, letter.sub};
   }
   // Behind all rows, whose order is another now.
   static std::shared_ptr<Failure> last(const Failure& failure) {
@@ -293,7 +298,8 @@ class GatherStage final : public Stage, public Inlet {
   // Letters of one operator; those of several are put in order of their operators.
   static void put_in_order(std::vector<Letter>& letters) {
     std::stable_sort(letters.begin(), letters.end(), [](const Letter& a, const Letter& b) {
-      return std::tie(a.row, a.op, a.time, a.sub) < std::tie(b.row, b.op, b.time, b.sub);
+      return std::tie(a.row, a.half, a.op, a.time, a.sub) <
+             std::tie(b.row, b.half, b.op, b.time, b.sub);
     });
   }
   // What comes behind a failed record is not delivered; of the failed record itself, what its own
@@ -302,7 +308,7 @@ class GatherStage final : public Stage, public Inlet {
     const bool own = batch.failure && place_of(*batch.failure) == failed;
     int64_t n = 0;
     for (; n < batch.length; ++n) {
-      const Place at{batch.row_number(n), batch.times ? batch.times[n] : kNoTime,
+      const Place at{batch.row_number(n), batch.half(n), batch.times ? batch.times[n] : kNoTime,
                      batch.subs ? batch.subs[n] : 0};
       if (failed < at || (at == failed && !own)) break;
     }

@@ -87,6 +87,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
     shape.bits = bits[0].words;
     shape.bytes = 8 * words;
   }
+  shape_reach(shape);
   for (const Column& c : batch.columns) {
     const PackedInts narrow = choose_packing(reinterpret_cast<const uint64_t*>(c.data), n);
     shape.parts.push_back({false, 0, narrow});
@@ -95,6 +96,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
   Encoded e = start_rows(head, shape);
   BodyWriter body(body_of(e, shape.bytes));
   if (tags) body.copy(shape.bits, 8 * words);
+  body.reach(shape);
   for (size_t i = 0; i < batch.columns.size(); ++i) {
     Column& c = batch.columns[i];
     const PackedInts& narrow = shape.parts[i].narrow;
@@ -116,6 +118,7 @@ inline Encoded part_by_bits(const Frame& head, Batch& batch, const RowSides& sid
   batch.length = kept;
   batch.tags = nullptr;
   batch.tags_owner = BufferRef();
+  batch.halves = false;  // a batch that has them comes here only if no operator looks at tags
   batch.bits = std::move(bits[1]);
   return e;
 }
@@ -164,6 +167,7 @@ inline void keep_rows(Batch& batch, const uint32_t* rows, int64_t n, bool tags) 
   take_subs(batch, rows, n);
   batch.length = n;
   batch.tags = nullptr;
+  batch.halves = false;
   batch.bits = tags ? TagBits::of(rows, n, before) : TagBits();
 }
 

@@ -1,11 +1,13 @@
 // AsOfLane: one lane of a join with the last right record at or before the left one.
 //
-// Left records wait until the watermark has reached their time. The right records of a key lie in
-// the order of their times, equal ones in the order they came; when the watermark has reached one,
-// those before it are of no use to any left record that may still come. One thread at a time: the
-// holder of the lane; never waits.
+// Left records wait until the watermark is above their time, and meet the right records that came
+// before the mark at which that happens. The right records of a key lie in the order of their times,
+// equal ones in the order they came; when the watermark has reached one, those before it are of no
+// use to any left record that may still come. One thread at a time: the holder of the lane; never
+// waits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,13 +32,14 @@ class AsOfLane final : public JoinState {
                                 batch.columns[size_t(spec_.right.time)].i64()};
     keys_.bind(batch);
     for (PackedRow& layout : layouts_) layout.bind(batch);
+    note_marks(rows);
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);
       const uint32_t side = sides[row] != 0;
       const int64_t time = clocks[side][row];
       const int64_t last = last_of(side, time);
-      if (last < rows.before) {
+      if (last < rows.at(i)) {
         ++out.late;
         continue;
       }
@@ -73,10 +76,8 @@ class AsOfLane final : public JoinState {
     again_.clear();
     rights_.take(watermark, [&](JoinRecord* r) { passed(r, watermark); }, FetchRecord());
     for (JoinRecord* r : again_) wait(r, due_after(r->last));
+    marks_.clear();
   }
-
-  // A left record at the watermark comes out at the end of its unit, whether that rises or not.
-  bool wants_end() const override { return true; }
 
   int64_t byte_size() const override {
     return JoinState::byte_size() + int64_t(lefts_.byte_size() + rights_.byte_size());
@@ -87,7 +88,7 @@ class AsOfLane final : public JoinState {
     if (r->side) {
       wait(r, r->time);
     } else {
-      lefts_.add(r->time, r);
+      lefts_.add(due_after(r->time), r);
     }
   }
   void leaving(const std::vector<uint8_t>& leaves) override {
@@ -116,12 +117,36 @@ class AsOfLane final : public JoinState {
     rights_.add(due, r);
   }
 
+  // The times that the watermark reaches at right records of this unit, and where they are. What
+  // comes later must not be met by a left record that was due before.
+  struct Mark {
+    int64_t watermark;
+    uint64_t place;
+  };
+  void note_marks(const LaneRows& rows) {
+    marks_.clear();
+    for (uint32_t i = 0; i < rows.count; ++i) {
+      const int64_t watermark = rows.at(i);
+      if (watermark > (marks_.empty() ? rows.clock.before() : marks_.back().watermark)) {
+        marks_.push_back({watermark, rows.place(i)});
+      }
+    }
+  }
+  // The place of the first row of this unit at which the watermark had reached `due`.
+  uint64_t limit(int64_t due) const {
+    const auto at =
+        std::lower_bound(marks_.begin(), marks_.end(), due,
+                         [](const Mark& mark, int64_t time) { return mark.watermark < time; });
+    return at == marks_.end() ? UINT64_MAX : at->place;
+  }
+
   // From the front: what lies there is what the watermark has just passed.
-  static const JoinRecord* best(const JoinRecord& left) {
+  const JoinRecord* best(const JoinRecord& left) const {
     const JoinRecord* found = nullptr;
     if (left.key->null) return nullptr;
+    const uint64_t end = limit(due_after(left.time));
     for (const JoinRecord* r = left.key->lists[1].head; r && r->time <= left.time; r = r->next) {
-      found = r;
+      if (r->place < end) found = r;
     }
     return found && found->last >= left.time ? found : nullptr;
   }
@@ -163,6 +188,7 @@ class AsOfLane final : public JoinState {
   const bool left_only_;
   DueQueue<JoinRecord*> lefts_, rights_;
   std::vector<JoinRecord*> again_;
+  std::vector<Mark> marks_;
 };
 
 }  // namespace plait

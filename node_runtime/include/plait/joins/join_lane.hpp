@@ -37,15 +37,15 @@ class JoinLane final : public JoinState {
     }
     keys_.bind(batch);
     for (PackedRow& layout : layouts_) layout.bind(batch);
-    before_ = rows.before;
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
       InputRow row{rows.row(i), rows.place(i), 0, kAllTime, 0};
       row.side = sides[row.at] != 0;
       if (timed_) {
+        watermark_ = rows.at(i);
         row.time = clocks[row.side][row.at];
         row.last = times_.last_of(row.side, row.time);
-        if (row.last < before_) {
+        if (row.last < watermark_ && times_.late_after(row.side, row.time) < watermark_) {
           ++out.late;
           continue;
         }
@@ -107,9 +107,9 @@ class JoinLane final : public JoinState {
 
   int64_t pairs(const InputRow& row, const JoinRecord* other) const {
     if (!timed_) return 1;
-    if (other->last < before_) return 0;
-    return row.side ? times_.pairs(other->time, other->last, row.time, row.last, before_)
-                    : times_.pairs(row.time, row.last, other->time, other->last, before_);
+    if (other->last < watermark_) return 0;
+    return row.side ? times_.pairs(other->time, other->last, row.time, row.last, watermark_)
+                    : times_.pairs(row.time, row.last, other->time, other->last, watermark_);
   }
 
   void take_left(const KeyView& v, JoinKey* key, const InputRow& row, Emitter& out) {
@@ -132,6 +132,10 @@ class JoinLane final : public JoinState {
         out.at_once(row.place);
         layouts_[0].append_row(row.at, out.columns, 0);
       }
+      return;
+    }
+    if (row.last < watermark_) {  // nothing that comes can match it
+      if (!matched) give_alone(row, out);
       return;
     }
     store(v, key, row, matched);
@@ -158,6 +162,7 @@ class JoinLane final : public JoinState {
         layouts_[1].append_row(row.at, out.columns, layouts_[0].columns());
       }
     }
+    if (row.last < watermark_) return;
     // That there is a right record is all such a join wants to know.
     if (left_only_ && key && key->lists[1].tail && same_for_all(row, key->lists[1].tail)) return;
     store(v, key, row, false);
@@ -190,6 +195,12 @@ class JoinLane final : public JoinState {
     if (!timed_) forget(r);  // otherwise it waits in due_
   }
 
+  void give_alone(const InputRow& row, Emitter& out) {
+    if (!keeps_unmatched_) return;
+    out.at_once(row.place);
+    layouts_[0].append_row(row.at, out.columns, 0);
+    if (!left_only_) layouts_[1].append_nulls(out.columns, layouts_[0].columns());
+  }
   void unmatched(const JoinRecord* r, Emitter& out) {
     if (!keeps_unmatched_) return;
     out.begin(order_time(r->last), r->place);
@@ -214,7 +225,7 @@ class JoinLane final : public JoinState {
 
   JoinTimes times_;
   const bool timed_, left_only_, keeps_unmatched_;
-  int64_t before_ = kNoTime;
+  int64_t watermark_ = kNoTime;  // when the present row is taken
   DueQueue<JoinRecord*> due_;
 };
 

@@ -12,15 +12,10 @@
 
 namespace plait {
 
-inline int64_t add_times(int64_t a, int64_t b) {
-  int64_t sum;
-  if (!__builtin_add_overflow(a, b, &sum)) return sum;
-  return b > 0 ? kAllTime : kNoTime;
-}
 // The time at which a record is over.
 inline int64_t due_after(int64_t last) { return add_times(last, 1); }
-// The time in the order of a row that comes out then; kAtOnce is not one.
-inline int64_t order_time(int64_t last) { return std::max(last, kNoTime + 1); }
+// When a record that can match until `last` is due; kAtOnce is not a time.
+inline int64_t order_time(int64_t last) { return std::max(due_after(last), kNoTime + 1); }
 
 class JoinTimes {
  public:
@@ -44,6 +39,14 @@ class JoinTimes {
       default:
         return spec_.ttl > 0 ? add_times(time, spec_.ttl) : kAllTime;
     }
+  }
+
+  // A record is late when the watermark is above this. An interval that lies wholly in the record's
+  // past (or, of a right one, future) is over at once, but a record whose own time has not passed is
+  // never late.
+  int64_t late_after(uint32_t side, int64_t time) {
+    if (spec_.within != TimedSpec::Within::Between) return last_of(side, time);
+    return std::max(time, last_of(side, time));
   }
 
   // How many pairs two records make that can both still match.

@@ -1,7 +1,7 @@
 // LateJoinLane: passes on the left rows that a join of its kind leaves out as late.
 //
-// A row is late if nothing can match it any more at the watermark before its unit; in an as-of join
-// if that is above its time. All calls belong to the holder of the lane; never waits.
+// A row is late if nothing could match it any more when it came (join_times.hpp); in an as-of join
+// if the watermark was above its time. All calls belong to the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class LateJoinLane : public StatelessLane {
     const int64_t* clock = rows.batch.columns[size_t(spec_.left.time)].i64();
     for (uint32_t i = 0; i < rows.count; ++i) {
       const uint32_t row = rows.row(i);
-      if (sides[row] != 0 || last_of(clock[row]) >= rows.before) {
+      if (sides[row] != 0 || late_after(clock[row]) >= rows.at(i)) {
         ++out.left_out;
         continue;
       }
@@ -33,8 +33,8 @@ class LateJoinLane : public StatelessLane {
   }
 
  private:
-  int64_t last_of(int64_t time) {
-    return spec_.within == TimedSpec::Within::AsOf ? time : times_.last_of(0, time);
+  int64_t late_after(int64_t time) {
+    return spec_.within == TimedSpec::Within::AsOf ? time : times_.late_after(0, time);
   }
 
   const TimedSpec spec_;

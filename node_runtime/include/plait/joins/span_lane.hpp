@@ -3,7 +3,7 @@
 // A right record goes into the cells of the left records of its key that are there, and is kept for
 // those that may still come: in the log (span_log.hpp), or in its key's list, where all is older. A
 // left record begins with the right ones that are kept, in the order they came, and comes out when
-// the watermark is above its end. One thread at a time: the holder of the lane; never waits.
+// the watermark is above its end: at once if it is already, and the record itself is not late. One thread at a time: the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,7 @@ class SpanLane final : public JoinState {
     const int64_t* sides = batch.columns[size_t(spec_.side)].i64();
     const int64_t* starts = batch.columns[size_t(spec_.span_start)].i64();
     const int64_t* ends = batch.columns[size_t(spec_.span_end)].i64();
+    const int64_t* left_clock = batch.columns[size_t(spec_.left.time)].i64();
     const int64_t* clock = batch.columns[size_t(spec_.right.time)].i64();
     keys_.bind(batch);
     for (PackedRow& layout : layouts_) layout.bind(batch);
@@ -43,12 +44,13 @@ class SpanLane final : public JoinState {
       fetch_ahead(rows, i);
       const uint32_t row = rows.row(i);
       const KeyView v = keys_.read(row, rows.hashes[i]);
+      const int64_t watermark = rows.at(i);
       if (sides[row] != 0) {
-        take_right(v, row, clock[row], rows.before);
-      } else if (ends[row] < rows.before) {
+        take_right(v, row, clock[row], watermark);
+      } else if (std::max(ends[row], left_clock[row]) < watermark) {
         ++out.late;
       } else {
-        take_left(v, row, rows.place(i), starts[row], ends[row], rows.before);
+        take_left(v, row, rows.place(i), starts[row], ends[row], watermark, out);
       }
     }
   }
@@ -56,7 +58,7 @@ class SpanLane final : public JoinState {
   void advance(int64_t, int64_t watermark, Emitter& out) override {
     const auto over = [&](JoinRecord* r) {
       JoinKey* key = r->key;
-      if (r->side == 0) emit(r, out);
+      if (r->side == 0) emit(r, order_time(r->last), r->place, out);
       key->lists[r->side].remove(r);
       settle(key);
       forget(r);
@@ -137,14 +139,14 @@ class SpanLane final : public JoinState {
   const char* row_of(const JoinRecord& r) const { return r.body() + cell_bytes(r); }
   size_t row_size(const JoinRecord& r) const { return r.body_size() - cell_bytes(r); }
 
-  void take_right(const KeyView& v, uint32_t row, int64_t time, int64_t before) {
+  void take_right(const KeyView& v, uint32_t row, int64_t time, int64_t watermark) {
     if (v.null) return;
     JoinKey* key = find(v);
     const OfBatch values{layouts_[1], row};
     for (JoinRecord* l = key ? key->lists[0].head : nullptr; l; l = l->next) {
-      if (l->time <= time && time <= l->last && l->last >= before) cells_.add(words(l), values);
+      if (l->time <= time && time <= l->last && l->last >= watermark) cells_.add(words(l), values);
     }
-    if (add_times(time, spec_.wait) < before) return;
+    if (add_times(time, spec_.wait) < watermark) return;
     if (!key) key = add(v);
     const size_t size = layouts_[1].size(row);
     if (size <= SpanLog::kLargestBody) {
@@ -159,23 +161,27 @@ class SpanLane final : public JoinState {
   }
 
   void take_left(const KeyView& v, uint32_t row, uint64_t place, int64_t start, int64_t end,
-                 int64_t before) {
+                 int64_t watermark, Emitter& out) {
     JoinKey* key = find(v);
     if (!key) key = add(v);
     JoinRecord* l = make(cells_.bytes() + layouts_[0].size(row));
     cells_.start(words(l));
     layouts_[0].pack(row, l->body() + cells_.bytes());
     for (const JoinRecord* r = key->lists[1].head; r; r = r->next) {
-      if (start <= r->time && r->time <= end && r->last >= before) {
+      if (start <= r->time && r->time <= end && r->last >= watermark) {
         cells_.add(words(l), OfPacked{layouts_[1], r->body()});
       }
     }
     log_.each_of(*key, [&](const SpanLog::LogEntry& e) {
-      if (start <= e.time && e.time <= end && !log_.over(e, before)) {
+      if (start <= e.time && e.time <= end && !log_.over(e, watermark)) {
         cells_.add(words(l), OfPacked{layouts_[1], e.body()});
       }
     });
-    enter(key, l, 0, start, end, place);
+    if (end >= watermark) return enter(key, l, 0, start, end, place);
+    l->side = 0;
+    emit(l, kAtOnce, place, out);
+    settle(key);
+    forget(l);
   }
 
   // A right record of the log goes to its key's list.
@@ -201,9 +207,9 @@ class SpanLane final : public JoinState {
     entered(r);
   }
 
-  void emit(const JoinRecord* l, Emitter& out) {
+  void emit(const JoinRecord* l, int64_t time, uint64_t place, Emitter& out) {
     if (words(l)[0] == 0 && !spec_.empty) return;
-    out.begin(order_time(l->last), l->place);
+    out.begin(time, place);
     layouts_[0].append(row_of(*l), out.columns, 0);
     cells_.append(words(l), out.columns, layouts_[0].columns());
   }

@@ -24,11 +24,12 @@ struct Riders {
   int64_t bytes = 0;
 
   void add(PackWriter& out, const Letter& l) {
-    out.array(10);
+    out.array(11);
     out.uint(l.op);
     out.uint(l.source);
     out.uint(l.epoch);
     out.sint(l.row);
+    out.boolean(l.half);
     out.sint(l.time);
     out.uint(l.sub);
     out.uint(uint64_t(l.kind));
@@ -79,6 +80,7 @@ inline Encoded in_place(const std::string& header, const Shape& s, const std::st
   BodyWriter body(body_of(e, front));
   body.copy(text.data(), int64_t(text.size()));
   body.tags(s);
+  body.reach(s);
   for (size_t i = 0; i < s.parts.size(); ++i) {
     const Column& c = s.batch->columns[i];
     const PackedInts& narrow = s.parts[i].narrow;

@@ -31,6 +31,9 @@ struct ShapeRead {
   uint32_t first_tag = 0;
   int64_t tag_words = 0;
   bool subs = false, times = false;
+  bool reach = false;
+  int64_t reach_first = 0, reach_rows = 0;
+  PackedInts reach_narrow;
   struct PartRead {
     Type type = Type::Int64;
     bool nulls = false;
@@ -41,7 +44,7 @@ struct ShapeRead {
 };
 
 inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, ShapeRead& s) {
-  const uint64_t fields = in.array(17);
+  const uint64_t fields = in.array(21);
   s.n = int64_t(in.uint(uint64_t(limits.max_rows)));
   batch.length = s.n;
   batch.epoch = in.uint();
@@ -50,15 +53,25 @@ inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, 
   batch.ingest_ns = in.sint();
   batch.base = in.sint();
   batch.rows = in.sint();
-  batch.time = in.sint();
   batch.flow = Flow(in.uint(uint64_t(Flow::Over)));
   batch.stamp = in.sint();
   batch.end = in.boolean();
   s.form = TagForm(in.uint(uint64_t(TagForm::Bitmap)));
-  if (fields != (s.form == TagForm::Bitmap ? 17 : 15)) return false;
   if (s.form == TagForm::Bitmap) {
     s.first_tag = uint32_t(in.uint(UINT32_MAX));
     s.tag_words = int64_t(in.uint(uint64_t(limits.max_body / 8)));
+  }
+  const uint64_t flags = in.uint(3);
+  batch.halves = flags & 1;
+  s.reach = flags & 2;
+  if (batch.halves && s.form == TagForm::Dense) return false;
+  if (fields != (s.form == TagForm::Bitmap ? 17u : 15u) + (s.reach ? 4u : 0u)) return false;
+  if (s.reach) {
+    s.reach_first = int64_t(in.uint(uint64_t(limits.max_rows)));
+    s.reach_rows = int64_t(in.uint(uint64_t(limits.max_rows)));
+    s.reach_narrow = PackedInts::of_code(in.uint(3));
+    s.reach_narrow.above = in.uint();
+    if (s.reach_rows == 0) return false;
   }
   s.subs = in.boolean();
   s.times = in.boolean();
@@ -111,6 +124,7 @@ class BodyReader {
       if (!out.times) return "times are cut off";
       out.times_owner = owner_;
     }
+    if (s.reach && !reach(s, out)) return "event times are cut off";
     out.columns.resize(s.parts.size());
     for (size_t i = 0; i < s.parts.size(); ++i) {
       std::string why = column(s.parts[i], s.n, out.columns[i]);
@@ -152,6 +166,21 @@ class BodyReader {
     return rising ? "" : "offsets go back";
   }
 
+  bool reach(const ShapeRead& s, Batch& out) {
+    const uint8_t* values = next(s.reach_narrow.width * s.reach_rows);
+    if (!values) return false;
+    if (s.reach_narrow.width == 8) {
+      out.reach = reach_of(reinterpret_cast<const int64_t*>(values), s.reach_rows, owner_,
+                           s.reach_first);
+      return true;
+    }
+    BufferRef wide = BufferRef::make(8 * s.reach_rows);
+    unpack_ints(values, s.reach_rows, s.reach_narrow, wide.as<uint64_t>());
+    const auto* times = wide.as<int64_t>();
+    out.reach = reach_of(times, s.reach_rows, std::move(wide), s.reach_first);
+    return true;
+  }
+
   std::string tags(const ShapeRead& s, Batch& out) {
     if (s.form == TagForm::List) {
       out.tags = reinterpret_cast<const uint32_t*>(next(4 * s.n));
@@ -182,11 +211,12 @@ struct LetterRead {
 };
 
 inline bool read_letter(PackReader& in, const FrameLimits& limits, Letter& l, ShapeRead& shape) {
-  if (in.array(10) != 10) return false;
+  if (in.array(11) != 11) return false;
   l.op = uint32_t(in.uint(UINT32_MAX));
   l.source = uint32_t(in.uint(UINT32_MAX));
   l.epoch = in.uint();
   l.row = in.sint();
+  l.half = in.boolean();
   l.time = in.sint();
   l.sub = in.uint();
   l.kind = FailureKind(in.uint(uint64_t(kLastFailureKind)));

@@ -44,6 +44,8 @@ struct Shape {
     PackedInts narrow;
   };
   std::vector<ColumnShape> parts;
+  const Reach* reach = nullptr;  // what this node knows of it, unless all nodes know it already
+  PackedInts reach_narrow;
   int64_t bytes = 0;
 };
 
@@ -106,12 +108,22 @@ inline void shape_tags(Shape& s) {
   s.bytes += s.form == TagForm::Bitmap ? s.tag_words * 8 : padded8(s.n * 4);
 }
 
+inline void shape_reach(Shape& s) {
+  const Reach* reach = s.batch->reach.get();
+  if (!reach || reach->whole) return;
+  s.reach = reach;
+  s.reach_narrow =
+      choose_packing(reinterpret_cast<const uint64_t*>(reach->row_times), reach->rows);
+  s.bytes += padded8(s.reach_narrow.width * reach->rows);
+}
+
 inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool tags = true) {
   Shape s;
   s.batch = &batch;
   s.rows = rows;
   s.n = n;
   if (tags) shape_tags(s);
+  shape_reach(s);
   if (batch.subs) s.bytes += 8 * n;
   if (batch.times) s.bytes += 8 * n;
   s.parts.resize(batch.columns.size());
@@ -142,7 +154,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   for (size_t c = 0; c < s.parts.size(); ++c) {
     fields += is_varlen(b.columns[c].type) || s.parts[c].narrow.width < 8;
   }
-  out.array(s.form == TagForm::Bitmap ? 17 : 15);
+  out.array((s.form == TagForm::Bitmap ? 17 : 15) + (s.reach ? 4 : 0));
   out.uint(uint64_t(s.n));
   out.uint(b.epoch);
   out.uint(b.source);
@@ -150,7 +162,6 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   out.sint(b.ingest_ns);
   out.sint(b.base);
   out.sint(b.rows);
-  out.sint(b.time);
   out.uint(uint64_t(b.flow));
   out.sint(b.stamp);
   out.boolean(b.end);
@@ -158,6 +169,13 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   if (s.form == TagForm::Bitmap) {
     out.uint(s.first_tag);
     out.uint(uint64_t(s.tag_words));
+  }
+  out.uint(uint64_t(b.halves && s.form != TagForm::Dense) | (s.reach ? 2u : 0u));
+  if (s.reach) {
+    out.uint(uint64_t(s.reach->first));
+    out.uint(uint64_t(s.reach->rows));
+    out.uint(s.reach_narrow.code());
+    out.uint(s.reach_narrow.above);
   }
   out.boolean(b.subs != nullptr);
   out.boolean(b.times != nullptr);
@@ -228,7 +246,13 @@ class BodyWriter {
   }
   void shape(const Shape& s) {
     tags(s);
+    reach(s);
     columns(s);
+  }
+  void reach(const Shape& s) {
+    if (!s.reach) return;
+    words(reinterpret_cast<const uint64_t*>(s.reach->row_times), nullptr, s.reach->rows,
+          s.reach_narrow);
   }
   void tags(const Shape& s) {
     const Batch& b = *s.batch;

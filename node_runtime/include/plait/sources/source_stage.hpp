@@ -232,10 +232,14 @@ class SourceStage final : public Stage {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   }
-  int64_t greatest_time(const Batch& rows) const {
-    if (time_column < 0 || rows.length == 0) return kNoTime;
-    const int64_t* times = rows.columns[size_t(time_column)].i64();
-    return *std::max_element(times, times + rows.length);
+  ReachRef reach_in(const Batch& rows, int64_t first) const {
+    if (time_column < 0 || rows.length == 0) return nullptr;
+    const Column& times = rows.columns[size_t(time_column)];
+    if (times.data_owner) return reach_of(times.i64(), rows.length, times.data_owner, first);
+    BufferRef copy = BufferRef::make(8 * rows.length);
+    std::memcpy(copy.data(), times.data, size_t(8 * rows.length));
+    const auto* copied = copy.as<int64_t>();
+    return reach_of(copied, rows.length, std::move(copy), first);
   }
 
   int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const SourceUnit& unit,
@@ -244,7 +248,6 @@ class SourceStage final : public Stage {
     batch.base = unit.base;
     batch.rows = unit.rows;
     batch.flow = unit.flow;
-    batch.time = greatest_time(rows);
     if (beat_ns && unit.flow != Flow::Over) {
       batch.stamp = wall_us();
       beat_at_.store(now_ns() + beat_ns, std::memory_order_relaxed);
@@ -254,6 +257,7 @@ class SourceStage final : public Stage {
     batch.length = rows.length;
     const int64_t read = rows_.load(std::memory_order_relaxed);
     batch.first_row = first_row_ < 0 ? read : first_row_;
+    batch.reach = reach_in(rows, batch.first_row - batch.base);
     batch.ingest_ns = due_ns ? due_ns : now_ns();
     rows_.store(read + batch.length, std::memory_order_relaxed);
     Counts& c = worker.shared.counts[op_];

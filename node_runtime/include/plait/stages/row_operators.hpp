@@ -49,6 +49,7 @@ inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) 
   letter.source = input.source;
   letter.epoch = input.epoch;
   letter.row = input.row_number(failure.row);
+  letter.half = input.half(failure.row);
   if (input.times) letter.time = input.times[failure.row];
   if (input.subs) letter.sub = input.subs[failure.row];
   letter.kind = failure.kind;

@@ -1,9 +1,11 @@
 // TimedStage: an event-time operator by key: windows, joins.
 //
 // LaneStage has the protocol; the worker that finishes a unit's last lane puts what all lanes made
-// of it in order. A row that is made at once keeps the tag of the row it came from; what is due by
-// time comes after all rows of the unit: its tag is the number of rows the source had. On several
-// nodes the rows go on with their order (times, subs), and where they meet they are put in order.
+// of it in order. A row that is made at once keeps the place of the row it came from; what is due
+// by time comes at the mark of the record with which the watermark reached that time. A lane takes
+// all its rows of a unit and then lets time go on, so every row says when it was made (its tag). On
+// several nodes the rows go on with their order (times, subs), and where they meet they are put in
+// order.
 #pragma once
 
 #include <algorithm>
@@ -88,20 +90,10 @@ class TimedStage final : public LaneStage {
     PendingUnit& u = unit(s);
     Emitter& out = u.made[number];
     if (number == 0) u.base = lane.time.place(batch);
-    const int64_t before = lane.time.watermarks.now();
     const Part& part = s.split.parts[number];
-    if (part.n) {
-      lane.used = true;
-      const uint32_t* order = plan_->nodes ? u.order.as<uint32_t>() : nullptr;
-      lane.op->process({batch, part.row, part.n, part.hash, lane.time.place(batch), order, before},
-                       out);
-    }
-    if (batch.failure) return;  // what comes behind it is not delivered
-    lane.time.watermarks.note(batch);
-    const int64_t after = lane.time.watermarks.now();
-    if (lane.used && (after > before || (part.n && lane.op->wants_end()))) {
-      lane.op->advance(before, after, out);
-    }
+    lane.used = lane.used || part.n;
+    const uint32_t* order = plan_->nodes && batch.length ? u.order.as<uint32_t>() : nullptr;
+    lane.run(batch, part.row, part.n, part.hash, order, out);
     if (number == 0 && s.serial % kSayEvery == 0) {  // lanes are about alike
       bytes_.store(lane.op->byte_size() * lanes_, std::memory_order_relaxed);
     }
@@ -126,7 +118,7 @@ class TimedStage final : public LaneStage {
     if (nodes && batch.failure) {
       batch.failure = placed(*batch.failure, batch, u.base, plan_->sub_bits);
     }
-    set_tags(batch, nodes && in ? u.order.as<uint32_t>() : nullptr, rows, nodes);
+    set_tags(batch, rows, nodes);
     batch.columns = columns_of(u, rows);
     batch.length = int64_t(rows.size());
     for (Emitter& e : u.made) {

@@ -117,24 +117,28 @@ class UnionStage final : public Stage {
     std::shared_ptr<Failure> failure;
     size_t failed_at = 0;
     auto letters = std::make_shared<std::vector<Letter>>();
+    bool halves = false;
     for (size_t i = 0; i < parts.size(); ++i) {
       const Batch& p = parts[i];
-      if (p.failure && (!failure || p.failure->letter.row < failure->letter.row)) {
+      if (p.failure && (!failure || place_of(*p.failure) < place_of(*failure))) {
         failure = p.failure;
         failed_at = i;
       }
       if (p.letters) letters->insert(letters->end(), p.letters->begin(), p.letters->end());
+      halves = halves || (p.length && p.halves);
     }
     for (size_t i = 0; failure && i < parts.size(); ++i) {
-      cut(parts[i], failure->letter.row + (i <= failed_at));
+      cut(parts[i], place_of(*failure), i <= failed_at);
     }
     std::vector<Batch> filled;
     Batch unit;
     unit.same_unit(parts[0]);
+    for (const auto& p : parts) join_unit(unit, p);
     int64_t ingest_ns = parts[0].ingest_ns;
     for (const auto& p : parts) ingest_ns = std::min(ingest_ns, p.ingest_ns);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].length == 0) continue;
+      if (halves) parts[i].split_halves();
       if (sub_bits_ >= 0) mark(parts[i], i);
       filled.push_back(std::move(parts[i]));
     }
@@ -166,11 +170,27 @@ class UnionStage final : public Stage {
     batch.subs = subs.as<uint64_t>();
     batch.subs_owner = std::move(subs);
   }
-  // Keeps the rows before `row`: what comes behind a failed record is not delivered.
-  static void cut(Batch& batch, int64_t row) {
+  using Place = std::pair<int64_t, bool>;  // row and half
+  static Place place_of(const Failure& failure) {
+    return {failure.letter.row, failure.letter.half};
+  }
+  // Keeps the rows before a failed record, and those of the record itself if they are `also` to be
+  // kept: what comes behind it is not delivered.
+  static void cut(Batch& batch, const Place& failed, bool also) {
     int64_t n = 0;
-    while (n < batch.length && batch.row_number(n) < row) ++n;
+    for (; n < batch.length; ++n) {
+      const Place at{batch.row_number(n), batch.half(n)};
+      if (at > failed || (at == failed && !also)) break;
+    }
     truncate(batch, n);
+  }
+  // On several nodes an input that was not exchanged may know nothing of the unit's rows here.
+  static void join_unit(Batch& unit, const Batch& part) {
+    if (std::pair(part.rows, part.base) > std::pair(unit.rows, unit.base)) {
+      unit.rows = part.rows;
+      unit.base = part.base;
+    }
+    if (part.reach && (!unit.reach || part.reach->whole)) unit.reach = part.reach;
   }
 
   const uint32_t op_;

@@ -2,9 +2,10 @@
 // order.
 //
 // A row is begun with its order, then every column is given one value, in turn. A row that an input
-// row makes at once has the time kAtOnce and the place of that row; one that is due by time has
-// that time and the place of the record that began it. Rows of equal order keep the order in which
-// they were made, so both must come from one lane. One thread at a time: the holder of the lane.
+// row makes at once has the time kAtOnce and the place of that row; one that is due by time has the
+// watermark at which it is due and the place of the record that began it. Where it is in the unit
+// (its tag) follows from that and is found afterwards (assign_tags). Rows of equal order keep the
+// order in which they were made, so both must come from one lane. One thread at a time: the holder of the lane.
 #pragma once
 
 #include <cstdint>
@@ -116,7 +117,9 @@ class Emitter {
   struct Order {
     int64_t time;
     uint64_t place;
+    uint32_t tag = 0;  // as Batch::tags, with halves
     bool operator<(const Order& o) const {
+      if (tag != o.tag) return tag < o.tag;
       return time != o.time ? time < o.time : place < o.place;
     }
   };

@@ -2,8 +2,10 @@
 // of time going on.
 //
 // For every unit, in order: process with the lane's rows (not called if there are none), then
-// advance with the watermark as it is after the unit (not called if it did not rise and `wants_end`
-// is false). Bins move between units. All calls come from the holder of the lane, one at a time;
+// advance with the watermark as it is after the unit (not called if it did not rise). A unit in
+// which results come `early` is given in parts, each with its advance. The watermark rises with
+// every row, so a lane that takes rows first and then gives what is due must ask for each row
+// whether something it meets has ended before: `LaneRows::at`. Bins move between units. All calls come from the holder of the lane, one at a time;
 // nothing here waits. An exception (out of memory) ends the job.
 #pragma once
 
@@ -16,22 +18,39 @@
 #include "plait/keyed/bin_format.hpp"
 #include "plait/time/emitter.hpp"
 #include "plait/time/timed_spec.hpp"
+#include "plait/time/unit_clock.hpp"
 
 namespace plait {
 
 // A lane's rows of a unit, in order.
 struct LaneRows {
   const Batch& batch;
-  const uint32_t* rows;  // row i of the lane is row rows[i] of the batch; null: it is row i
+  const uint32_t* rows;  // row i of the lane is row rows[i] of the batch; null: see `skipped`
   uint32_t count;
   const uint64_t* hashes;  // of the key of row i of the lane (key_hash.hpp)
   uint64_t base;           // the place of row r of the batch is base + (order ? order[r] : r)
   const uint32_t* order;
-  int64_t before;  // the watermark before the unit; kNoTime: none yet
+  const UnitClock& clock;
+  uint32_t skipped = 0;  // rows null: row i of the lane is this row of the batch plus i
 
-  uint32_t row(uint32_t i) const { return rows ? rows[i] : i; }
+  // Those from row `from` of the lane to before `to`.
+  LaneRows slice(uint32_t from, uint32_t to) const {
+    LaneRows part = *this;
+    if (from == 0 && to == count) return part;
+    part.rows = rows ? rows + from : nullptr;
+    part.skipped = rows ? 0 : skipped + from;
+    part.hashes = hashes + from;
+    part.count = to - from;
+    return part;
+  }
+
+  uint32_t row(uint32_t i) const { return rows ? rows[i] : skipped + i; }
   // Unique among all rows of all units but those of one key; it grows in their order.
   uint64_t place(uint32_t i) const { return base + (order ? order[row(i)] : row(i)); }
+  // Where row i of the lane is in the unit.
+  int64_t position(uint32_t i) const { return batch.position(row(i)); }
+  // The watermark when row i of the lane is taken; kNoTime: none yet.
+  int64_t at(uint32_t i) const { return clock.at(position(i)); }
 };
 
 class LaneOperator {
@@ -40,11 +59,10 @@ class LaneOperator {
 
   virtual void process(const LaneRows& rows, Emitter& out) = 0;
   // All that is due at `watermark` (times <= it) comes out, in any sequence: the emitter's orders
-  // count. `before`: the watermark before this unit, which may be the same.
+  // count. `before`: the watermark at the last call.
   virtual void advance(int64_t before, int64_t watermark, Emitter& out) = 0;
-  // Whether advance must be called at the end of a unit that brought this lane rows although the
-  // watermark did not rise (windows that take late records give results again).
-  virtual bool wants_end() const { return false; }
+  // Above 0: whenever the watermark passes a multiple of it, advance is called at once.
+  virtual int64_t early() const { return 0; }
 
   // State by bin (the top bin_bits of the hash), with all that is pending. Keys of a bin, by its
   // number; those of other lanes are never asked for.

@@ -67,6 +67,36 @@ class TimedLane {
     return found;
   }
 
+  // Takes the lane's rows of a unit, and lets time go on: to the end of the unit at once, or from
+  // one multiple of `early` to the next.
+  void run(const Batch& unit, const uint32_t* rows, uint32_t n, const uint64_t* hashes,
+           const uint32_t* order, Emitter& out) {
+    const UnitClock clock = time.watermarks.pass(unit);
+    if (!used) return;  // see below
+    const LaneRows all{unit, rows, n, hashes, time.place(unit), order, clock};
+    const TagFinder tag_of{unit, order, clock};
+    int64_t reached = clock.before();
+    size_t tagged = out.orders.size();
+    uint32_t from = 0;
+    const auto step = [&](uint32_t to, int64_t watermark, int64_t row) {
+      if (to > from) op->process(all.slice(from, to), out);
+      from = to;
+      if (watermark > reached) op->advance(reached, watermark, out);
+      reached = watermark;
+      for (; tagged < out.orders.size(); ++tagged) {
+        out.orders[tagged].tag = tag_of(out.orders[tagged], watermark, 2 * row);
+      }
+    };
+    while (op->early() && clock.end() > reached) {
+      const int64_t row = next_early(clock, reached);
+      if (row == clock.rows()) break;
+      uint32_t to = from;
+      while (to < n && all.position(to) <= 2 * row) ++to;
+      step(to, clock.at(2 * row + 1), row);
+    }
+    step(n, clock.end(), clock.rows());
+  }
+
   // Passes a layout: ships what goes; false as long as a bin that it brings is missing.
   bool pass(Control& c, StateMoves& moves) {
     if (passing_ != &c) {
@@ -86,6 +116,14 @@ class TimedLane {
   bool used = false;
 
  private:
+  // The row at whose mark the watermark passes the next multiple of `early`, or is there at all.
+  int64_t next_early(const UnitClock& clock, int64_t reached) const {
+    const int64_t length = op->early();
+    const int64_t next =
+        reached == kNoTime ? kNoTime + 1 : (floor_div(reached, length) + 1) * length;
+    return next > clock.end() ? clock.rows() : clock.first(next);
+  }
+
   void give(const Control& c, StateMoves& moves) {
     std::vector<uint32_t> going, targets;
     missing_.clear();

@@ -16,6 +16,7 @@
 #include "plait/columns/batch.hpp"
 #include "plait/columns/failure.hpp"
 #include "plait/time/emitter.hpp"
+#include "plait/time/unit_clock.hpp"
 
 namespace plait {
 
@@ -57,27 +58,35 @@ struct TimedRow {
   bool operator<(const TimedRow& o) const { return order < o.order; }
 };
 
+// The tag of a row that was made of a unit: that of the record it came from, or of the mark at which
+// it fell due. Of what has a time above `reached` (results before the end of a window), `last`.
+// `order`: of the batch's rows (order_of); null: a row is its position.
+struct TagFinder {
+  const Batch& batch;
+  const uint32_t* order;
+  const UnitClock& clock;
+
+  uint32_t operator()(const Emitter::Order& o, int64_t reached, int64_t last) const {
+    constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
+    if (o.time != kAtOnce) {
+      return uint32_t(o.time > reached ? last : clock.due_position(o.time));
+    }
+    auto row = int64_t(o.place & kMask);
+    if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
+    return uint32_t(batch.position(row));
+  }
+};
+
 // Gives the batch the tags of the rows that were made of it, which are in order; its own are gone
-// then. A row made at once has the tag of the row it came from, one that was due a tag behind all
-// rows of the source. `order`: of the batch's rows (order_of); null: a row is its position.
-// `nodes`: the rows go on with their order, to be put in order where they meet those of other
+// then. `nodes`: the rows go on with their order, to be put in order where they meet those of other
 // nodes.
-inline void set_tags(Batch& batch, const uint32_t* order, const std::vector<TimedRow>& rows,
-                     bool nodes) {
+inline void set_tags(Batch& batch, const std::vector<TimedRow>& rows, bool nodes) {
   const auto n = int64_t(rows.size());
   BufferRef tags = BufferRef::make(4 * n);
-  constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
-  for (int64_t i = 0; i < n; ++i) {
-    const Emitter::Order& o = rows[size_t(i)].order;
-    int64_t tag = batch.rows;
-    if (o.time == kAtOnce) {
-      auto row = int64_t(o.place & kMask);
-      if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
-      tag = batch.row_number(row) - batch.base;
-    }
-    tags.as<uint32_t>()[i] = uint32_t(tag);
-  }
+  for (int64_t i = 0; i < n; ++i) tags.as<uint32_t>()[i] = rows[size_t(i)].order.tag;
   batch.first_row = batch.base;
+  batch.halves = true;
+  batch.bits = TagBits();
   batch.tags = tags.as<uint32_t>();
   batch.tags_owner = std::move(tags);
   batch.subs = nullptr;

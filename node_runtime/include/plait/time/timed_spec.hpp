@@ -14,6 +14,13 @@ namespace plait {
 // The watermark behind the last record of all: everything is due.
 inline constexpr int64_t kAllTime = std::numeric_limits<int64_t>::max();
 
+// Their sum; beyond the ends of time it stays at the ends.
+inline int64_t add_times(int64_t a, int64_t b) {
+  int64_t sum;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return b > 0 ? kAllTime : kNoTime;
+}
+
 struct TimedSpec {
   enum class Kind : uint8_t { Window, Top, Late, Last, Join, Span, Running };
   enum class Within : uint8_t { None, Grid, Session, Rows, Given, Between, AsOf };

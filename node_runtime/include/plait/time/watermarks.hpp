@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/time/timed_spec.hpp"
+#include "plait/time/unit_clock.hpp"
 
 namespace plait {
 
@@ -35,33 +37,23 @@ class Watermarks {
   // The greatest wall clock of the units so far.
   int64_t clock() const { return clock_; }
 
-  // Of an operator that no source with an event time reaches: time stands still until the end.
-  void note(const Batch& unit) {
-    SourceTime& of = of_[unit.source];
-    of.flow = unit.flow;
+  // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator that
+  // no source with an event time reaches, time stands still until the end. Behind a failure in the
+  // unit nothing is delivered, so there the clock ends at the failed record.
+  UnitClock pass(const Batch& unit) {
+    UnitClock clock = rows_of(unit);
+    if (unit.failure) {
+      const Letter& letter = unit.failure->letter;
+      clock.end_at(letter.row < 0 ? now_ : clock.at(2 * (letter.row - unit.base) + letter.half));
+      return clock;
+    }
+    of_[unit.source].flow = unit.flow;
     clock_ = std::max(clock_, unit.stamp);
-    if (unit.time != kNoTime) {
-      const int64_t jump = (*sources_)[unit.source].max_jump;
-      const int64_t most =
-          of.time == kNoTime || of.time > kAllTime - jump ? kAllTime : of.time + jump;
-      of.time = std::max(of.time, std::min(unit.time, most));
+    if (const int64_t behind = least(of_.size()); behind != kNoTime) {
+      clock.end_at(std::max(clock.end(), behind));
     }
-    int64_t least = kAllTime;
-    bool over = true, running = false;
-    for (size_t s = 0; s < of_.size(); ++s) {
-      if (!(*sources_)[s].reaches) continue;
-      over = over && of_[s].flow == Flow::Over;
-      if (!(*sources_)[s].timed || of_[s].flow != Flow::Running) continue;
-      running = true;
-      const int64_t late = (*sources_)[s].out_of_order;
-      const int64_t t = of_[s].time;
-      least = std::min(least, t < kNoTime + late ? kNoTime : t - late);
-    }
-    if (over) {
-      now_ = kAllTime;
-    } else if (running) {
-      now_ = std::max(now_, least);
-    }
+    now_ = clock.end();
+    return clock;
   }
 
   // As bytes, and from them.
@@ -83,8 +75,54 @@ class Watermarks {
     Flow flow = Flow::Running;
     uint8_t none[7] = {};
   };
+  UnitClock rows_of(const Batch& unit) {
+    const TimedSource& source = (*sources_)[unit.source];
+    SourceTime& of = of_[unit.source];
+    if (!unit.reach || !source.timed || !source.reaches) return {now_, unit.rows};
+    const Reach& reach = *unit.reach;
+    const int64_t* times = reach.times;
+    if (int64_t from = of.time == kNoTime ? times[0] : of.time;
+        reach.last() > add_times(from, source.max_jump)) {
+      times = cut_jumps(reach, of.time, source.max_jump);
+    }
+    of.time = std::max(of.time, times[reach.rows - 1]);
+    of.flow = Flow::Running;
+    const int64_t others = least(unit.source);
+    if (others == kNoTime) return {now_, unit.rows};  // another source has had nothing yet
+    return {now_, unit.rows, times, reach.rows, source.out_of_order, others};
+  }
+
+  // The times of a unit in which a record is above the time before it by more than the jump.
+  const int64_t* cut_jumps(const Reach& reach, int64_t time, int64_t jump) {
+    cut_.resize(size_t(reach.rows));
+    for (size_t i = 0; i < cut_.size(); ++i) {
+      const int64_t next = reach.row_times[i];
+      time = time == kNoTime ? next : std::max(time, std::min(next, add_times(time, jump)));
+      cut_[i] = time;
+    }
+    return cut_.data();
+  }
+
+  // The least watermark of the sources that hold time up, but for one; kAllTime if there are none,
+  // unless that is because none of them knows time and one goes on: then kNoTime.
+  int64_t least(size_t but) const {
+    int64_t found = kAllTime;
+    bool over = true, running = false;
+    for (size_t s = 0; s < of_.size(); ++s) {
+      const TimedSource& source = (*sources_)[s];
+      if (!source.reaches || s == but) continue;
+      over = over && of_[s].flow == Flow::Over;
+      if (!source.timed || of_[s].flow != Flow::Running) continue;
+      running = true;
+      if (of_[s].time == kNoTime) return kNoTime;
+      found = std::min(found, of_[s].time - source.out_of_order);
+    }
+    return running || over || but < of_.size() ? found : kNoTime;
+  }
+
   std::shared_ptr<const std::vector<TimedSource>> sources_;
   std::vector<SourceTime> of_;
+  std::vector<int64_t> cut_;
   int64_t now_ = kNoTime;
   int64_t clock_ = 0;
 };

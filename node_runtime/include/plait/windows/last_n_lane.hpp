@@ -57,7 +57,7 @@ class LastNLane : public LaneOperator {
         slot[1] = 1;
         ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
       }
-      if (time_word_ >= 0) live(slot, rows, row);
+      if (time_word_ >= 0) live(slot, rows, i);
       LastRows& last = *of(slot);
       last.add(last_, rows.batch, row);
       const uint64_t n = last.total();
@@ -130,11 +130,11 @@ class LastNLane : public LaneOperator {
     drop_cells(plan_, scratch_.data());
   }
   // Takes the time of a row; the records of a key that was forgotten are gone.
-  void live(uint64_t* slot, const LaneRows& rows, uint32_t row) {
-    const int64_t t = clamp_time(rows.batch.columns[size_t(time_)].i64()[row]);
+  void live(uint64_t* slot, const LaneRows& rows, uint32_t i) {
+    const int64_t t = clamp_time(rows.batch.columns[size_t(time_)].i64()[rows.row(i)]);
     auto last = int64_t(slot[time_word_]);
     const bool fresh = of(slot)->total() == 0;
-    if (!fresh && ttl_.over(last, std::max(t, rows.before))) {
+    if (!fresh && ttl_.over(last, std::max(t, rows.at(i)))) {
       of(slot)->drop(last_);
       *of(slot) = LastRows();
       last = t;

@@ -1,7 +1,6 @@
 // LateLane: passes on the rows that windows of its kind leave out as late.
 //
-// A row is late if the last window it is in has ended, lateness included, at the watermark before
-// its unit. No state. All calls belong to the holder of the lane; never waits.
+// A row is late if the last window it is in had ended, lateness included, before it came. No state. All calls belong to the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ class LateLane : public StatelessLane {
     const Column& time = rows.batch.columns[size_t(time_)];
     for (uint32_t i = 0; i < rows.count; ++i) {
       const uint32_t row = rows.row(i);
-      if (rows.before == kNoTime || !time.valid(row) || !late(time.i64()[row], rows.before)) {
+      if (!time.valid(row) || !late(time.i64()[row], rows.at(i))) {
         ++out.left_out;
         continue;
       }
@@ -41,9 +40,9 @@ class LateLane : public StatelessLane {
   }
 
  private:
-  bool late(int64_t time, int64_t before) const {
+  bool late(int64_t time, int64_t watermark) const {
     const int64_t t = clamp_time(time);
-    return (session_ ? t + gap_ : grid_.last_end(t)) + lateness_ <= before;
+    return (session_ ? t + gap_ : grid_.last_end(t)) + lateness_ <= watermark;
   }
 
   const int time_;

@@ -49,7 +49,7 @@ class RunningLane : public LaneOperator {
       if (!slot[1]) {
         ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
         slot[time_word_] = uint64_t(t);
-      } else if (ttl_.over(int64_t(slot[time_word_]), std::max(t, rows.before))) {
+      } else if (ttl_.over(int64_t(slot[time_word_]), std::max(t, rows.at(i)))) {
         forget(slot);
         slot[time_word_] = uint64_t(t);
       }

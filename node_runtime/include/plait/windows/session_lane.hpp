@@ -44,22 +44,30 @@ class SessionLane : public LaneOperator {
         ++out.left_out;
         continue;
       }
-      const int64_t t = clamp_time(time.i64()[row]);
-      if (rows.before != kNoTime && t + gap_ + lateness_ <= rows.before) {
+      const int64_t t = clamp_time(time.i64()[row]), watermark = rows.at(i);
+      const bool behind = t < watermark;  // others meet nothing that has ended
+      if (behind && t + gap_ + lateness_ <= watermark) {
         ++out.late;
         continue;
       }
-      uint64_t* s = session(plan_.keys.of_row(rows.hashes[i], row), t, rows, i);
+      const Key key = plan_.keys.of_row(rows.hashes[i], row);
+      if (behind) settle(key, watermark, rows, out);
+      uint64_t* s = session(key, t, rows, i);
       block_.slots[block_.n] = s;
       block_.seen[block_.n] = ++s[Store::kRows];
       block_.rows[block_.n] = row;
       block_.places[block_.n] = rows.place(i);
       if (++block_.n == GroupBlock::kRows) fold_block(plan_, rows.batch, block_);
+      if (behind && Store::end(s) <= watermark) {
+        fold_block(plan_, rows.batch, block_);
+        give(s, kAtOnce, rows.place(i), out);
+        s[Store::kNext] |= Store::kGiven;
+      }
     }
     fold_block(plan_, rows.batch, block_);
   }
 
-  bool wants_end() const override { return lateness_ > 0; }
+  int64_t early() const override { return early_; }
 
   void advance(int64_t before, int64_t watermark, Emitter& out) override {
     while (!heap_.empty() && heap_.front().time <= watermark) {
@@ -71,7 +79,7 @@ class SessionLane : public LaneOperator {
       if (int64_t(s[Store::kDue]) != due.time) continue;
       s[Store::kDue] = uint64_t(INT64_MAX);
       if (Store::end(s) <= watermark && !(s[Store::kNext] & Store::kGiven)) {
-        give(s, out);
+        give(s, Store::end(s), s[Store::kPlace], out);
         s[Store::kNext] |= Store::kGiven;
       }
       if (Store::end(s) + lateness_ <= watermark) {
@@ -88,7 +96,7 @@ class SessionLane : public LaneOperator {
       if (!store_.alive(changed.id, changed.serial)) continue;
       uint64_t* s = store_.slot(changed.id);
       s[Store::kNext] &= ~Store::kEarly;
-      if (Store::end(s) > watermark) give(s, out);
+      if (Store::end(s) > watermark) give(s, Store::end(s), s[Store::kPlace], out);
     }
     changed_.clear();
   }
@@ -142,6 +150,22 @@ class SessionLane : public LaneOperator {
     bool operator<(const Due& o) const { return time > o.time; }  // the earliest on top
   };
 
+  // Lets time go on for one key: a record that comes after the end of its sessions must not change
+  // what they give.
+  void settle(const Key& key, int64_t watermark, const LaneRows& rows, Emitter& out) {
+    for (uint32_t id = store_.first(key), next = 0; id != Store::kNone; id = next) {
+      uint64_t* s = store_.slot(id);
+      next = store_.next(s);
+      if (Store::end(s) > watermark) return;
+      if (!(s[Store::kNext] & Store::kGiven)) {
+        fold_block(plan_, rows.batch, block_);
+        give(s, Store::end(s), s[Store::kPlace], out);
+        s[Store::kNext] |= Store::kGiven;
+      }
+      if (Store::end(s) + lateness_ <= watermark) store_.erase(id);
+    }
+  }
+
   // The session of a record, joined and extended by it.
   uint64_t* session(const Key& key, int64_t t, const LaneRows& rows, uint32_t i) {
     const int64_t end = t + gap_;
@@ -187,9 +211,8 @@ class SessionLane : public LaneOperator {
     heap_.push_back({due, id, s[Store::kSerial]});
     std::push_heap(heap_.begin(), heap_.end());
   }
-  void give(uint64_t* s, Emitter& out) {
-    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), s[Store::kPlace], false,
-               out);
+  void give(uint64_t* s, int64_t time, uint64_t place, Emitter& out) {
+    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), time, place, false, out);
   }
 
   void write(const uint64_t* s, GroupWriter& out) const {

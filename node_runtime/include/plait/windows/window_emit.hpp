@@ -15,21 +15,22 @@
 
 namespace plait {
 
-// One group as rows of the output: its keys, window and results, or its top rows.
+// One group as rows of the output: its keys, window and results, or its top rows. They come at
+// `time` (kAtOnce, or the end) and place.
 inline void emit_group(const GroupPlan& plan, const Key& key, uint64_t* slot, int64_t start,
-                       int64_t end, uint64_t place, bool given, Emitter& out) {
+                       int64_t end, int64_t time, uint64_t place, bool given, Emitter& out) {
   auto& columns = out.columns;
   if (plan.tops) {
     if (!slot[plan.top_cell]) return;
     const size_t n = plan.top.types.size();
     return TopRows::of(slot[plan.top_cell])->emit(plan.top, columns, [&] {
-      out.begin(end, place);
+      out.begin(time, place);
       if (given) return;
       columns[n].word(uint64_t(start));
       columns[n + 1].word(uint64_t(end));
     });
   }
-  out.begin(end, place);
+  out.begin(time, place);
   plan.keys.emit(key, columns);
   size_t c = plan.keys.types().size();
   columns[c++].word(uint64_t(start));
@@ -63,19 +64,31 @@ class WindowEmit {
     give_whole(start, end, out);
   }
 
-  // Only the groups that a pane names in `changed`.
-  void some(Panes panes, std::vector<uint32_t> WindowPane::* changed, int64_t start, int64_t end,
-            Emitter& out) {
+  // One group, at once, at a place.
+  void one(Panes panes, const Key& key, int64_t start, int64_t end, uint64_t place, Emitter& out) {
+    uint64_t* to = whole_.obtain(key, place);
+    for (const auto& p : panes) {
+      const uint64_t* slot = p->table.find(key);
+      if (slot[1]) add(to, slot, place);
+    }
+    whole_.each([&](uint64_t* slot, uint64_t) {
+      emit_group(plan_, whole_.key(slot), slot, start, end, kAtOnce, place, given_, out);
+    });
+    whole_.clear();
+  }
+
+  // Only the groups that changed since results came early.
+  void changed(Panes panes, int64_t start, int64_t end, Emitter& out) {
     if (panes.size() == 1) {
       GroupTable& table = panes[0]->table;
-      for (uint32_t i : (*panes[0]).*changed) {
+      for (uint32_t i : panes[0]->early) {
         uint64_t* slot = table.slot(i);
-        emit_group(plan_, table.key(slot), slot, start, end, table.place(i), given_, out);
+        emit_group(plan_, table.key(slot), slot, start, end, end, table.place(i), given_, out);
       }
       return;
     }
     for (const auto& p : panes) {
-      for (uint32_t i : (*p).*changed) {
+      for (uint32_t i : p->early) {
         const Key key = p->table.key(p->table.slot(i));
         uint64_t* to = whole_.obtain(key, p->table.place(i));
         if (!to[1]) gather(panes, key, to);
@@ -110,13 +123,13 @@ class WindowEmit {
   }
   void give_whole(int64_t start, int64_t end, Emitter& out) {
     whole_.each([&](uint64_t* slot, uint64_t) {
-      emit_group(plan_, whole_.key(slot), slot, start, end, slot[place_], given_, out);
+      emit_group(plan_, whole_.key(slot), slot, start, end, end, slot[place_], given_, out);
     });
     whole_.clear();
   }
   void give(GroupTable& table, int64_t start, int64_t end, Emitter& out) {
     table.each([&](uint64_t* slot, uint64_t place) {
-      emit_group(plan_, table.key(slot), slot, start, end, place, given_, out);
+      emit_group(plan_, table.key(slot), slot, start, end, end, place, given_, out);
     });
   }
 

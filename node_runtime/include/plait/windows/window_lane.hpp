@@ -2,11 +2,13 @@
 // carry.
 //
 // Each row goes into the one pane of its time, found without arithmetic as long as rows stay in
-// one; at the end of a unit the windows that ended come out in the order of their ends, those that
-// took late records give the groups that changed again, and if the watermark passed a multiple of
-// `early` open windows give what changed since. Which windows have ended is the watermark's
-// business alone, so state that comes from elsewhere needs no more than its groups. All calls
-// belong to the holder of the lane; never waits.
+// one; after the rows of a unit the windows that ended come out in the order of their ends, and if
+// the watermark passed a multiple of `early` open windows give what changed since. Only a row whose
+// pane has a window that ended before the row came can tell that this happens later than it should:
+// before it is taken, such windows are given, and after it those that still take records give its
+// group again, at once. Which windows have ended is the watermark's business alone, so state that
+// comes from elsewhere needs no more than its groups. All calls belong to the holder of the lane;
+// never waits.
 #pragma once
 
 #include <algorithm>
@@ -35,39 +37,36 @@ class WindowLane : public LaneOperator {
   void process(const LaneRows& rows, Emitter& out) override {
     ++p_.unit;
     p_.plan.keys.bind(rows.batch);
+    advanced_ = std::max(advanced_, rows.clock.before());
     if (p_.given) return process_given(rows, out);
     const Column& time = rows.batch.columns[size_t(time_)];
     if (!time.validity && rows.count && one_pane(rows, time.i64(), out)) return;
-    Locate locate{*this, rows.before};
-    run(rows, [&](uint32_t, uint32_t row) -> WindowPane* {
+    Locate locate{*this, rows, out};
+    run(rows, out, [&](uint32_t i, uint32_t row) -> WindowPane* {
       if (!time.valid(row)) {
         ++out.left_out;
         return nullptr;
       }
-      WindowPane* pane = locate(time.i64()[row]);
-      if (!pane) ++out.late;
-      return pane;
+      const int64_t t = clamp_time(time.i64()[row]);
+      if (!locate.holds(t)) {
+        const int64_t start = p_.grid.pane(t);
+        locate.go(start, start + p_.grid.width);
+      }
+      return locate.take(i);
     });
   }
 
-  bool wants_end() const override { return p_.lateness > 0; }
+  int64_t early() const override { return p_.early; }
 
   void advance(int64_t before, int64_t watermark, Emitter& out) override {
     const bool fires =
         p_.early && watermark > before && watermark != kAllTime &&
         (before == kNoTime || floor_div(watermark, p_.early) != floor_div(before, p_.early));
-    if (p_.given) {
-      for (size_t i = 0; i < p_.panes.size(); ++i) {
-        if (p_.panes[i]->end > watermark && !fires) break;
-        window(i, i + 1, p_.panes[i]->start, p_.panes[i]->end, before, watermark, fires, out);
-      }
-    } else {
-      walk(before, watermark, fires, out);
-    }
-    if (fires) p_.fired = p_.unit++;
-    for (size_t i = 0; p_.marks() && i < p_.panes.size(); ++i) {
-      p_.panes[i]->late.clear();
-      if (fires) p_.panes[i]->early.clear();
+    give_ended(std::max(before, advanced_), watermark, fires, out);
+    advanced_ = watermark;
+    if (fires) {
+      p_.fired = p_.unit++;
+      for (auto& pane : p_.panes) pane->early.clear();
     }
     p_.expire(watermark);
   }
@@ -85,26 +84,100 @@ class WindowLane : public LaneOperator {
  private:
   static constexpr uint32_t kAsk = 24;  // rows that are asked for ahead
 
-  // The pane of a time; null: too late for all its windows.
+  // The pane of the present rows, and from which position in the unit on a window of it has ended,
+  // and all of them have, lateness included.
   struct Locate {
     WindowLane& lane;
-    int64_t before;
+    const LaneRows& rows;
+    Emitter& out;
     bool any = false;
-    int64_t start = 0;
-    WindowPane* pane = nullptr;
+    int64_t start = 0, end = 0;
+    WindowPane* pane = nullptr;  // null: not asked for yet
+    int64_t ended = INT64_MAX, late = INT64_MAX;
 
-    WindowPane* operator()(int64_t t) {
-      const WindowGrid& grid = lane.p_.grid;
-      t = clamp_time(t);
-      if (any && uint64_t(t) - uint64_t(start) < uint64_t(grid.width)) return pane;
+    bool holds(int64_t t) const {
+      return any && uint64_t(t) - uint64_t(start) < uint64_t(end - start);
+    }
+    void go(int64_t from, int64_t to) {
       any = true;
-      start = grid.pane(t);
-      const bool late = before != kNoTime && grid.last_end(start) + lane.p_.lateness <= before;
-      return pane = late ? nullptr : &lane.p_.obtain(start, start + grid.width);
+      start = from;
+      end = to;
+      pane = nullptr;
+      const WindowPanes& p = lane.p_;
+      ended = reached(p.given ? end : p.grid.first_start(start) + p.grid.size);
+      late = reached((p.given ? end : p.grid.last_end(start)) + p.lateness);
+    }
+    // The first position at which the watermark has reached a time.
+    int64_t reached(int64_t time) const {
+      if (time > rows.clock.end()) return INT64_MAX;
+      return time <= rows.clock.before() ? 0 : rows.clock.due_position(time) + 1;
+    }
+    // For row i of the lane; null: too late for all its windows.
+    WindowPane* take(uint32_t i) {
+      if (ended == INT64_MAX || rows.position(i) < ended) [[likely]] {
+        return pane ? pane : pane = &lane.p_.obtain(start, end);
+      }
+      if (rows.position(i) >= late) {
+        ++out.late;
+        return nullptr;
+      }
+      lane.catch_up(rows, rows.at(i), out);
+      lane.again_ = true;
+      return pane ? pane : pane = &lane.p_.obtain(start, end);
     }
   };
 
-  // Works all rows off if they are in one pane.
+  // Gives what has ended before a row comes that it must not change.
+  void catch_up(const LaneRows& rows, int64_t watermark, Emitter& out) {
+    fold_block(p_.plan, rows.batch, block_);
+    give_ended(advanced_, watermark, false, out);
+    advanced_ = std::max(advanced_, watermark);
+  }
+  // The group of row i once more, for all windows of its pane that have ended and take records.
+  void give_again(const LaneRows& rows, uint32_t i, const WindowPane& pane, uint64_t* slot,
+                  Emitter& out) {
+    again_ = false;
+    fold_block(p_.plan, rows.batch, block_);
+    const int64_t watermark = rows.at(i);
+    const Key key = pane.table.key(slot);
+    int64_t first = pane.start, last = pane.start;
+    if (!p_.given) {
+      first = p_.grid.first_start(pane.start);
+      last = p_.grid.last_start(pane.start);
+    }
+    for (int64_t start = first; start <= last; start += p_.grid.every) {
+      const int64_t end = p_.given ? pane.end : start + p_.grid.size;
+      if (end > watermark) return;
+      if (end + p_.lateness <= watermark) continue;
+      emit_.one(panes_from(start, end), key, start, end, rows.place(i), out);
+    }
+  }
+  // The panes of a window.
+  WindowEmit::Panes panes_from(int64_t start, int64_t end) const {
+    const auto& panes = p_.panes;
+    if (p_.given) {
+      for (size_t i = 0; i < panes.size(); ++i) {
+        if (panes[i]->start == start && panes[i]->end == end) return {panes.data() + i, 1};
+      }
+      return {};
+    }
+    size_t from = 0;
+    while (from < panes.size() && panes[from]->start < start) ++from;
+    size_t to = from;
+    while (to < panes.size() && panes[to]->start < end) ++to;
+    return {panes.data() + from, to - from};
+  }
+
+  // All windows that ended after `before`, up to `watermark`.
+  void give_ended(int64_t before, int64_t watermark, bool fires, Emitter& out) {
+    if (!p_.given) return walk(before, watermark, fires, out);
+    for (size_t i = 0; i < p_.panes.size(); ++i) {
+      if (p_.panes[i]->end > watermark && !fires) break;
+      window(i, i + 1, p_.panes[i]->start, p_.panes[i]->end, before, watermark, fires, out);
+    }
+  }
+
+  // Works all rows off if they are in one pane, of which no window ends in the unit.
   bool one_pane(const LaneRows& rows, const int64_t* times, Emitter& out) {
     int64_t low = times[rows.row(0)], high = low;
     if (rows.rows) {
@@ -114,57 +187,52 @@ class WindowLane : public LaneOperator {
         high = std::max(high, t);
       }
     } else {
+      times += rows.skipped;
       for (uint32_t i = 1; i < rows.count; ++i) {
         low = std::min(low, times[i]);
         high = std::max(high, times[i]);
       }
     }
-    if (p_.grid.pane(clamp_time(low)) != p_.grid.pane(clamp_time(high))) return false;
-    WindowPane* pane = Locate{*this, rows.before}(low);
-    if (!pane) {
-      out.late += rows.count;
-    } else {
-      run(rows, [pane](uint32_t, uint32_t) { return pane; });
-    }
+    const int64_t start = p_.grid.pane(clamp_time(low));
+    if (start != p_.grid.pane(clamp_time(high))) return false;
+    if (p_.grid.first_start(start) + p_.grid.size <= rows.clock.end()) return false;
+    WindowPane* pane = &p_.obtain(start, start + p_.grid.width);
+    run(rows, out, [pane](uint32_t, uint32_t) { return pane; });
     return true;
   }
 
   void process_given(const LaneRows& rows, Emitter& out) {
     const Column& starts = rows.batch.columns[size_t(start_column_)];
     const Column& ends = rows.batch.columns[size_t(end_column_)];
-    WindowPane* pane = nullptr;
-    run(rows, [&](uint32_t, uint32_t row) -> WindowPane* {
+    Locate locate{*this, rows, out};
+    run(rows, out, [&](uint32_t i, uint32_t row) -> WindowPane* {
       if (!starts.valid(row) || !ends.valid(row)) {
         ++out.left_out;
         return nullptr;
       }
       const int64_t start = clamp_time(starts.i64()[row]), end = clamp_time(ends.i64()[row]);
-      if (rows.before != kNoTime && end + p_.lateness <= rows.before) {
-        ++out.late;
-        return nullptr;
-      }
-      if (!pane || pane->start != start || pane->end != end) pane = &p_.obtain(start, end);
-      return pane;
+      if (!locate.any || locate.start != start || locate.end != end) locate.go(start, end);
+      return locate.take(i);
     });
   }
 
   template <class PaneOf>
-  void run(const LaneRows& rows, PaneOf pane_of) {
-    if (p_.plan.keys.wide() || p_.plan.keys.has_nulls()) return run_rows<0, false>(rows, pane_of);
+  void run(const LaneRows& rows, Emitter& out, PaneOf pane_of) {
+    if (p_.plan.keys.wide() || p_.plan.keys.has_nulls()) return run_rows<0, false>(rows, out, pane_of);
     switch (p_.plan.words) {
       case 2:
-        return run_rows<2, true>(rows, pane_of);
+        return run_rows<2, true>(rows, out, pane_of);
       case 4:
-        return run_rows<4, true>(rows, pane_of);
+        return run_rows<4, true>(rows, out, pane_of);
       default:
-        return run_rows<0, true>(rows, pane_of);
+        return run_rows<0, true>(rows, out, pane_of);
     }
   }
 
   // kNarrow: every key is its hash.
   template <unsigned kWords, bool kNarrow, class PaneOf>
-  void run_rows(const LaneRows& rows, PaneOf pane_of) {
-    const bool marks = p_.marks(), folds = !p_.plan.counts_only, places = p_.plan.needs_places;
+  void run_rows(const LaneRows& rows, Emitter& out, PaneOf pane_of) {
+    const bool marks = p_.early_mark >= 0, folds = !p_.plan.counts_only, places = p_.plan.needs_places;
     GroupBlock& block = block_;
     for (uint32_t i = 0; i < rows.count; ++i) {
       const uint32_t row = rows.row(i);
@@ -183,13 +251,16 @@ class WindowLane : public LaneOperator {
         if (slot[1] == 0) slot = enter(table, key, slot, rows, i);
       }
       const uint64_t seen = ++slot[1];
-      if (marks) mark(*pane, slot, rows.before);
-      if (!folds) continue;
-      block.slots[block.n] = slot;
-      block.seen[block.n] = seen;
-      block.rows[block.n] = row;
-      if (places) block.places[block.n] = rows.place(i);
-      if (++block.n == GroupBlock::kRows) fold_block(p_.plan, rows.batch, block);
+      if (marks) mark(*pane, slot);
+      if (folds) {
+        block.slots[block.n] = slot;
+        block.seen[block.n] = seen;
+        block.rows[block.n] = row;
+        if (places) block.places[block.n] = rows.place(i);
+        if (++block.n == GroupBlock::kRows) fold_block(p_.plan, rows.batch, block);
+      }
+      if (again_) [[unlikely]]
+        give_again(rows, i, *pane, slot, out);
     }
     if (folds) fold_block(p_.plan, rows.batch, block);
   }
@@ -207,19 +278,11 @@ class WindowLane : public LaneOperator {
     return slot;
   }
 
-  void mark(WindowPane& pane, uint64_t* slot, int64_t before) {
-    if (p_.early_mark >= 0) {
-      if (slot[p_.early_mark] <= p_.fired) {
-        pane.early.push_back(uint32_t(pane.table.number(slot)));
-      }
-      slot[p_.early_mark] = p_.unit;
+  void mark(WindowPane& pane, uint64_t* slot) {
+    if (slot[p_.early_mark] <= p_.fired) {
+      pane.early.push_back(uint32_t(pane.table.number(slot)));
     }
-    if (p_.late_mark >= 0 && before != kNoTime && pane.first_end <= before) {
-      if (slot[p_.late_mark] != p_.unit) {
-        pane.late.push_back(uint32_t(pane.table.number(slot)));
-      }
-      slot[p_.late_mark] = p_.unit;
-    }
+    slot[p_.early_mark] = p_.unit;
   }
 
   // What the window of the panes [from, to) has to give.
@@ -227,11 +290,9 @@ class WindowLane : public LaneOperator {
               bool fires, Emitter& out) {
     const WindowEmit::Panes panes(p_.panes.data() + from, to - from);
     if (end > watermark) {
-      if (fires) emit_.some(panes, &WindowPane::early, start, end, out);
+      if (fires) emit_.changed(panes, start, end, out);
     } else if (before == kNoTime || end > before) {
       emit_.all(panes, start, end, out);
-    } else if (end + p_.lateness > before) {
-      emit_.some(panes, &WindowPane::late, start, end, out);
     }
   }
 
@@ -241,7 +302,7 @@ class WindowLane : public LaneOperator {
     const WindowGrid& grid = p_.grid;
     if (panes.empty() || (!fires && panes.front()->first_end > watermark)) return;
     int64_t start = grid.first_start(panes.front()->start);
-    if (before != kNoTime && !p_.lateness) {  // those that ended before need no look
+    if (before != kNoTime) {  // those that ended before need no look
       start = std::max(start, grid.last_start(clamp_time(before) - grid.size) + grid.every);
     }
     for (size_t from = 0, to = 0;;) {
@@ -263,6 +324,8 @@ class WindowLane : public LaneOperator {
   WindowPanes p_;
   WindowEmit emit_;
   GroupBlock block_;
+  int64_t advanced_ = kNoTime;  // windows that ended up to then have been given
+  bool again_ = false;          // the present row changes windows that have ended
 };
 
 }  // namespace plait

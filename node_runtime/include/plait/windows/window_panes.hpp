@@ -28,7 +28,7 @@ struct WindowPane {
   int64_t start = 0, end = 0;
   int64_t first_end = 0, last_end = 0;  // of the windows it is part of
   GroupTable table;
-  std::vector<uint32_t> late, early;  // groups changed in the unit; since results came early
+  std::vector<uint32_t> early;  // groups that changed since results came early
 };
 
 class WindowPanes {
@@ -39,9 +39,8 @@ class WindowPanes {
         early(spec.early),
         grid(given ? WindowGrid() : WindowGrid(spec.size, spec.every, spec.offset)),
         key_word(KeyCodec(spec.types, spec.key_columns).wide() ? 2 : -1),
-        late_mark(lateness ? 2 + (key_word >= 0) : -1),
-        early_mark(early ? 2 + (key_word >= 0) + (lateness != 0) : -1),
-        plan(spec, 2u + (key_word >= 0) + (lateness != 0) + (early != 0),
+        early_mark(early ? 2 + (key_word >= 0) : -1),
+        plan(spec, 2u + (key_word >= 0) + (early != 0),
              !given && grid.width != grid.size),
         bin_keys_(size_t(1) << (spec.bin_bits - spec.lane_bits), 0) {
     if (lateness < 0 || early < 0 || lateness > kMostLength || early > kMostLength) {
@@ -55,13 +54,11 @@ class WindowPanes {
   const bool given;
   const int64_t lateness, early;
   const WindowGrid grid;
-  const int key_word, late_mark, early_mark;  // words of a slot
+  const int key_word, early_mark;  // words of a slot
   GroupPlan plan;
   std::vector<std::unique_ptr<WindowPane>> panes;  // by end, then start
   // Changes are marked with the number of their unit; results came early at the end of `fired`.
   uint64_t unit = 1, fired = 0;
-
-  bool marks() const { return late_mark >= 0 || early_mark >= 0; }
 
   // The pane that starts there (and ends there, if rows carry windows), made if there is none.
   WindowPane& obtain(int64_t start, int64_t end) {
@@ -152,7 +149,7 @@ class WindowPanes {
   std::unique_ptr<WindowPane> make(int64_t start, int64_t end) {
     std::unique_ptr<WindowPane> p;
     if (free_.empty()) {
-      p = std::make_unique<WindowPane>(plan, key_word, marks());
+      p = std::make_unique<WindowPane>(plan, key_word, early_mark >= 0);
     } else {
       p = std::move(free_.back());
       free_.pop_back();
@@ -166,7 +163,6 @@ class WindowPanes {
   void recycle(std::unique_ptr<WindowPane> p) {
     if (free_.size() >= 16) return;
     p->table.clear();
-    p->late.clear();
     p->early.clear();
     free_.push_back(std::move(p));
   }

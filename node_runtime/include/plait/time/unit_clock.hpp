@@ -1,0 +1,86 @@
+// UnitClock: the watermark of an operator at every row of a unit, and behind it.
+//
+// In a unit only the time of its own source moves: the watermark at a row is the reach there minus
+// `out_of_order`, at most what the other sources allow, and never below what it was before. What
+// falls due at a time t does so at the mark of the first row at which the watermark has reached t,
+// or behind all rows, by a fact of the unit (its source is idle or at its end). Rows are by their
+// position: twice the row of the unit, plus 1 for what is made of the record and 0 for what fell
+// due before it. One thread at a time: the holder of the lane.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plait/columns/batch.hpp"
+#include "plait/time/timed_spec.hpp"
+
+namespace plait {
+
+class UnitClock {
+ public:
+  // Time stands still at `before` until the end of the unit.
+  UnitClock(int64_t before, int64_t rows) : rows_(rows), before_(before), end_(before) {}
+  // It goes on with `reach`, the times of the unit's first rows: `others` is the least watermark of
+  // the other sources.
+  UnitClock(int64_t before, int64_t rows, const int64_t* reach, int64_t reach_rows,
+            int64_t out_of_order, int64_t others)
+      : rows_(rows),
+        before_(before),
+        end_(before),
+        reach_(reach),
+        reach_rows_(reach_rows),
+        out_of_order_(out_of_order),
+        most_(std::max(before, others)) {
+    if (reach_rows_) end_ = at(2 * rows_ + 1);
+  }
+
+  int64_t before() const { return before_; }
+  // Behind the unit; where the unit has a failure, when the failed record was met.
+  int64_t end() const { return end_; }
+  void end_at(int64_t watermark) { end_ = std::max(before_, watermark); }
+
+  // When a row at this position is taken.
+  int64_t at(int64_t position) const {
+    const int64_t row = std::min((position - 1) >> 1, reach_rows_ - 1);
+    return row < 0 ? before_ : std::clamp(reach_[row] - out_of_order_, before_, most_);
+  }
+  // The row at whose mark the watermark reaches t; the number of rows if none of theirs does. For t
+  // above `before` and not above `end`.
+  int64_t first(int64_t t) const {
+    if (t > most_ || t == kAllTime || reach_rows_ == 0) return rows_;
+    if (t <= before_) return 0;
+    const int64_t time = add_times(t, out_of_order_);
+    // What is due mostly comes in the order of time: go on from the last answer.
+    int64_t low = 0, high = reach_rows_;
+    if (found_ < reach_rows_ && reach_[found_] < time) {
+      low = found_ + 1;
+      for (int64_t step = 1; low + step < high; step *= 2) {
+        if (reach_[low + step] >= time) {
+          high = low + step + 1;
+          break;
+        }
+      }
+    } else if (found_ < reach_rows_) {
+      high = found_ + 1;
+    }
+    const int64_t* end = reach_ + high;
+    const int64_t row = std::lower_bound(reach_ + low, end, time) - reach_;
+    found_ = row;
+    return row < reach_rows_ ? row : rows_;
+  }
+  // The position of what falls due at t.
+  int64_t due_position(int64_t t) const { return 2 * first(t); }
+  int64_t rows() const { return rows_; }
+
+ private:
+  int64_t rows_;
+  int64_t before_, end_;
+  const int64_t* reach_ = nullptr;
+  int64_t reach_rows_ = 0, out_of_order_ = 0;
+  int64_t most_ = kNoTime;
+  mutable int64_t found_ = 0;
+};
+
+}  // namespace plait
