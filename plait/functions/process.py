@@ -38,6 +38,12 @@ SCALARS: dict[type, Any] = {
 RECORD = ("key", "record", "state", "timers")
 TIMER = ("key", "time", "state", "timers")
 TIMED = ("on_timer", "on_timeout")
+MOST_FIRINGS = 10_000
+"""How often timers of one key that are due at one time may fire at one mark."""
+SETS_ITSELF = (
+    f"timers of this key have set timers for a time gone by {MOST_FIRINGS:,} times in a row;"
+    " set the next one for a time after `at`"
+)
 WORDS = "int, float, bool, str, bytes, plait.Timestamp, list[...] and dict[..., ...] of these"
 
 

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 Within = temporal.Grid | temporal.Between | temporal.AsOf | None
 
 
+ANY_AGE = (
+    "semi without window= or ttl= gives records of any age; with_event_time(...) says what counts"
+)
+
+
 class JoinRequest:
     """The arguments of a join, checked."""
 
@@ -78,6 +83,8 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: JoinReque
         end_us = max(spec.within.high_us, 0)
     alone = left + lit(datetime.timedelta(microseconds=end_us)) if end_us else left
     match spec.how:
+        case "semi" if spec.within is None and not spec.ttl_us:
+            return Lost(ANY_AGE)
         case "semi" | "late":
             return left
         case "anti":

@@ -89,14 +89,15 @@ class Spans(AggregateVerbs[S]):
         )
         out = {parts[0].column(field.name): field for field in left.schema.fields}
         start, end = (parts[0].value(one) for one in self._span)
+        ours = parts[0].value(require_time(left._time, f"{call.name} (the left stream)"))
         time = parts[1].value(require_time(right._time, f"{call.name} (the right stream)"))
         over = [
             (name, a, "" if a.over is None else parts[1].value(a.over))
             for name, a in results.aggregates
         ]
-        columns = tuple(dict.fromkeys((*out, start, end)))
+        columns = tuple(dict.fromkeys((*out, start, end, ours)))
         spec = temporal.SpanSpec(
-            left=temporal.Side(columns=columns),
+            left=temporal.Side(columns=columns, time=ours),
             right=temporal.Side(
                 columns=tuple(dict.fromkeys((*(name for *_, name in over if name), time))),
                 time=time,

@@ -1,13 +1,16 @@
 """The oracle: a slow, obviously right executor of a graph. What it gives is the right answer.
 
 The order is a plain loop: for every epoch, for every source in the order of the operators, for
-every row. One source's rows of one epoch are a unit; within a unit each operator is run over all
-the rows of its inputs, which gives what pushing row by row would, because every operator is a
-function of the sequence of its inputs and a union orders by (row, input). It shares no code with
-the runtime.
+every row: first the mark of that row, by which time goes on, through all operators, and then the
+row. One source's rows of one epoch are a unit; within a unit each operator is run over all the
+marks and rows of its inputs, which gives what pushing them one by one would, because every operator
+is a function of the sequence of its inputs and a union orders by (row, half, input). It shares no
+code with the runtime.
 
-Rows that are due by time come behind all rows of their unit: as if the unit had one more row. When
-all sources are at their end one more epoch without rows follows, and then all is due.
+What is due by time comes at the mark that made it due: half 0 of the row, the record and what is
+made of it are half 1. Behind the rows of a unit follows a mark with its facts, as if the unit had
+one more row. When all sources are at their end one more epoch without rows follows, and then all is
+due.
 
 A record that fails ends the streams that depend on it: each sink after the failing operator has
 what came before that record. `outputs` is what the loop had delivered when it stopped at the first
@@ -37,7 +40,14 @@ from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
 from plait.testing.oracle.temporal import timed_operator
-from plait.testing.oracle.time import Fate, TimedOperator, TimerFault, Watermarks
+from plait.testing.oracle.time import (
+    ALL_TIME,
+    Fate,
+    Time,
+    TimedOperator,
+    TimerFault,
+    Watermarks,
+)
 from plait.testing.oracle.values import Fault, Values, shown
 
 if TYPE_CHECKING:
@@ -45,8 +55,11 @@ if TYPE_CHECKING:
 
     from plait.model.schema import Schema
 
-Item = tuple[int, Values]
-"""A row number of the unit's source, counted from the source's start, and the values."""
+Position = tuple[int, int]
+"""A row number of the unit's source, counted from the source's start, and the half: 0 for what is
+given at the mark of that row, 1 for what is made of the record."""
+
+Item = tuple[Position, Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +84,9 @@ class OracleResult:
 
 @dataclass(slots=True)
 class End:
-    """Where a stream ended for good: `row` of the unit in which it did."""
+    """Where a stream ended for good."""
 
-    row: int
+    position: Position
     failure: RecordError
 
 
@@ -172,7 +185,7 @@ class Loop:
         several = isinstance(op.spec, OperatorSpec) and len(op.spec.inputs) > 1
         streams = self.graph.operators[op.inputs[0]].inputs if several else op.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
-        return lambda: [all(source.over for source in sources) for sources in reaching]
+        return lambda: [sources <= self.watermarks.over for sources in reaching]
 
     def close(self) -> None:
         for operator in self.timed.values():
@@ -182,27 +195,34 @@ class Loop:
     def schema_in(self, op: AnyOp) -> Schema:
         return self.graph.operators[op.inputs[0]].schema
 
-    def unit(self, source: int, rows: list[Values], *, over: bool = False, stamp: int = 0) -> None:
+    def unit(
+        self,
+        source: int,
+        rows: list[Values],
+        *,
+        over: bool = False,
+        idle: bool = False,
+        stamp: int = 0,
+    ) -> None:
         """Runs one epoch of one source through all the operators. `over`: the source is at its end;
-        `stamp`: the wall clock when it was cut."""
+        `idle`: it has been silent for so long that nothing waits for it; `stamp`: the wall clock
+        when it was cut."""
         origin = self.graph.operators[source]
         assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
-        behind = first + len(rows)
         if not over:
             cuts.append(len(rows))
-        self.watermarks.read(source, rows, over, stamp)
+        self.watermarks.read(source, rows, first, over, idle, stamp)
         streams: dict[int, Stream] = {}
-        letters: list[tuple[int, DeadLetter]] = []
+        letters: list[tuple[Position, DeadLetter]] = []
         failures: list[End] = []
         before = {label: len(items) for label, items in self.outputs.items()}
         for i, op in enumerate(self.graph.operators):
-            if i in self.ended:
+            if i in self.ended or source not in self.watermarks.reaching[i]:
                 streams[i] = Stream([])
             elif isinstance(op, SourceOp):
-                items = list(enumerate(rows, first)) if i == source else []
-                streams[i] = Stream(items)
+                streams[i] = Stream([((row, 1), values) for row, values in enumerate(rows, first)])
             elif isinstance(op, UnionOp):
                 streams[i] = merged([streams[j] for j in op.inputs])
             elif isinstance(op, SinkOp):
@@ -211,7 +231,7 @@ class Loop:
             else:
                 given = streams[op.inputs[0]]
                 if isinstance(op, TimedOp):
-                    streams[i] = self.run_timed(i, given, behind, origin.label, letters)
+                    streams[i] = self.run_timed(i, given, origin.label, letters)
                 else:
                     streams[i] = self.run_node(i, given, origin.label, letters)
                 own = streams[i].end
@@ -225,7 +245,7 @@ class Loop:
                 self.ended[i] = stream.end.failure
         self.letters += [letter for _, letter in sorted(letters, key=lambda pair: pair[0])]
         if failures and self.stopped is None:
-            self.stop(min(failures, key=lambda end: end.row), before)
+            self.stop(min(failures, key=lambda end: end.position), before)
 
     def stop(self, end: End, before: dict[str, int]) -> None:
         """Keeps what the loop had delivered when it came to the first failing record."""
@@ -236,72 +256,92 @@ class Loop:
                 items = self.outputs[op.label]
                 old, new = items[: before[op.label]], items[before[op.label] :]
                 here = self.ended.get(i) is end.failure
-                kept = [item for item in new if item[0] < end.row + here]
+                kept = [item for item in new if here or item[0] < end.position]
                 self.stopped[op.label] = old + kept
 
     def run_node(
-        self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
+        self, i: int, given: Stream, source: str, letters: list[tuple[Position, DeadLetter]]
     ) -> Stream:
         """Runs one operator over its input, record by record, by its policy for failing ones."""
         op = self.graph.operators[i]
         if is_batches(op):
             return self.run_batch(i, given, source, letters)
         items: list[Item] = []
-        for row, values in given.items:
+        for position, values in given.items:
             try:
                 results = self.operators[i].apply(values)
             except Fault as fault:
-                end = self.failed(i, (row, values), source, fault, letters)
+                end = self.failed(i, (position, values), source, fault, letters)
                 if end is not None:
                     return Stream(items, end)
                 continue
             self.counts[i, "filtered" if not results else "made"] += abs(len(results) - 1)
-            items += [(row, result) for result in results]
+            items += [(position, result) for result in results]
         return Stream(items, given.end)
 
     def run_timed(
-        self,
-        i: int,
-        given: Stream,
-        behind: int,
-        source: str,
-        letters: list[tuple[int, DeadLetter]],
+        self, i: int, given: Stream, source: str, letters: list[tuple[Position, DeadLetter]]
     ) -> Stream:
-        """Runs an operator that knows time: the rows of the unit, then what is due; the latter has
-        the row number `behind`."""
-        before, watermark = self.watermarks.step(i)
+        """Runs an operator that knows time: at each mark it first takes what came before, at its
+        watermark as it was, and then gives what is due."""
         operator = self.timed[i]
         if isinstance(operator, Processes):
             operator.now = self.watermarks.clock[i]
         items: list[Item] = []
-        for row, values in given.items:
-            self.places[i] += 1
-            try:
-                results = operator.take(self.places[i], values, before)
-            except Fault as fault:
-                end = self.failed(i, (row, values), source, fault, letters)
+        taken = 0
+        for mark, before, watermark in self.watermarks.steps(i):
+            here = (mark.row, 0)
+            while taken < len(given.items) and given.items[taken][0] <= here:
+                end = self.take(i, given.items[taken], before, source, items, letters)
                 if end is not None:
                     return Stream(items, end)
-                continue
-            if isinstance(results, Fate):
-                self.counts[i, results.value] += 1
-                continue
-            self.counts[i, "absorbed"] += 1
-            self.counts[i, "made"] += len(results)
-            items += [(row, result) for result in results]
-        if given.end is not None:
-            return Stream(items, given.end)
-        last = given.end
+                taken += 1
+            if given.end is not None and given.end.position <= here:
+                break
+            try:
+                due = operator.due(before, watermark)
+                self.give(i, here, due, items)
+                if mark.behind:
+                    self.give(i, here, operator.behind(before, at_end=watermark == ALL_TIME), items)
+            except TimerFault as fault:
+                self.give(i, here, fault.rows, items)
+                return Stream(items, End(here, self.error(i, mark.row, source, fault, None)))
+        return Stream(items, given.end)
+
+    def take(
+        self,
+        i: int,
+        item: Item,
+        watermark: Time,
+        source: str,
+        items: list[Item],
+        letters: list[tuple[Position, DeadLetter]],
+    ) -> End | None:
+        """Gives a record to an operator that knows time, and adds what comes of it to `items`; the
+        end if it fails for good."""
+        position, values = item
+        self.places[i] += 1
+        end = None
         try:
-            due = operator.due(before, watermark)
+            results = self.timed[i].take(self.places[i], values, watermark)
+        except Fault as fault:
+            return self.failed(i, item, source, fault, letters)
         except TimerFault as fault:
-            due = fault.rows
-            last = End(behind, self.error(i, behind, source, fault, None))
-        self.counts[i, "made"] += len(due)
-        return Stream([*items, *((behind, values) for values in due)], last)
+            results = fault.rows
+            end = End(position, self.error(i, position[0], source, fault, None))
+        if isinstance(results, Fate):
+            self.counts[i, results.value] += 1
+        else:
+            self.counts[i, "absorbed"] += 1
+            self.give(i, position, results, items)
+        return end
+
+    def give(self, i: int, position: Position, rows: list[Values], items: list[Item]) -> None:
+        self.counts[i, "made"] += len(rows)
+        items += [(position, values) for values in rows]
 
     def run_batch(
-        self, i: int, given: Stream, source: str, letters: list[tuple[int, DeadLetter]]
+        self, i: int, given: Stream, source: str, letters: list[tuple[Position, DeadLetter]]
     ) -> Stream:
         op = self.graph.operators[i]
         assert isinstance(op, CallOp)
@@ -328,11 +368,12 @@ class Loop:
         item: Item,
         source: str,
         fault: Fault,
-        letters: list[tuple[int, DeadLetter]],
+        letters: list[tuple[Position, DeadLetter]],
     ) -> End | None:
         """What becomes of a failing record; an end when the policy is to fail."""
         op = self.graph.operators[i]
-        row, values = item
+        position, values = item
+        row = position[0]
         operator = self.timed.get(i)
         record = (
             operator.shown(values)
@@ -353,9 +394,9 @@ class Loop:
                 error=str(fault),
                 record=record,
             )
-            letters.append((row, letter))
+            letters.append((position, letter))
             return None
-        return End(row, self.error(i, row, source, fault, record))
+        return End(position, self.error(i, row, source, fault, record))
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
         op = self.graph.operators[i]
@@ -433,16 +474,10 @@ def is_batches(op: AnyOp) -> bool:
 
 
 def merged(inputs: Sequence[Stream]) -> Stream:
-    """A union: by row, then by the position of the input, then as they came."""
-    places = [
-        (row, position, n, values)
-        for position, stream in enumerate(inputs)
-        for n, (row, values) in enumerate(stream.items)
-    ]
-    places.sort(key=lambda place: place[:3])
-    ends = [(s.end.row, position, s.end) for position, s in enumerate(inputs) if s.end is not None]
-    if not ends:
-        return Stream([(row, values) for row, _, _, values in places])
-    row_end, position_end, end = min(ends, key=lambda one: one[:2])
-    kept = [p for p in places if p[:2] <= (row_end, position_end)]
-    return Stream([(row, values) for row, _, _, values in kept], end)
+    """A union: by row and half, then by the position of the input, then as they came."""
+    places = [(*item, number) for number, stream in enumerate(inputs) for item in stream.items]
+    places.sort(key=lambda place: (place[0], place[2]))
+    ends = [(s.end.position, number, s.end) for number, s in enumerate(inputs) if s.end is not None]
+    last = min(ends, key=lambda one: one[:2], default=None)
+    kept = [p for p in places if last is None or (p[0], p[2]) <= last[:2]]
+    return Stream([(position, values) for position, values, _ in kept], last and last[2])

@@ -2,22 +2,25 @@
 
 A record that is not late meets the records of the other side that can still be met; how long that
 is, is one function for each kind of `within`, `until`: the time up to which the watermark may go
-before nothing can match the record any more. A left record without a match comes out when the
-watermark is above it.
+before nothing can match the record any more. A left record without a match comes out at the mark
+that takes the watermark above it, or at once if it is there already.
 """
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from plait.graph.temporal import SIDE, AsOf, Between, Grid, JoinSpec, SpanSpec
 from plait.testing.oracle.aggregates import Results, Running
 from plait.testing.oracle.row_operators import Keys
-from plait.testing.oracle.time import ALL_TIME, Fate, Time
+from plait.testing.oracle.time import ALL_TIME, Fate, Time, TimedOperator
 from plait.testing.oracle.windows import windows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from plait.graph.operators import TimedOp
     from plait.graph.temporal import Side
     from plait.model.schema import Schema
@@ -40,7 +43,7 @@ class Record:
     start: int = 0
 
 
-class Sides:
+class Sides(TimedOperator):
     """The records of both sides, apart."""
 
     def __init__(self, op: TimedOp, schema: Schema, left: Side, right: Side) -> None:
@@ -58,13 +61,28 @@ class Sides:
     def keep(self, side: int, key: Values, record: Record) -> None:
         self.kept[side].setdefault(key, []).append(record)
 
-    def there(self, side: int, key: Values, before: Time) -> list[Record]:
+    def there(self, side: int, key: Values, watermark: Time) -> list[Record]:
         """The records of a side and key that are not over, in the order in which they came."""
         if None in key:
             return []
         mine = self.kept[side].get(key, [])
-        mine[:] = [one for one in mine if one.until >= before]
+        mine[:] = [one for one in mine if one.until >= watermark]
         return mine
+
+
+class Waiting:
+    """Left records that come out when the watermark is above `until`, by that and their place."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[Time, int, Record]] = []
+
+    def add(self, record: Record) -> None:
+        heapq.heappush(self.heap, (record.until, record.place, record))
+
+    def pop(self, watermark: Time) -> Iterator[Record]:
+        # With the last watermark records are over that otherwise never are.
+        while self.heap and (watermark == ALL_TIME or self.heap[0][0] < watermark):
+            yield heapq.heappop(self.heap)[2]
 
 
 class Join(Sides):
@@ -74,31 +92,39 @@ class Join(Sides):
         assert isinstance(op.spec, JoinSpec)
         self.spec = op.spec
         super().__init__(op, schema, self.spec.left, self.spec.right)
-        self.unmatched: list[Record] = []
+        self.unmatched = Waiting()
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         side: int = values[self.side]
         record = self.record(place, values)
         record.until = self.until(side, record.time)
+        late = self.late(record) < watermark
         if self.spec.how == "late":
-            late = side == LEFT and record.until < before
-            return [record.values] if late else Fate.LEFT_OUT
-        if record.until < before:
+            return [record.values] if late and side == LEFT else Fate.LEFT_OUT
+        if late:
             return Fate.LATE
-        unmatched_too = self.spec.how in ("left", "anti")
-        if None in key and not (side == LEFT and unmatched_too):
+        unmatched_too = side == LEFT and self.spec.how in ("left", "anti")
+        if None in key and not unmatched_too:
             return Fate.LEFT_OUT
         rows: list[Values] = []
-        for other in self.there(1 - side, key, before):
+        for other in self.there(1 - side, key, watermark):
             left, right = (record, other) if side == LEFT else (other, record)
-            for _ in range(self.pairs(left, right, before)):
+            for _ in range(self.pairs(left, right, watermark)):
                 rows += self.row(left, right)
                 left.matched = True
         self.keep(side, key, record)
-        if side == LEFT and unmatched_too:
-            self.unmatched.append(record)
+        if unmatched_too and record.until < watermark:
+            rows += self.alone(record)
+        elif unmatched_too:
+            self.unmatched.add(record)
         return rows
+
+    def late(self, record: Record) -> Time:
+        """The record is late if the watermark is above this. One that is not behind the watermark
+        never is, even if all that it could meet is over."""
+        in_past = isinstance(self.spec.within, Between)
+        return max(record.until, record.time) if in_past else record.until
 
     def until(self, side: int, time: int) -> Time:
         match self.spec.within:
@@ -110,13 +136,13 @@ class Join(Sides):
                 return time + high if side == LEFT else time - low
         raise TypeError(f"{self.spec.within} is no part of this join")
 
-    def pairs(self, left: Record, right: Record, before: Time) -> int:
+    def pairs(self, left: Record, right: Record, watermark: Time) -> int:
         """How many times two records of one key match."""
         match self.spec.within:
             case Grid():
                 windows = set(windows_of(self.spec.within, left.time))
                 windows &= set(windows_of(self.spec.within, right.time))
-                return sum(end > before for _, end in windows)
+                return sum(end > watermark for _, end in windows)
             case Between(low_us=low, high_us=high):
                 return int(low <= right.time - left.time <= high)
         return 1
@@ -131,14 +157,12 @@ class Join(Sides):
                 return []
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        waiting = [one for one in self.unmatched if not one.matched]
-        # With the last watermark records are over that otherwise never are.
-        last = watermark == ALL_TIME
-        over = [one for one in waiting if last or one.until < watermark]
-        self.unmatched = [] if last else [one for one in waiting if one.until >= watermark]
-        over.sort(key=lambda one: (one.until, one.place))
+        return [row for one in self.unmatched.pop(watermark) for row in self.alone(one)]
+
+    def alone(self, left: Record) -> list[Values]:
+        """What a left record gives of which it is known whether it has a match."""
         nulls = (None,) * len(self.columns[RIGHT]) if self.spec.how == "left" else ()
-        return [one.values + nulls for one in over]
+        return [] if left.matched else [left.values + nulls]
 
 
 class AsOfJoin(Sides):
@@ -150,29 +174,34 @@ class AsOfJoin(Sides):
         self.spec = op.spec
         self.tolerance = op.spec.within.tolerance_us
         super().__init__(op, schema, self.spec.left, self.spec.right)
-        self.waiting: list[tuple[Values, Record]] = []
+        self.waiting = Waiting()
+        self.key_of: dict[int, Values] = {}
+        """Of each waiting record, by its place."""
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         record = self.record(place, values)
         if self.spec.how == "late":
-            late = values[self.side] == LEFT and record.time < before
+            late = values[self.side] == LEFT and record.time < watermark
             return [record.values] if late else Fate.LEFT_OUT
         if values[self.side] == LEFT:
-            if record.time < before:
+            if record.time < watermark:
                 return Fate.LATE
-            self.waiting.append((key, record))
+            record.until = record.time
+            self.waiting.add(record)
+            self.key_of[place] = key
             return []
-        if self.tolerance and record.time + self.tolerance < before:
+        if self.tolerance and record.time + self.tolerance < watermark:
             return Fate.LATE
         self.keep(RIGHT, key, record)
         return []
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        ready = [one for one in self.waiting if one[1].time <= watermark]
-        self.waiting = [one for one in self.waiting if one[1].time > watermark]
-        ready.sort(key=lambda one: (one[1].time, one[1].place))
-        return [row for key, left in ready for row in self.row(left, self.best(key, left))]
+        return [
+            row
+            for left in self.waiting.pop(watermark)
+            for row in self.row(left, self.best(self.key_of.pop(left.place), left))
+        ]
 
     def best(self, key: Values, left: Record) -> Record | None:
         able = [
@@ -209,27 +238,29 @@ class Spans(Sides):
         self.results = Results(self.spec.aggregates, schema)
         self.fed: dict[int, Values] = {}
         """What each kept right record gives to the aggregates, by its place."""
-        self.open: list[Record] = []
+        self.open = Waiting()
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         if values[self.side] == RIGHT:
             right = self.record(place, values)
             right.until = right.time + self.spec.wait_us
             fed = self.fed[place] = self.results.fed(values)
-            for left in self.there(LEFT, key, before):
+            for left in self.there(LEFT, key, watermark):
                 self.feed(left, right, fed)
             self.keep(RIGHT, key, right)
             return []
         left = self.record(place, values, values[self.end])
         left.start = values[self.start]
-        if left.until < before:
+        if max(left.until, left.time) < watermark:
             return Fate.LATE
         left.results = self.results.start()
-        for right in self.there(RIGHT, key, before):
+        for right in self.there(RIGHT, key, watermark):
             self.feed(left, right, self.fed[right.place])
+        if left.until < watermark:
+            return self.result(left)
         self.keep(LEFT, key, left)
-        self.open.append(left)
+        self.open.add(left)
         return []
 
     def feed(self, left: Record, right: Record, fed: Values) -> None:
@@ -238,17 +269,14 @@ class Spans(Sides):
             left.matched = True
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        ready = [one for one in self.open if one.until < watermark]
-        self.open = [one for one in self.open if one.until >= watermark]
-        ready.sort(key=lambda one: (one.until, one.place))
-        return [
-            one.values + tuple(running.result() for running in one.results)
-            for one in ready
-            if one.matched or self.spec.empty
-        ]
+        return [row for one in self.open.pop(watermark) for row in self.result(one)]
+
+    def result(self, left: Record) -> list[Values]:
+        results = tuple(running.result() for running in left.results)
+        return [left.values + results] if left.matched or self.spec.empty else []
 
 
-def join_operator(op: TimedOp, schema: Schema) -> Join | AsOfJoin | Spans:
+def join_operator(op: TimedOp, schema: Schema) -> TimedOperator:
     match op.spec:
         case SpanSpec():
             return Spans(op, schema)

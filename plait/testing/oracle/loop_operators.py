@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.graph.temporal import SIDE, OperatorSpec
 from plait.testing.oracle.row_operators import called, described
-from plait.testing.oracle.time import Fate, Time, TimerFault
+from plait.testing.oracle.time import Fate, Time, TimedOperator, TimerFault
 from plait.testing.oracle.values import Fault, Values, held_of, record_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class NothingToAwait:
 NOTHING_TO_AWAIT = NothingToAwait()
 
 
-class Loops:
+class Loops(TimedOperator):
     """One coroutine; `over` says of each port whether its sources are at their end."""
 
     def __init__(self, op: TimedOp, schema: Schema, over: Callable[[], Sequence[bool]]) -> None:
@@ -143,7 +143,7 @@ class Loops:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         self.begin()
         if not self.runs():
             return self.said()
@@ -156,7 +156,7 @@ class Loops:
         self.step()
         return self.said()
 
-    def due(self, before: Time, watermark: Time) -> list[Values]:
+    def behind(self, watermark: Time, *, at_end: bool) -> list[Values]:
         names = [port.name for port in self.spec.inputs]
         ended = {name for name, over in zip(names, self.over(), strict=True) if over}
         if ended <= self.context.ended:

@@ -3,35 +3,57 @@
 A handler that raises, or yields what does not fit, fails its record: state and timers of the key
 are then as before. Timers fire by their time, and those of the same time by the place of the record
 that they go back to: the one whose handler set them, or set the timer that set them. One that a
-timer sets for a time before its own counts at the time of that timer. Behind them come those by the
-wall clock. In the closing epoch timers set no timers: one that sets itself again would never end.
+timer sets for a time before its own counts at the time of that timer. One that a record sets for a
+time gone by fires behind its handler. Behind all of a unit come those by the wall clock. In the
+closing epoch timers set no timers: one that sets itself again would never end.
 """
 
 from __future__ import annotations
 
 import copy
+import heapq
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from plait.functions.process import KeyState, Timers
+from plait.functions.process import MOST_FIRINGS, SETS_ITSELF, KeyState, Timers
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.schema import Type
 from plait.testing.oracle.row_operators import END, Keys, called, fitted
-from plait.testing.oracle.time import ALL_TIME, Fate, Time, TimerFault
+from plait.testing.oracle.time import ALL_TIME, Fate, Time, TimedOperator, TimerFault
 from plait.testing.oracle.values import Fault, Values, record_of, to_python
 from plait.testing.oracle.windows import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
 
 
-Set = dict[tuple[Values, int], tuple[int, int]]
-"""When each timer is due and the place it goes back to, by key and time."""
+class Pending:
+    """Timers that call one handler: one for each key and time, the next one first."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, int, int, int, Values]] = []
+        """When it is due, the place it goes back to, its own time, a number, the key."""
+        self.there: set[tuple[Values, int]] = set()
+        self.set_so_far = 0
+
+    def add(self, key: Values, at: int, due: int, place: int) -> None:
+        if (key, at) not in self.there:
+            self.there.add((key, at))
+            self.set_so_far += 1
+            heapq.heappush(self.heap, (due, place, at, self.set_so_far, key))
+
+    def pop(self, until: Time) -> Iterator[tuple[Values, int, int, int]]:
+        """Those that are due: key, own time, when it is due, place. More may be added meanwhile."""
+        while self.heap and self.heap[0][0] <= until:
+            due, place, at, _, key = heapq.heappop(self.heap)
+            self.there.remove((key, at))
+            yield key, at, due, place
 
 
-class Processes:
+class Processes(TimedOperator):
     """One state for each key; all timers of all keys."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
@@ -41,7 +63,7 @@ class Processes:
         self.spec = op.spec
         self.keys = Keys(op.keys, schema)
         self.states: dict[Values, dict[str, Any]] = {}
-        self.timers: dict[str, Set] = {"on_timer": {}, "on_timeout": {}}
+        self.timers = {"on_timer": Pending(), "on_timeout": Pending()}
         """By the handler that they call."""
         self.now = 0
         """The wall clock of the unit."""
@@ -52,7 +74,7 @@ class Processes:
             [schema.index(name) for name in one.columns] for one in self.spec.sides
         ] or [[schema.index(name) for name in self.spec.process.shapes[0].names]]
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         process = self.spec.process
         side = values[self.schema.index(SIDE)] if self.spec.sides else 0
@@ -60,36 +82,41 @@ class Processes:
         record = record_of(given, process.shapes[side])
         one = not self.spec.sides
         handler = process.on_record if one else (process.on_left, process.on_right)[side]
-        time = values[self.times[side]] if self.times else before
-        kept = self.kept(key, max(before, time))
+        time = values[self.times[side]] if self.times else watermark
+        kept = self.kept(key, max(watermark, time))
         rows, timers = self.run(key, handler, record, kept)
         if self.times:
             self.last[key] = max(self.last[key], time) if kept and key in self.last else time
         for at in timers.wanted:
-            self.timers["on_timer"].setdefault((key, at), (at, place))
+            self.timers["on_timer"].add(key, at, at, place)
         for at in timers.timeouts:
-            self.timers["on_timeout"].setdefault((key, at), (at, place))
-        return rows
+            self.timers["on_timeout"].add(key, at, at, place)
+        # All others that are due have fired at the mark of this record.
+        return self.fire("on_timer", watermark, rows)
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        rows = self.fire("on_timer", watermark, before, [])
-        clock = ALL_TIME if watermark == ALL_TIME else self.now
-        return self.fire("on_timeout", clock, before, rows)
+        return self.fire("on_timer", watermark, [])
 
-    def fire(self, name: str, until: Time, before: Time, rows: list[Values]) -> list[Values]:
-        """The rows, and what the timers add that call this handler and are due."""
+    def behind(self, watermark: Time, *, at_end: bool) -> list[Values]:
+        return self.fire("on_timeout", ALL_TIME if at_end else self.now, [], watermark)
+
+    def fire(
+        self, name: str, until: Time, rows: list[Values], watermark: Time | None = None
+    ) -> list[Values]:
+        """The rows, and what the timers add that call this handler and are due. `watermark`: by
+        which it is judged what is forgotten; None: by when each is due."""
         handler = getattr(self.spec.process, name, None)
-        pending = self.timers[name]
-        by_event = name == "on_timer"
-        while handler is not None:
-            ready = [timer for timer, order in pending.items() if order[0] <= until]
-            if not ready:
-                break
-            key, at = min(ready, key=lambda timer: (*pending[timer], timer[1]))
-            due, place = pending.pop((key, at))
+        if handler is None:
+            return rows
+        by_event = watermark is None
+        fired: Counter[tuple[Values, int]] = Counter()
+        for key, at, due, place in self.timers[name].pop(until):
             time = to_python(at, Type.TIMESTAMP)
-            kept = self.kept(key, due if by_event else before)
+            fired[key, due] += 1
             try:
+                if fired[key, due] > MOST_FIRINGS:
+                    raise Fault(SETS_ITSELF)
+                kept = self.kept(key, due if watermark is None else watermark)
                 made, timers = self.run(key, handler, time, kept)
             except Fault as fault:
                 why = f"{name} of key {self.shown(key)!r} at {time}: {fault}"
@@ -100,10 +127,11 @@ class Processes:
             if until == ALL_TIME:
                 continue
             for again in timers.wanted:
-                first = max(again, due) if by_event else again
-                self.timers["on_timer"].setdefault((key, again), (first, place))
+                self.timers["on_timer"].add(
+                    key, again, max(again, due) if by_event else again, place
+                )
             for again in timers.timeouts:
-                self.timers["on_timeout"].setdefault((key, again), (again, place))
+                self.timers["on_timeout"].add(key, again, again, place)
         return rows
 
     def kept(self, key: Values, watermark: Time) -> bool:

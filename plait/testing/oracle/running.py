@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from plait.graph.temporal import LastSpec, RowWindow, RunningSpec, WindowSpec
 from plait.testing.oracle.aggregates import Results, Running
 from plait.testing.oracle.row_operators import Keys
+from plait.testing.oracle.time import TimedOperator
 
 if TYPE_CHECKING:
     from plait.graph.operators import TimedOp
@@ -25,17 +26,17 @@ class Lives:
         self.time = schema.index(op.time) if ttl_us else -1
         self.last: dict[Values, int] = {}
 
-    def forgotten(self, key: Values, values: Values, before: Time) -> bool:
+    def forgotten(self, key: Values, values: Values, watermark: Time) -> bool:
         """Notes a record; whether the state that it would meet is forgotten."""
         if not self.ttl_us:
             return False
         time = values[self.time]
-        gone = key in self.last and self.last[key] + self.ttl_us < max(before, time)
+        gone = key in self.last and self.last[key] + self.ttl_us < max(watermark, time)
         self.last[key] = time if gone else max(time, self.last.get(key, time))
         return gone
 
 
-class RunningKept:
+class RunningKept(TimedOperator):
     """Running aggregates of keys that are forgotten: `RunningSpec`."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
@@ -45,20 +46,17 @@ class RunningKept:
         self.lives = Lives(op, schema, op.spec.ttl_us)
         self.states: dict[Values, list[Running]] = {}
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
-        if self.lives.forgotten(key, values, before):
+        if self.lives.forgotten(key, values, watermark):
             del self.states[key]
         state = self.states.setdefault(key, self.results.start())
         self.results.feed(state, fed)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]
 
-    def due(self, before: Time, watermark: Time) -> list[Values]:
-        return []
 
-
-class LastRows:
+class LastRows(TimedOperator):
     """Aggregates over the last records of a key: `RowWindow` windows and `LastSpec`."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
@@ -77,10 +75,10 @@ class LastRows:
         self.last: dict[Values, deque[Values]] = {}
         self.seen: dict[Values, int] = {}
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
-        if self.lives.forgotten(key, values, before):
+        if self.lives.forgotten(key, values, watermark):
             del self.last[key], self.seen[key]
         last = self.last.setdefault(key, deque(maxlen=self.size))
         last.append(fed)
@@ -91,6 +89,3 @@ class LastRows:
         for number, one in enumerate(last):
             self.results.feed(state, one, number)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]
-
-    def due(self, before: Time, watermark: Time) -> list[Values]:
-        return []

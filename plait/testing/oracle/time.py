@@ -1,19 +1,22 @@
 """Time in the plain loop: how far the sources are, and with them every operator.
 
-No watermark yet is minus infinity, and infinity is the watermark when nothing more can come, so
-that comparisons need no special cases. `plait.graph.temporal` has the definitions.
+Time goes on by a mark in front of every record. No watermark yet is minus infinity, and infinity is
+the watermark when nothing more can come, so that comparisons need no special cases.
+`plait.graph.temporal` has the definitions.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from plait.graph.delays import watermark_delays
 from plait.graph.operators import Graph, SourceOp, upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from plait.testing.oracle.values import Values
 
@@ -36,78 +39,104 @@ class TimerFault(Exception):
     def __init__(self, why: str, rows: list[Values]) -> None:
         super().__init__(why)
         self.rows = rows
-        """Those that were due before it."""
+        """Those that came before it."""
 
 
-class TimedOperator(Protocol):
+class TimedOperator:
     """An operator that knows time."""
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
-        """The rows that come at the place of this record, or why it is in none; may raise Fault.
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
+        """The rows that come at the place of this record, or why it is in none; may raise Fault, or
+        TimerFault if a timer fails that the record set for a time gone by.
 
-        `place` grows from row to row; `before` is the watermark before the unit.
+        `place` grows from row to row.
         """
+        raise NotImplementedError
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        """The rows that come behind all rows of the unit, with the watermark behind it; may raise
-        TimerFault."""
+        """The rows that are due at a mark that moves the watermark from the one to the other; may
+        raise TimerFault."""
+        return []
+
+    def behind(self, watermark: Time, *, at_end: bool) -> list[Values]:
+        """The rows that a fact of the unit makes come: the wall clock, a port at its end. They come
+        behind all else of the unit; `watermark` is that of its last row, `at_end`: whether nothing
+        more can come. May raise TimerFault."""
+        return []
 
 
-class SourceTime:
-    """How far one source is."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Time as it is in front of a record, or behind a unit."""
 
-    def __init__(self, op: SourceOp) -> None:
-        self.op = op
-        self.time: Time = NO_TIME
-        self.over = False
-
-    def read(self, rows: Sequence[Values]) -> None:
-        """After a unit with these rows."""
-        if self.op.event_time is None or not rows:
-            return
-        column = self.op.schema.index(self.op.event_time)
-        greatest: Time = max(row[column] for row in rows)
-        if self.time != NO_TIME:
-            greatest = min(greatest, self.time + self.op.max_jump_us)
-        self.time = max(self.time, greatest)
-
-    @property
-    def watermark(self) -> Time:
-        return self.time if self.time == NO_TIME else self.time - self.op.out_of_order_us
+    row: int
+    times: dict[int, Time]
+    """Of each source that holds time back: it has an event time, and is neither idle nor over."""
+    over: frozenset[int]
+    """The sources at their end."""
+    behind: bool
+    """Whether it is the last of its unit, with the facts of the unit."""
 
 
 class Watermarks:
     """The watermark of every operator."""
 
     def __init__(self, graph: Graph) -> None:
-        self.sources = {
-            i: SourceTime(op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)
-        }
+        operators = graph.operators
+        self.sources = {i: op for i, op in enumerate(operators) if isinstance(op, SourceOp)}
         self.reaching = [
-            [self.sources[j] for j in upstream(graph.operators, i) if j in self.sources]
-            for i in range(len(graph.operators))
+            frozenset(upstream(operators, i)) & self.sources.keys() for i in range(len(operators))
         ]
-        self.now: list[Time] = [NO_TIME] * len(graph.operators)
-        self.clock = [0] * len(graph.operators)
+        self.delays = watermark_delays(operators)
+        self.times = {i: NO_TIME for i, op in self.sources.items() if op.event_time is not None}
+        self.idle: frozenset[int] = frozenset()
+        self.over: frozenset[int] = frozenset()
+        self.marks: list[Mark] = []
+        """Of the unit."""
+        self.now: list[Time] = [NO_TIME] * len(operators)
+        self.clock = [0] * len(operators)
         """The greatest stamp of the units that have reached each operator."""
 
-    def read(self, source: int, rows: Sequence[Values], over: bool, stamp: int = 0) -> None:
-        """After a unit of a source, cut at this wall clock. `over`: it is at its end."""
-        self.sources[source].read(rows)
-        self.sources[source].over |= over
+    def read(
+        self, source: int, rows: Sequence[Values], first: int, over: bool, idle: bool, stamp: int
+    ) -> None:
+        """Begins a unit of a source: rows from number `first` on, and its facts."""
+        self.marks = []
+        for row, values in enumerate(rows, first):
+            self.idle -= {source}
+            self.move(source, values)
+            self.marks.append(self.mark(row))
+        self.idle = self.idle | {source} if idle else self.idle - {source}
+        self.over |= {source} if over else frozenset()
+        self.marks.append(self.mark(first + len(rows), behind=True))
         for i, reaching in enumerate(self.reaching):
-            if self.sources[source] in reaching:
+            if source in reaching:
                 self.clock[i] = max(self.clock[i], stamp)
 
-    def step(self, op: int) -> tuple[Time, Time]:
-        """The watermark of an operator before and after the unit; it is now the latter."""
-        before = self.now[op]
-        self.now[op] = max(before, self.least(op))
-        return before, self.now[op]
+    def move(self, source: int, values: Values) -> None:
+        """A record of a source; the first one sets its time freely."""
+        op = self.sources[source]
+        if op.event_time is not None:
+            now, time = self.times[source], values[op.schema.index(op.event_time)]
+            self.times[source] = (
+                time if now == NO_TIME else max(now, min(time, now + op.max_jump_us))
+            )
 
-    def least(self, op: int) -> Time:
-        reaching = self.reaching[op]
-        if all(source.over for source in reaching):
+    def mark(self, row: int, *, behind: bool = False) -> Mark:
+        resting = self.idle | self.over
+        times = {i: time for i, time in self.times.items() if i not in resting}
+        return Mark(row, times, self.over, behind)
+
+    def steps(self, op: int) -> Iterator[tuple[Mark, Time, Time]]:
+        """The marks of the unit, each with the watermark of an operator before and behind it."""
+        for mark in self.marks:
+            before = self.now[op]
+            after = max(before, self.least(op, mark))
+            yield mark, before, after
+            self.now[op] = after
+
+    def least(self, op: int, mark: Mark) -> Time:
+        if self.reaching[op] <= mark.over:
             return ALL_TIME
-        timed = [one for one in reaching if one.op.event_time is not None and not one.over]
-        return min((one.watermark for one in timed), default=NO_TIME)
+        known = [mark.times[i] - delay for i, delay in self.delays[op].items() if i in mark.times]
+        return min(known, default=NO_TIME)

@@ -1,9 +1,9 @@
 """Windows in the plain loop: a cell for each key and window, and what is in it.
 
-A cell is begun by a record and has its place. At the end of a unit every cell whose window has
-ended and that has changed since gives its rows, by the end of the window and the place of the cell;
-sessions that a record joins become one cell. What a cell holds is a `Tally` of aggregates or the
-`Best` rows; the rest is the same for both.
+A cell is begun by a record and has its place. At the mark at which its window ends it gives its
+rows, by the end of the window and the place of the cell, and at once when a record comes after
+that. Sessions that a record joins become one cell. What a cell holds is a `Tally` of aggregates or
+the `Best` rows; the rest is the same for both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plait.graph.temporal import (
 from plait.testing.oracle.aggregates import Results, Running, is_nan
 from plait.testing.oracle.row_operators import Keys
 from plait.testing.oracle.running import LastRows, RunningKept
-from plait.testing.oracle.time import ALL_TIME, NO_TIME, Fate
+from plait.testing.oracle.time import ALL_TIME, NO_TIME, Fate, TimedOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,13 +131,11 @@ class Cell:
     end: int
     place: int
     content: Content
-    due: bool = True
-    """Whether it has changed since it last came out with its window ended."""
     changed: bool = True
-    """Whether it has changed since it last came out."""
+    """Whether it has changed since it last came out; for early results."""
 
 
-class Cells:
+class Cells(TimedOperator):
     """Windows of every kind but `RowWindow`."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
@@ -166,18 +164,20 @@ class Cells:
         window = self.window
         return Tally(self.results, lambda t: pane_of(window, t) if isinstance(window, Grid) else 0)
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
         time = values[self.time] if self.time >= 0 else 0
-        spans = [span for span in self.spans(time, values) if span[1] + self.lateness > before]
+        spans = [span for span in self.spans(time, values) if span[1] + self.lateness > watermark]
         if not spans:
             return Fate.LATE
+        rows: list[Values] = []
         for span in spans:
             cell = self.cell(key, values, span, place)
             cell.content.add(place, time, values, fed)
-            cell.due = cell.changed = True
-        return []
+            cell.changed = cell.end > watermark
+            rows += [] if cell.changed else self.rows(cell)
+        return rows
 
     def spans(self, time: int, values: Values) -> list[Span]:
         match self.window:
@@ -222,7 +222,9 @@ class Cells:
             del self.cells[cell.end]
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
-        ended = [c for end in self.cells if end <= watermark for c in self.cells[end] if c.due]
+        if watermark == before:
+            return []
+        ended = [c for end in self.cells if before < end <= watermark for c in self.cells[end]]
         early = []
         if self.early and watermark != ALL_TIME and self.passes(before, watermark):
             going = [end for end in self.cells if end > watermark]
@@ -231,7 +233,6 @@ class Cells:
         for cell in sorted(ended + early, key=lambda c: (c.end, c.place)):
             rows += self.rows(cell)
             cell.changed = False
-            cell.due = cell.due and cell.end > watermark
         for end in [end for end in self.cells if end + self.lateness <= watermark]:
             for cell in list(self.cells[end]):
                 self.remove(cell)
@@ -258,7 +259,7 @@ def plain(key: Values) -> Values:
     return tuple(0.0 if isinstance(value, float) and value == 0 else value for value in key)
 
 
-class Late:
+class Late(TimedOperator):
     """The stream of late records."""
 
     def __init__(self, op: TimedOp, schema: Schema) -> None:
@@ -267,9 +268,9 @@ class Late:
         self.keys = Keys(op.keys, schema)
         self.time = schema.index(op.time)
 
-    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+    def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         self.keys.key(values)
-        late = self.end(values[self.time]) + self.spec.lateness_us <= before
+        late = self.end(values[self.time]) + self.spec.lateness_us <= watermark
         return [values] if late else Fate.LEFT_OUT
 
     def end(self, time: int) -> int:
@@ -281,11 +282,8 @@ class Late:
             else windows_of(window, time)[-1][1]
         )
 
-    def due(self, before: Time, watermark: Time) -> list[Values]:
-        return []
 
-
-def window_operator(op: TimedOp, schema: Schema) -> Cells | Late | LastRows | RunningKept:
+def window_operator(op: TimedOp, schema: Schema) -> TimedOperator:
     match op.spec:
         case RunningSpec():
             return RunningKept(op, schema)
