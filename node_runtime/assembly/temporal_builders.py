@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plait.graph.operators import TimedOp
+from plait.graph.delays import watermark_delays
+from plait.graph.operators import SourceOp, TimedOp
 from plait.graph.temporal import OperatorSpec
 from plait.node_runtime.assembly.exchange_builders import add_exchange
 from plait.node_runtime.assembly.row_operators import nan_filter, project_item, row_operators
@@ -104,9 +105,14 @@ def timed_number(context: StageContext) -> int:
 def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
     """Of each source of the job: whether it reaches the stage, and what is known of its time."""
     reach = context.pipeline.sources_of(context.number)
+    operators = context.graph.operators
+    delays = watermark_delays(operators)[timed_number(context)]
+    numbers = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
     return [
-        (i in reach, source.event_time is not None, source.out_of_order_us, source.max_jump_us)
-        for i, source in enumerate(sources_of(context.graph))
+        (i in reach, number in delays, delays.get(number, 0), source.max_jump_us)
+        for i, (number, source) in enumerate(
+            zip(numbers, sources_of(context.graph), strict=True)
+        )
     ]
 
 

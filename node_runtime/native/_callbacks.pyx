@@ -50,10 +50,17 @@ cdef void call_outside(void* context, const Batch& batch, CallOutcome& outcome) 
     callback.turn[0] = 0
 
 
+cdef list watermarks_of(const int64_t* watermarks, int64_t count):
+    """As a list; most of the time the watermark stands still in a unit or is that of its rows."""
+    if count and watermarks[0] == watermarks[count - 1]:
+        return [watermarks[0]] * count
+    return [watermarks[i] for i in range(count)]
+
+
 cdef void process_outside(void* context, const ProcessUnit& unit,
                           ProcessOutcome& outcome) noexcept with gil:
-    """Gives a unit to `function(native_batch, base, order or None, watermark, before, now, clock)`,
-    which returns a UnitResult. One that is told of the ends of sources gets one more argument where
+    """Gives a unit to `function(native_batch, base, order or None, watermarks, watermark, behind,
+    now, clock)`, which returns a UnitResult. One that is told of the ends of sources gets one more argument where
     a source ended behind the unit: its number."""
     cdef Callback callback = <Callback>context
     cdef NativeBatch given = NativeBatch()
@@ -71,8 +78,9 @@ cdef void process_outside(void* context, const ProcessUnit& unit,
                 order.push_back(unit.order[i])
             places = rows_array(order)
         more = () if unit.ended < 0 else (unit.ended,)
-        made = callback.function(given, unit.base, places, unit.watermark, unit.before, unit.now,
-                                 unit.clock, *more)
+        made = callback.function(given, unit.base, places,
+                                 watermarks_of(unit.watermarks, given.batch.length),
+                                 unit.watermark, unit.behind, unit.now, unit.clock, *more)
         rows = made.rows
         out = rows.finish()
         outcome.out.columns = out.batch.columns

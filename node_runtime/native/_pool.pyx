@@ -273,7 +273,8 @@ cdef object message_of(LaneMessage& message):
     cdef size_t i
     batch.batch.length = message.length
     batch.batch.columns = message.columns
-    when = (unit.base, unit.before, unit.watermark, unit.now, unit.clock)
+    watermarks = [message.watermarks[i] for i in range(message.watermarks.size())]
+    when = (unit.base, watermarks, unit.watermark, unit.behind, unit.now, unit.clock)
     bins = None if message.all else list(message.bins)
     put = [(message.put[i].bin, <bytes>message.put[i].bytes) for i in range(message.put.size())]
     return WHAT[<int>message.what], batch, when, rows_array(message.order), bins, put

@@ -114,9 +114,9 @@ class LaneProgram:
                     answer = self.answer_rows(batch)
                 case "unit":
                     assert isinstance(self.states, ProcessPython)
-                    base, before, watermark, now, clock = unit
+                    base, watermarks, watermark, behind, now, clock = unit
                     unit_made = self.states.attempt(
-                        batch, base, order, watermark, before, now, clock
+                        batch, base, order, watermarks, watermark, behind, now, clock
                     )
                     answer = self.answer_unit(unit_made)
                 case _:

@@ -1,7 +1,7 @@
 """A user's process with timers: runs its handlers over a unit, and keeps its state by key and bin.
 
-Called by one thread at a time, with the units in order: first every row, then all timers that are
-due. Timers fire by their time, then by the place of the record that they go back to; one that a
+Called by one thread at a time, with the units in order. Before a row all timers fire that are due
+when it is taken, and behind the rows all that are due behind the unit. Timers fire by their time, then by the place of the record that they go back to; one that a
 timer sets for a time before its own counts at the time of its timer. A handler that fails on a
 record leaves no trace: rows, state and timers are as before it. One that fails on a timer ends the
 run, because there is no record that could be left out; so does SystemExit wherever it is raised.
@@ -11,13 +11,21 @@ run, because there is no record that could be left out; so does SystemExit where
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
-from plait.functions.process import SCALARS, KeyState, Timers, initial
+from plait.functions.process import (
+    MOST_FIRINGS,
+    SCALARS,
+    SETS_ITSELF,
+    KeyState,
+    Timers,
+    initial,
+)
 from plait.graph.temporal import SIDE, ProcessSpec
-from plait.model.records import datetime_of, error_text
+from plait.model.records import Misfit, datetime_of, error_text
 from plait.model.schema import Type
 from plait.node_runtime.functions.calls import Failures, in_parts
 from plait.node_runtime.native._calls import assemble, misfit_of
@@ -130,13 +138,14 @@ class ProcessPython(PythonStates):
         batch: NativeBatch,
         base: int,
         order: Sequence[int] | None,
+        watermarks: Sequence[int],
         watermark: int,
-        before: int = AT_ONCE,
+        behind: int = AT_ONCE,
         now: int = 0,
         clock: int = AT_ONCE,
     ) -> UnitResult:
         """Takes a unit; see `attempt`."""
-        made = self.attempt(batch, base, order, watermark, before, now, clock)
+        made = self.attempt(batch, base, order, watermarks, watermark, behind, now, clock)
         if made.timer is not None and isinstance(made.timer.error, ENDINGS):
             raise made.timer.error
         return made
@@ -146,28 +155,36 @@ class ProcessPython(PythonStates):
         batch: NativeBatch,
         base: int,
         order: Sequence[int] | None,
+        watermarks: Sequence[int],
         watermark: int,
-        before: int,
+        behind: int,
         now: int,
         clock: int,
     ) -> UnitResult:
-        """Takes a unit: row i has the place base + order[i], or base + i if there is no order; the
-        watermark is as it is behind the unit, and was `before`; timers by the wall clock, which is
-        `now`, are due until `clock`. What ends the run is not raised but told as a timer: what was
-        made before it counts where something fails earlier elsewhere."""
+        """Takes a unit: row i has the place base + order[i], or base + i if there is no order, and
+        is taken at watermarks[i], after what is due then; `watermark` is as it is behind the unit,
+        `behind` at its last row; timers by the wall clock, which is `now`, are due until `clock`.
+        What ends the run is not raised but told as a timer: what was made before it counts where
+        something fails earlier elsewhere."""
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
         times = [times_of(batch, column) for column in self.times]
         self.now = now
+        timer_heap = self.heaps[EVENT]
         for row, given in enumerate(self.inputs(batch)):
             place = base + (row if order is None else order[row])
+            reached = watermarks[row]
+            if timer_heap.is_due(reached):
+                failed = self.fire(EVENT, reached, rows)
+                if failed is not None:
+                    return UnitResult(rows, failures, failed, ALL_TIME, ALL_TIME)
             count = len(rows)
             try:
                 key, side, record = self.check(given)
                 kept = self.find(key)
                 over = kept is None
                 if times and kept is not None:
-                    over = self.over(kept.last, max(before, times[side][row]))
+                    over = self.over(kept.last, max(reached, times[side][row]))
                 values = None if kept is None or over else kept.values
                 if values is not None and self.mutable and not self.stop_at_first:
                     values = self.copy_values(values)
@@ -189,29 +206,48 @@ class ProcessPython(PythonStates):
             if times:
                 kept.last = times[side][row] if over else max(kept.last, times[side][row])
             self.keep(key, kept, state.values())
-        failed = self.fire(EVENT, watermark, before, rows)
+            if timer_heap.is_due(reached):  # the record set one for a time gone by
+                failed = self.fire(EVENT, reached, rows, at_place=place)
+                if failed is not None:
+                    return UnitResult(rows, failures, failed, ALL_TIME, ALL_TIME)
+        failed = self.fire(EVENT, watermark, rows)
         if failed is None:
-            failed = self.fire(WALL, clock, before, rows)
+            failed = self.fire(WALL, clock, rows, behind=behind)
         if self.ttl and failed is None:
             self.sweep(watermark)
         return UnitResult(rows, failures, failed, *(heap.next() for heap in self.heaps))
 
-    def fire(self, clock: int, until: int, before: int, rows: MadeRows) -> FailedTimer | None:
+    def fire(
+        self,
+        clock: int,
+        until: int,
+        rows: MadeRows,
+        *,
+        behind: int = AT_ONCE,
+        at_place: int | None = None,
+    ) -> FailedTimer | None:
         """All timers of a clock that are due; of one that fails, what to say of it. At the end of
-        all time those that timers set are left out: one that sets itself again would never end."""
+        all time those that timers set are left out: one that sets itself again would never end.
+        `behind`: by which it is judged what timers by the wall clock meet; `at_place`: what the
+        timers make comes at once, at the place of this record."""
         handler = self.on_due[clock]
+        fired: Counter[tuple[Key, int]] = Counter()
         while handler is not None and (timer := self.heaps[clock].pop(until)) is not None:
             due, place, at, key, kept = timer
             count, time = len(rows), datetime_of(at)
-            over = self.over(kept.last, due if clock == EVENT else before)
+            over = self.over(kept.last, due if clock == EVENT else behind)
             state = self.new_state(self.kinds, None if over else kept.values)
+            order = (BEHIND[clock] + due, place) if at_place is None else (AT_ONCE, at_place)
+            fired[key, due] += 1
             try:
-                timers = self.run(handler, key, time, state, rows, BEHIND[clock] + due, place)
+                if fired[key, due] > MOST_FIRINGS:
+                    raise Misfit(SETS_ITSELF)
+                timers = self.run(handler, key, time, state, rows, *order)
             except BaseException as error:
                 rows.back(count)
                 name = ("on_timer", "on_timeout")[clock]
                 text = f"{name} of key {user_key(key)!r} at {time}: {error_text(error)}"
-                return FailedTimer(text, error, BEHIND[clock] + due, place)
+                return FailedTimer(text, error, *order)
             if until != ALL_TIME:
                 self.set(kept, timers, due if clock == EVENT else AT_ONCE, place, key)
             if clock == EVENT:

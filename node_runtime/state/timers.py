@@ -97,6 +97,10 @@ class TimerHeap:
                 return Due(due, place, at, key, kept)
         return None
 
+    def is_due(self, until: int) -> bool:
+        """Whether a timer may be due by then."""
+        return bool(self.heap) and self.heap[0][0] <= until
+
     def next(self) -> int:
         """When the first timer is due."""
         while self.heap:

@@ -13,8 +13,9 @@ cdef extern from "plait/stages/process_stage.hpp" namespace "plait" nogil:
         const Batch* rows
         uint64_t base
         const uint32_t* order
-        int64_t before
+        const int64_t* watermarks
         int64_t watermark
+        int64_t behind
         int64_t ended
         int64_t now
         int64_t clock

@@ -79,8 +79,8 @@ cdef extern from "plait/pool/pool_worker.hpp" namespace "plait" nogil:
 
     cdef cppclass LaneUnit:
         uint64_t base
-        int64_t before
         int64_t watermark
+        int64_t behind
         int64_t now
         int64_t clock
         cbool told
@@ -91,6 +91,7 @@ cdef extern from "plait/pool/pool_worker.hpp" namespace "plait" nogil:
         vector[Column] columns
         LaneUnit unit
         vector[uint32_t] order
+        vector[int64_t] watermarks
         vector[uint32_t] bins
         cbool all
         vector[LaneBin] put

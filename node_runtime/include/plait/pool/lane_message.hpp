@@ -25,7 +25,7 @@ struct LaneBin {
 // When a unit is: see ProcessUnit. `told`: it has the place of each row.
 struct LaneUnit {
   uint64_t base = 0;
-  int64_t before = 0, watermark = 0, now = 0, clock = 0;
+  int64_t watermark = 0, behind = 0, now = 0, clock = 0;
   bool told = false;
 };
 
@@ -34,7 +34,8 @@ struct LaneMessage {
   int64_t length = 0;
   std::vector<Column> columns;  // Rows, Unit: the lane's rows
   LaneUnit unit;
-  std::vector<uint32_t> order;  // of each row of a unit, if told
+  std::vector<uint32_t> order;      // of each row of a unit, if told
+  std::vector<int64_t> watermarks;  // when each row of a unit is taken
   std::vector<uint32_t> bins;   // Copy, Take
   bool all = false;             // Copy: all bins that have state
   std::vector<LaneBin> put;
@@ -42,16 +43,17 @@ struct LaneMessage {
   bool changes() const { return what != LaneDo::Copy; }
   bool has_rows() const { return what == LaneDo::Rows || what == LaneDo::Unit; }
   int64_t byte_size() const {
-    int64_t n = 128 + int64_t(4 * (order.size() + bins.size()));
+    int64_t n = 128 + int64_t(4 * (order.size() + bins.size()) + 8 * watermarks.size());
     for (const auto& c : columns) n += c.byte_size();
     for (const auto& b : put) n += 64 + int64_t(b.bytes.size());
     return n;
   }
 };
 
-inline void flat_numbers(FlatWriter& out, const std::vector<uint32_t>& numbers) {
+template <class T>
+void flat_numbers(FlatWriter& out, const std::vector<T>& numbers) {
   out.put(int64_t(numbers.size()));
-  out.bytes(numbers.data(), int64_t(4 * numbers.size()));
+  out.bytes(numbers.data(), int64_t(sizeof(T) * numbers.size()));
 }
 template <class T>
 std::vector<T> read_numbers(FlatReader& in) {
@@ -84,6 +86,7 @@ inline void flat_message(FlatWriter& out, const LaneMessage& m, bool rows = true
   out.put(m.unit);
   out.put(rows ? m.length : 0);
   flat_numbers(out, rows ? m.order : std::vector<uint32_t>());
+  flat_numbers(out, rows ? m.watermarks : std::vector<int64_t>());
   flat_numbers(out, m.bins);
   flat_bins(out, m.put);
   std::vector<Column> none;
@@ -99,6 +102,7 @@ inline LaneMessage read_message(FlatReader& in, const BufferRef& owner) {
   m.unit = in.get<LaneUnit>();
   m.length = in.get<int64_t>();
   m.order = read_numbers<uint32_t>(in);
+  m.watermarks = read_numbers<int64_t>(in);
   m.bins = read_numbers<uint32_t>(in);
   m.put = read_bins(in);
   m.columns = read_columns(in, owner);
@@ -135,10 +139,8 @@ struct LaneAnswer {
 inline void flat_answer(FlatWriter& out, const LaneStep& s, const std::vector<Column>& given) {
   flat_outcome(out, {s.step}, given);
   const LaneTold& t = s.told;
-  out.put(int64_t(t.times.size()));
-  out.bytes(t.times.data(), int64_t(8 * t.times.size()));
-  out.put(int64_t(t.places.size()));
-  out.bytes(t.places.data(), int64_t(8 * t.places.size()));
+  flat_numbers(out, t.times);
+  flat_numbers(out, t.places);
   out.put(t.next_timer);
   out.put(t.next_timeout);
   out.put(t.stopped);

@@ -230,10 +230,11 @@ class UnitsWork final : public LaneWork {
       const int64_t rows = asked.lists.count(lane, batch.length);
       if (!rows && !lanes_->due(lane, unit.watermark, unit.clock)) continue;
       auto m = message(batch, asked, lane, LaneDo::Unit);
-      m->unit = {unit.base, unit.before, unit.watermark, unit.now, unit.clock, true};
+      m->unit = {unit.base, unit.watermark, unit.behind, unit.now, unit.clock, true};
       for (int64_t i = 0; i < rows; ++i) {
         const uint32_t row = asked.lists.row(lane, uint32_t(i));
         m->order.push_back(unit.order ? unit.order[row] : row);
+        m->watermarks.push_back(unit.watermarks[row]);
       }
       asked.messages[lane] = std::move(m);
     }
@@ -251,13 +252,14 @@ class UnitsWork final : public LaneWork {
       return op_.finish(batch, o, asked.begun, worker);
     }
     o.failures = failures_of(answers, asked);
-    const auto [end, by] = ending(answers, asked, o);
+    const auto tag_of = ProcessOperator::tags(batch, asked.begun);
+    const auto [end, by] = ending(answers, asked, o, tag_of);
     if (o.fatal) return op_.finish(batch, o, asked.begun, worker);
     std::vector<Made> made;
     for (uint32_t lane = 0; lane < answers.size(); ++lane) {
       const LaneTold& told = answers[lane].told;
       for (uint32_t i = 0; i < told.times.size(); ++i) {
-        const Emitter::Order order{told.times[i], told.places[i]};
+        const Emitter::Order order = tag_of({told.times[i], told.places[i]});
         if (by < 0 || lane == uint32_t(by) || order < end) made.push_back({order, {lane, i}});
       }
     }
@@ -281,14 +283,15 @@ class UnitsWork final : public LaneWork {
     Picked at;
   };
   // Where the run ends, and the lane that ends it; -1: it does not.
+  template <class TagOf>
   std::pair<Emitter::Order, int> ending(std::vector<LaneAnswer>& answers, const Asked& asked,
-                                        ProcessOutcome& o) const {
+                                        ProcessOutcome& o, TagOf& tag_of) const {
     const ProcessUnit& unit = asked.begun.unit;
     const auto stop =
-        first_stop(answers, [&](uint32_t lane) { return answers[lane].told.stopped_at; });
+        first_stop(answers, [&](uint32_t lane) { return tag_of(answers[lane].told.stopped_at); });
     if (op_.on_error() == OnError::Fail && !o.failures.empty()) {
       const uint32_t row = o.failures.front().row;
-      const Emitter::Order at{kAtOnce, unit.base + (unit.order ? unit.order[row] : row)};
+      const Emitter::Order at = tag_of({kAtOnce, unit.base + (unit.order ? unit.order[row] : row)});
       if (stop.second < 0 || at < stop.first) return {at, int(answers.size())};
     }
     if (stop.second < 0) return stop;

@@ -1,9 +1,10 @@
 // ProcessStage: state machines with timers, and operators with their own loop, outside the engine
 // (Python), one worker at a time, in order.
 //
-// The function gets every unit's rows in turn and then, as far as the watermark and the wall clock
-// behind the unit have come, fires what is due; units without rows reach it only if a timer is, or
-// if it asked to be told of the end of each source. It says of each row that it makes when it was
+// The function gets every unit's rows in turn, with the watermark when each is taken: before it what
+// is due then fires, and behind the rows what the watermark and the wall clock behind the unit have
+// reached. Units without rows reach it only if a timer is due, or if it asked to be told of the end
+// of each source. It says of each row that it makes when it was
 // made, in order: at once and the place of its row, or by a timer, its time and its place; times by
 // the wall clock are above all event times. What is known of time goes with the bins. It never
 // waits.
@@ -27,10 +28,11 @@ struct ProcessUnit {
   const Batch* rows;
   uint64_t base;          // the place of row i is base + (order ? order[i] : i)
   const uint32_t* order;  // several nodes only
-  int64_t before;         // the watermark before the unit
-  int64_t watermark;      // behind the unit; kNoTime: nothing is due
-  int64_t now;            // the wall clock of the unit
-  int64_t clock;          // what is due by it: as `watermark`
+  const int64_t* watermarks;  // when each row is taken; it rises
+  int64_t watermark;          // behind the unit; kNoTime: nothing is due
+  int64_t behind;             // at its last row
+  int64_t now;                // the wall clock of the unit
+  int64_t clock;              // what is due by it: as `watermark`
   int64_t ended;          // the source that is at its end behind the unit, told once; else -1
 };
 
@@ -66,7 +68,8 @@ class ProcessOperator final : public Operator {
   // A unit as it is when the operator comes to it.
   struct Begun {
     ProcessUnit unit{};
-    BufferRef order;                           // of its rows
+    BufferRef order, watermarks;               // of its rows
+    UnitClock time;
     int64_t after = kNoTime, clock = kNoTime;  // how far time is, whatever is delivered of it
   };
 
@@ -85,18 +88,28 @@ class ProcessOperator final : public Operator {
   Begun begin(Batch& batch, Worker& worker) {
     Counts::add(counts(worker).in, batch.length);
     Begun b;
-    const int64_t before = time.watermarks.now();
-    time.watermarks.note(batch);
-    b.after = time.watermarks.now();
+    b.time = time.watermarks.pass(batch);
+    b.after = b.time.end();
+    b.watermarks = BufferRef::make(8 * batch.length);
+    for (int64_t i = 0; i < batch.length; ++i) {
+      b.watermarks.as<int64_t>()[i] = b.time.at(batch.position(i));
+    }
     if (nodes_) b.order = order_of(batch, sub_bits_);
     const uint32_t* rows = nodes_ && batch.length ? b.order.as<uint32_t>() : nullptr;
     const bool failed = batch.failure != nullptr;
     const int64_t ended = failed ? -1 : newly_ended(batch);
     const int64_t now = time.watermarks.clock();
     b.clock = b.after == kAllTime ? kAllTime : now;
-    // What is due behind a failure is not delivered.
-    b.unit = {&batch, time.place(batch),          rows, before, failed ? kNoTime : b.after,
-              now,    failed ? kNoTime : b.clock, ended};
+    // What is due by a fact of the unit comes behind a failure in it, and is not delivered.
+    b.unit = {&batch,
+              time.place(batch),
+              rows,
+              b.watermarks.as<int64_t>(),
+              b.after,
+              b.time.at(2 * batch.rows + 1),
+              now,
+              failed ? kNoTime : b.clock,
+              ended};
     return b;
   }
   // Puts what the function said in place of the rows. Any worker.
@@ -109,6 +122,15 @@ class ProcessOperator final : public Operator {
     batch.tags = nullptr;
     batch.subs = nullptr;
     clear(batch);
+  }
+
+  // Gives an order of what was made of a unit its tag.
+  static auto tags(const Batch& unit, const Begun& begun) {
+    return [find = TagFinder{unit, begun.unit.order, begun.time},
+            last = 2 * unit.rows](Emitter::Order order) {
+      order.tag = find(order, find.clock.end(), last);
+      return order;
+    };
   }
 
   // Timers came or went by themselves.
@@ -131,18 +153,19 @@ class ProcessOperator final : public Operator {
   }
   void settle(Batch& batch, ProcessOutcome& o, const Begun& begun, Worker& worker) {
     const Batch input = batch;
+    const auto tag_of = tags(input, begun);
     std::vector<TimedRow> rows;
     for (size_t i = 0; i < o.times.size(); ++i) {
-      rows.push_back({{o.times[i], o.places[i]}, uint32_t(i)});
+      rows.push_back({tag_of({o.times[i], o.places[i]}), uint32_t(i)});
     }
-    set_tags(batch, begun.unit.order, rows, nodes_);
+    set_tags(batch, rows, nodes_);
     batch.columns = std::move(o.out.columns);
     batch.length = o.out.length;
     if (batch.length == 0) clear(batch);
     Counts& c = counts(worker);
     if (o.fatal)
       return stop(batch, input, o.failures.front(), fatal_kind(o.failures.front()), -1,
-                  {kAtOnce, 0});
+                  {kAtOnce, 0, 1});
     Counts::add(c.absorbed, settle_failures(batch, input, o, begun, worker));
     Counts::add(c.made, batch.length);
     Counts::add(c.out, batch.length);
@@ -155,7 +178,8 @@ class ProcessOperator final : public Operator {
     if (ends) o.failures.resize(1);
     for (auto& failure : o.failures) note(batch, input, failure, worker);
     if (o.stopped) {
-      stop(batch, input, o.timer, FailureKind::Timer, input.base + input.rows, o.timer_order);
+      const Emitter::Order at = tags(input, begun)(o.timer_order);
+      stop(batch, input, o.timer, FailureKind::Timer, input.base + (at.tag >> 1), at);
     } else if (nodes_ && batch.failure) {
       batch.failure = placed(*batch.failure, input, begun.unit.base, sub_bits_);
     }
@@ -170,6 +194,7 @@ class ProcessOperator final : public Operator {
     letter.source = batch.source;
     letter.epoch = batch.epoch;
     letter.row = row;
+    letter.half = order.tag & 1;
     letter.kind = kind;
     letter.time = order.time;
     letter.sub = order.place;

@@ -17,6 +17,7 @@
 #include "plait/moves/state_moves.hpp"
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/unit_time.hpp"
+#include "plait/time/window_grid.hpp"
 
 namespace plait {
 

@@ -20,19 +20,21 @@ namespace plait {
 
 class UnitClock {
  public:
+  UnitClock() = default;
   // Time stands still at `before` until the end of the unit.
   UnitClock(int64_t before, int64_t rows) : rows_(rows), before_(before), end_(before) {}
   // It goes on with `reach`, the times of the unit's first rows: `others` is the least watermark of
-  // the other sources.
+  // the other sources. The unit is alive as long as the clock, and so is `owner`.
   UnitClock(int64_t before, int64_t rows, const int64_t* reach, int64_t reach_rows,
-            int64_t out_of_order, int64_t others)
+            int64_t out_of_order, int64_t others, BufferRef owner = {})
       : rows_(rows),
         before_(before),
         end_(before),
         reach_(reach),
         reach_rows_(reach_rows),
         out_of_order_(out_of_order),
-        most_(std::max(before, others)) {
+        most_(std::max(before, others)),
+        owner_(std::move(owner)) {
     if (reach_rows_) end_ = at(2 * rows_ + 1);
   }
 
@@ -75,11 +77,12 @@ class UnitClock {
   int64_t rows() const { return rows_; }
 
  private:
-  int64_t rows_;
-  int64_t before_, end_;
+  int64_t rows_ = 0;
+  int64_t before_ = kNoTime, end_ = kNoTime;
   const int64_t* reach_ = nullptr;
   int64_t reach_rows_ = 0, out_of_order_ = 0;
   int64_t most_ = kNoTime;
+  BufferRef owner_;  // of the reach, if that is not the unit's own
   mutable int64_t found_ = 0;
 };
 

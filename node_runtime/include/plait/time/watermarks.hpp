@@ -81,26 +81,28 @@ class Watermarks {
     if (!unit.reach || !source.timed || !source.reaches) return {now_, unit.rows};
     const Reach& reach = *unit.reach;
     const int64_t* times = reach.times;
+    BufferRef cut;
     if (int64_t from = of.time == kNoTime ? times[0] : of.time;
         reach.last() > add_times(from, source.max_jump)) {
-      times = cut_jumps(reach, of.time, source.max_jump);
+      cut = cut_jumps(reach, of.time, source.max_jump);
+      times = cut.as<int64_t>();
     }
     of.time = std::max(of.time, times[reach.rows - 1]);
     of.flow = Flow::Running;
     const int64_t others = least(unit.source);
     if (others == kNoTime) return {now_, unit.rows};  // another source has had nothing yet
-    return {now_, unit.rows, times, reach.rows, source.out_of_order, others};
+    return {now_, unit.rows, times, reach.rows, source.out_of_order, others, cut};
   }
 
   // The times of a unit in which a record is above the time before it by more than the jump.
-  const int64_t* cut_jumps(const Reach& reach, int64_t time, int64_t jump) {
-    cut_.resize(size_t(reach.rows));
-    for (size_t i = 0; i < cut_.size(); ++i) {
+  static BufferRef cut_jumps(const Reach& reach, int64_t time, int64_t jump) {
+    BufferRef cut = BufferRef::make(8 * reach.rows);
+    for (int64_t i = 0; i < reach.rows; ++i) {
       const int64_t next = reach.row_times[i];
       time = time == kNoTime ? next : std::max(time, std::min(next, add_times(time, jump)));
-      cut_[i] = time;
+      cut.as<int64_t>()[i] = time;
     }
-    return cut_.data();
+    return cut;
   }
 
   // The least watermark of the sources that hold time up, but for one; kAllTime if there are none,
@@ -122,7 +124,6 @@ class Watermarks {
 
   std::shared_ptr<const std::vector<TimedSource>> sources_;
   std::vector<SourceTime> of_;
-  std::vector<int64_t> cut_;
   int64_t now_ = kNoTime;
   int64_t clock_ = 0;
 };
