@@ -247,9 +247,13 @@ class GatherStage final : public Stage, public Inlet {
     unit.reach = own.reach && own.reach->whole ? own.reach : join_reach(std::move(reaches));
     int64_t ingest_ns = own.ingest_ns;
     std::vector<Batch> filled;
+    // A node that has no rows of an event-time operator may have sent others without halves.
+    const bool halves = std::any_of(parts.begin(), parts.end(),
+                                    [](const Batch& p) { return p.length && p.halves; });
     for (Batch& p : parts) {
       if (p.length == 0) continue;
       ingest_ns = filled.empty() ? p.ingest_ns : std::min(ingest_ns, p.ingest_ns);
+      if (halves) p.split_halves();
       filled.push_back(std::move(p));
     }
     Batch out = filled.empty()       ? std::move(parts[own_])
