@@ -74,15 +74,16 @@ def test_left_records_without_a_match_come_at_the_end() -> None:
 def test_records_are_dropped_behind_their_ttl() -> None:
     left = "k | l | ts\na | 1 | 1s\nx | 2 | 2s\nx | 3 | 5s\nx | 4 | 6s\na | 5 | 2s\na | 6 | 3s"
     right = "k | r | ts\ny | 1 | 1s\ny | 2 | 2s\ny | 3 | 5s\na | 4 | 6s\na | 5 | 1s\na | 6 | 7s"
-    # In epoch 4 the watermark before the right record is 5s; with a ttl of 4s a record of 1s is
-    # still met. In the next one it is 6s, and one of 1s is late.
+    # The mark of the right record of 6s takes the watermark to 6s, the left source being there
+    # already; with a ttl of 4s a record of 1s is over then, and one that comes is late. One of 2s
+    # is met.
     result = joined(left, right, ttl_us=4 * S)
-    assert_rows(result, "l_l | r_r\n1 | 4\n5 | 4\n6 | 4\n5 | 6\n6 | 6")
+    assert_rows(result, "l_l | r_r\n5 | 4\n6 | 4\n5 | 6\n6 | 6")
     assert result.account.late == 1
     assert_rows(joined(left, right, ttl_us=3 * S), "l_l | r_r\n6 | 4\n6 | 6")
     assert joined(left, right, ttl_us=3 * S).account.late == 2
     anti = joined(left, right, ttl_us=4 * S, how="anti")
-    assert_rows(anti, "l_l\n2\n3\n4")
+    assert_rows(anti, "l_l\n1\n2\n3\n4")
     left_join = joined(left, right, ttl_us=3 * S, how="left")
     assert_rows(
         left_join,
@@ -174,17 +175,18 @@ def test_a_record_whose_interval_is_over_is_late() -> None:
 def test_as_of() -> None:
     left = "k | l | ts\na | 1 | 5s\nb | 2 | 4s\na | 3 | 9s\na | 4 | 3s"
     right = "k | r | ts\na | 1 | 4s\na | 2 | 5s\na | 3 | 5s\na | 4 | 7s"
-    # The watermark is 4s, then 5s: left records of 4s and 5s come out behind the right ones of
-    # their unit. The last left record is of 3s, below the watermark: late.
+    # At 5s the left record of 4s comes out, at 7s that of 5s: both right records of 5s came before
+    # that mark, and the last one counts. The last left record is of 3s, below the watermark: late.
     result = joined(left, right, within=AsOf(), how="left")
-    assert_rows(result, "l_l | r_r\n2 | null\n1 | 2\n3 | 4")
+    assert_rows(result, "l_l | r_r\n2 | null\n1 | 3\n3 | 4")
     assert result.account.late == 1
-    assert_rows(joined(left, right, within=AsOf()), "l_l | r_r\n1 | 2\n3 | 4")
+    assert_rows(joined(left, right, within=AsOf()), "l_l | r_r\n1 | 3\n3 | 4")
     assert_rows(joined(left, right, within=AsOf(), how="semi"), "l_l\n1\n3")
     assert_rows(joined(left, right, within=AsOf(), how="anti"), "l_l\n2")
-    # Out of order by 2s: the last of the two right records of 5s counts.
-    result = joined(left, right, within=AsOf(), out_of_order=2)
-    assert_rows(result, "l_l | r_r\n1 | 3\n3 | 4")
+    # Out of order by 2s: no record is late, and that of 3s has none before it.
+    result = joined(left, right, within=AsOf(), how="left", out_of_order=2)
+    assert_rows(result, "l_l | r_r\n4 | null\n2 | null\n1 | 3\n3 | 4")
+    assert result.account.late == 0
 
 
 def test_as_of_not_too_long_ago() -> None:
@@ -245,8 +247,10 @@ def test_a_span_takes_right_records_that_came_before_it() -> None:
     # The watermark is 4s when the left record 2 comes: of the right ones before, 4s is kept.
     result = joined(left, right, span=span, aggregates=aggregates)
     assert_rows(result, "l_l | sum\n2 | 14.0")
-    # The left record 3 ends at 3s, below the watermark.
-    assert result.account.late == 1
+    # The left record 3 ends at 3s, below the watermark, but is itself in time: it comes at once.
+    assert result.account.late == 0
+    result = joined(left, right, span=span, aggregates=aggregates, empty=True)
+    assert_rows(result, "l_l | sum\n0 | null\n3 | null\n1 | null\n2 | 14.0")
     result = joined(left, right, span=span, aggregates=aggregates, wait_us=2 * S)
     assert_rows(result, "l_l | sum\n2 | 15.0")
 
