@@ -21,7 +21,8 @@ OUT = {"key": str, "what": str, "n": int, "ts": datetime.datetime}
 class Watched(Process):
     """Tells of every third value, and of every timer; every second value sets one.
 
-    A timer may set the next one, a few times: time may go far at once.
+    Some are set for a time gone by. A timer may set the next one, or one for a time before its own,
+    a few times: time may go far at once.
     """
 
     state: ClassVar[Mapping[str, Any]] = {
@@ -57,12 +58,17 @@ class Watched(Process):
             timers.at(at + self.delay)
         if number % 5 == 0:
             timers.at(at)
+        if number % 7 == 0:
+            timers.at(at - self.delay)
 
     def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> Iterator[Any]:
         yield repr(key), repr(sorted(state.times)), state.seen, time
         if state.seen % 4 == 3 and state.again < 5:
             state.again += 1
             timers.at(time + self.delay)
+        if state.seen % 4 == 2 and state.again < 5:
+            state.again += 1
+            timers.at(time - self.delay / 2)
         if state.seen > 5:
             state.clear()
 

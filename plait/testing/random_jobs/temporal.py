@@ -1,8 +1,10 @@
 """Random jobs that know time, built through the public API step by step.
 
-Sources have a key, values and an event time that goes on with repeats, gaps, records out of order
-and, now and then, a wild one. Streams that have an event time get windows of every kind, joins and
-processes; around them are the operators of any other random job.
+Sources have a key, values and an event time that goes on with repeats, gaps, records out of order,
+runs of late ones and, now and then, a wild one. Its steps are lengths that the job uses too, so
+that records come exactly at ends, gaps and timers. Streams that have an event time get windows of
+every kind, joins and processes, and chains of these; around them are the operators of any other
+random job.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
 from plait.expr import aggregates
-from plait.expr.tree import Expr, col
+from plait.expr.tree import Expr, col, lit
 from plait.model.schema import Field, Schema, Type
 from plait.streams.process_verbs import connect
-from plait.streams.stream import Stream
+from plait.streams.stream import Stream, union
 from plait.streams.windows import Rows, Session, Sliding, Tumbling
 from plait.testing.random_jobs import TYPES, functions, values
 from plait.testing.random_jobs.job_graphs import JobDrawer
@@ -32,7 +34,7 @@ START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 KEYS = (Type.INT64, Type.INT64, Type.STRING, Type.FLOAT64, Type.BOOL, Type.TIMESTAMP)
 VALUES = (Type.INT64, Type.FLOAT64, Type.FLOAT64, Type.STRING)
 STEPS = (0, 0, 1, 1, 2, 3, 5, 20, -1, -2, -4, -10)
-"""From one event time to the next, in units."""
+"""From one event time to the next, in units; and the lengths of the job."""
 LENGTHS = (1, 2, 3, 5, 7, 10, 24)
 WILD = (-(10**8), 10**6, 10**8)
 BOUNDS = ("window_start", "window_end")
@@ -47,6 +49,7 @@ class TimedDrawer(JobDrawer):
         super().__init__(draw, max_rows)
         self.sources = sources
         self.unit_us = self.pick([1_000_000, 1_000_000, 1])
+        self.lengths = [self.pick(LENGTHS) for _ in range(self.pick([1, 2, 3, 4]))]
         self.processes = processes
         self.paired = False
         """Whether there is a join that gives pairs: two could make too many rows for a test."""
@@ -85,11 +88,16 @@ class TimedDrawer(JobDrawer):
         size = self.draw(st.integers(0, self.max_rows))
         size = size if self.pick([False, False, True]) else max(size, self.max_rows * 3 // 4)
         rows: list[tuple[Any, ...]] = []
-        now = 0
+        now = behind = 0
         for _ in range(size):
-            now += chance.choice(STEPS)
+            now += chance.choice((*STEPS, *self.lengths))
+            if chance.randrange(60) == 0:
+                now += chance.choice((10, 100)) * chance.choice(self.lengths)  # over many windows
+            if chance.randrange(6) == 0:
+                behind = chance.choice((0, 0, 1, 2)) * chance.choice(self.lengths)
             wild = chance.choice(WILD) if chance.randrange(60) == 0 else 0
-            times = [now + wild, now + wild + chance.choice((-1, *LENGTHS))]
+            time = now - behind + wild
+            times = [time, time + chance.choice((-1, *LENGTHS, *(-one for one in self.lengths)))]
             ends = [START + datetime.timedelta(microseconds=t * self.unit_us) for t in times]
             rows.append((*map(chance.choice, few), *ends))
         return rows
@@ -107,7 +115,7 @@ class TimedDrawer(JobDrawer):
 
     def length(self) -> datetime.timedelta:
         """A length of time like those between records."""
-        return datetime.timedelta(microseconds=self.pick(LENGTHS) * self.unit_us)
+        return datetime.timedelta(microseconds=self.pick(self.lengths) * self.unit_us)
 
     def step(self) -> None:
         """An operator that cannot be built on this stream is no step."""
@@ -125,6 +133,7 @@ class TimedDrawer(JobDrawer):
         if isinstance(stream._time, Expr):
             kinds += [self.windowed] * 8 + [self.topped] * 3 + [self.late] * 2
             kinds += [self.joined] * 6 + [self.spans] * 3 + [self.forgetting] * 4
+            kinds += [self.chained] * 2 + [self.beside] * 2
             if self.processes:
                 kinds += [self.processed] * 3
         kinds += [self.last_rows, self.count_windows, self.joined]
@@ -200,6 +209,22 @@ class TimedDrawer(JobDrawer):
         made: Stream = window.aggregate(**self.results(stream, distinct=True))
         return made
 
+    def chained(self, stream: Stream) -> Stream:
+        """Three operators that know time, one behind the other."""
+        made = self.regrouped(self.windowed(stream))
+        kinds = [self.windowed, self.topped, self.late, self.regrouped, self.forgetting]
+        return self.pick(kinds)(made) if isinstance(made._time, Expr) else made
+
+    def beside(self, stream: Stream) -> Stream:
+        """The records, and the windows that they close, as one stream."""
+        keys = [key for key in self.keys(stream) if key not in BOUNDS]
+        over: Any = stream.key_by(*keys) if keys else stream
+        window = over.window(self.noun(), lateness=self.lateness())
+        end = window.aggregate(n_=aggregates.count())
+        ends = end.select(*keys, at=col("window_end"), n_=col("n_")).with_event_time("at")
+        records = stream.select(*keys, at=stream._time, n_=lit(0)).with_event_time("at")
+        return union(ends, records) if self.pick([True, False]) else union(records, ends)
+
     def last_rows(self, stream: Stream) -> Stream:
         last = self.over(stream, forgets=True).last_n(self.pick([1, 2, 3, 10]))
         made: Stream = last.aggregate(**self.results(stream, distinct=False))
@@ -261,7 +286,7 @@ class TimedDrawer(JobDrawer):
             case "between":
                 low, high = sorted((self.length(), self.length()))
                 given["between"] = self.pick(
-                    [(-high, low), (-low, high), (low, high), (-high, -low)]
+                    [(-high, low), (-low, high), (low, high), (-high, -low), (low, low)]
                 )
             case "as of":
                 tolerance = self.pick([None, self.length()])
