@@ -182,7 +182,10 @@ class Timers:
     def at(self, time: datetime.datetime) -> None:
         """Calls `on_timer` once the watermark has reached this time; a key has one timer per time.
 
-        timers.at(record.ts + plait.minutes(5))
+            timers.at(record.ts + plait.minutes(5))
+
+        That is in front of the record that moves the watermark there, or behind this handler if the
+        watermark is there already.
         """
         if not isinstance(time, datetime.datetime) or time.utcoffset() is None:
             raise TypeError(f"timers.at takes a time with a zone, such as record.ts, not {time!r}")

@@ -1,26 +1,45 @@
 """Event-time operators as plain data: windows, top rows, joins, state with timers, and loops.
 
-**Time.** A source may name its event time, a timestamp column. After a unit (one epoch of one
-source) the source's time is the greatest event time it has had, but never more than `max_jump`
-above what it was before the unit; its watermark is that minus `out_of_order`. The watermark of an
-operator after a unit is the least of those of the sources that reach it and have an event time
-(none so far: there is no watermark yet), and never falls. An idle source and one at its end do not
-hold it back. Every epoch ends with the rows that its sources have; when all sources are at their
-end, one more empty epoch follows with the watermark at infinity.
+**Time.** A source may name its event time, a timestamp column. Time goes on with every record: the
+source's time is then the greatest event time it has had, but no more than `max_jump` above what it
+was before the record (the first sets it freely). The watermark of an operator is the least of the
+times of the sources that reach it, each less its `out_of_order` and what is held back on the way
+(`graph.delays`); it never falls. Sources without an event time move nothing and hold nothing up;
+nor do an idle source, until its next row, and one at its end. As long as one of the others has no
+time there is no watermark.
 
-**Order.** An operator sees the units in order. In a unit it takes each row in turn, and what a row
-makes at once comes out at that row's place; then the watermark is as it is after the unit, and
-what is due by then comes out after all rows of the unit, by time and, at the same time, by the
-place of the record that began it: windows in the order of their ends, and in a window the keys in
-the order in which they first came, as a dict of dicts in a plain loop would give them.
+**Marks.** A mark goes through the operators in the order of the graph in front of each record, and
+the record goes behind it. At a mark an operator that knows time
+
+1. takes what the operators before it gave at this mark, one by one, at its watermark as it was;
+2. its watermark rises;
+3. it gives what is due: by its own time, then by the place of the record that began it. So windows
+   come in the order of their ends, and in a window the keys in the order in which they first came,
+   as a dict of dicts in a plain loop would give them.
+
+What waits for times below t (windows, sessions, timers) is due at a watermark of t: the moment t
+comes before the records of t. What waits for times up to t (intervals, ttl, spans, as-of) is due
+above it. A record moves time whatever becomes of it: filtered, late, failed, gone to another
+branch. Behind the rows of a unit (one epoch of one source) follows a mark with the facts of the
+unit: its source is idle or at its end, and the wall clock. When all sources are at their end one
+more empty epoch follows, with the watermark at infinity.
+
+**Order.** The place of a row is (epoch, source, row, half): half 0 for what is given at the mark of
+that row, 1 for the record and what is made of it; behind a unit of n rows it is row n, half 0. A
+union orders by row and half, then by the position of the input. What a record makes comes at once,
+at its place, and so does what it begins that is due already. With one source nothing of this
+depends on where epochs are cut; with several, cuts say how their rows interleave.
+
+**Failures.** The mark of a record that fails was before it, so what was due by then is given. A
+timer that fails ends its stream at its mark.
 
 **Forgetting.** With a ttl a record does not see the state of its key and starts afresh if its
-event time or the watermark before its unit is above the key's last event time by more than the ttl.
-The last event time is the greatest of the key's records since it began.
+event time or the watermark is above the key's last event time by more than the ttl. The last event
+time is the greatest of the key's records since it began.
 
-**Late.** A record is late if all windows it belongs to have ended, lateness included, at the
-watermark *before* its unit. Late records change nothing and are counted; `LateSpec` is the stream
-of them.
+**Late.** A record is late if all windows it belongs to have ended, lateness included. One whose
+event time is not below the watermark never is. Late records change nothing and are counted;
+`LateSpec` is the stream of them.
 
 Every operator here has one input and works by key: `TimedOp.keys` of that input. An operator of
 two streams reads their union: `plait.streams.two_inputs` gives both the same columns, and `side`
@@ -84,14 +103,14 @@ Window = Grid | SessionWindow | RowWindow | CarriedWindow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
-    """Aggregates by key and window, one row each when the watermark has passed the window's end
+    """Aggregates by key and window, one row each when the watermark has reached the window's end
     (with `RowWindow`: at once): keys, window_start, window_end (not with `RowWindow`), results.
 
-    `lateness_us`: how long after its end a window still takes records; at the end of every unit
-    that brought it some, it gives its keys that changed again. `early_us`: whenever the watermark
-    passes a multiple of it, the keys that changed since in windows that have not ended give their
-    results so far, in the same order; 0: not.
-    """
+    `lateness_us`: how long after its end a window still takes records; each gives its key again, at
+    its place, for every ended window it is in. `early_us`: at a mark that takes the watermark over
+    a multiple of it (at the first one with a watermark too, but not at infinity), the keys that
+    changed since in windows that have not ended give their results so far, in the same order as the
+    windows that end; 0: not."""
 
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -114,7 +133,7 @@ class TopSpec:
     greatest: bool = True
     ties: bool = False
     lateness_us: int = 0
-    """A window that takes late records gives all its rows again."""
+    """A window that takes a late record gives all its rows again, at its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,22 +182,26 @@ class JoinSpec:
     A record is paired with records of the other side that came before it, in the order they came,
     and the pairs come out at its place. Which of them:
 
-    - `within` None: all. `ttl_us` > 0: only those whose event time is at least the watermark before
-      the unit minus ttl (they are dropped when it passes).
+    - `within` None: all. `ttl_us` > 0: only those whose event time is at least the watermark minus
+      ttl (they are dropped when it passes).
     - `within` a Grid: those in the same window (a pair for every window that they share).
     - `within` Between: right.time - left.time in [low, high]; records are dropped when nothing can
-      match them any more.
-    - `within` AsOf: a left record waits until the watermark has reached its event time, then comes
-      out (at its time, in the order of places) with the right record of the greatest event time at
-      or before its own (of equal ones the last that came), but not more than `tolerance` before.
+      match them any more. A left record that comes when its interval is over, but is not itself
+      behind the watermark, meets what is there; without a match it comes out at once.
+    - `within` AsOf: a left record waits until the watermark is above its event time, then comes out
+      (by its time, in the order of places) with the right record of the greatest event time at or
+      before its own (of equal ones the last that came), but not more than `tolerance` before.
 
     how: "inner"; "semi": a left record comes out once, at the place where its first match is known;
     "anti" and "left": a left record without a match comes out (left: with nulls) when the watermark
     says that none can come any more: the end of its window, of its interval, of its ttl (with no
-    ttl: at the end); its order is that time, then its place. A record that comes too late (its
-    window has ended, its interval or ttl is over at the watermark before its unit) is late: "late"
-    gives the left records of which that is true, at their place, and counts all others as filtered.
-    """
+    ttl: at the end); its order is that time, then its place. A record that comes too late is late:
+    its last window has ended, its ttl is over, its interval and its own time are; as-of: its time
+    is below the watermark (right: by more than the tolerance; without one never). "late" gives the
+    left records of which that is true, at their place, and counts all others as filtered.
+
+    Results of a semi join have the time of the left record, and so have those of a left or anti
+    join in a grid: `graph.delays` says how long time behind them waits for it."""
 
     left: Side
     right: Side
@@ -208,9 +231,10 @@ class SpanSpec:
     [start, end] of the left record (two of its timestamp columns): one row when the watermark has
     passed `end`, by `end`, then the place of the left record. Left records without a right one give
     no row, unless `empty`. Right records may come before the left one: they are kept while the
-    watermark is not above their event time by more than `wait_us`. A left record whose `end` is
-    below the watermark before its unit is late. Columns: left.columns, results. `aggregates` are
-    over expressions of the right columns, already computed into columns of the input."""
+    watermark is not above their event time by more than `wait_us`. A left record is late if `end`
+    and its own time are below the watermark; if only `end` is, its row comes at once, over what is
+    kept. Columns: left.columns, results. `aggregates` are over expressions of the right columns,
+    already computed into columns of the input."""
 
     left: Side
     right: Side
@@ -225,22 +249,24 @@ class SpanSpec:
 class ProcessSpec:
     """A user's state machine with timers, in Python: `process` is a `plait.Process`. What
     `on_record` (or `on_left`, `on_right`) yields comes at the record's place; an event-time timer
-    fires when the watermark has reached it, by its time, then by the place of the record it goes
-    back to: that whose handler set it, or set the timer that set it (one timer for a key and time;
-    one that a timer sets for a time before its own counts at its own). With the watermark at
-    infinity timers set no timers. A record whose handler fails leaves no trace; a timer whose
-    handler fails ends the run, whatever the policy. `sides`: the columns of each side of a
-    connected pair, empty for one stream.
+    fires at the mark at which the watermark reaches it, by its time, then by the place of the
+    record it goes back to: that whose handler set it, or set the timer that set it (one timer for a
+    key and time; one that a timer sets for a time before its own counts at its own). One that a
+    record sets for a time that the watermark has reached fires behind its handler, at its place.
+    With the watermark at infinity timers set no timers; otherwise those of a key may fire 10,000
+    times at one mark for the same time before that is an error. A record whose handler fails leaves
+    no trace; a timer whose handler fails ends the run, whatever the policy. `sides`: the columns of
+    each side of a connected pair, empty for one stream.
 
     `timers.after` sets a timer by the wall clock. The clock of an operator after a unit is the
     greatest stamp of the units so far, each read when its source cut the unit; `on_timeout` is
-    called after the first unit after which the clock has reached the timer's time, and after all
+    called behind the first unit after which the clock has reached the timer's time, and behind all
     event-time timers of the unit, by time and place as these. What `on_timeout` sets by event time
-    is looked at after the next unit. When all sources are at their end the clock is at infinity.
+    is looked at at the next mark. When all sources are at their end the clock is at infinity.
 
     `ttl_us`: values are forgotten, timers are not. A timer sees what is kept at its time, and
-    counts as a record of that time; one by the wall clock sees what a record of its unit would,
-    judged by the watermark alone."""
+    counts as a record of that time; one by the wall clock sees what is kept at the watermark of the
+    last row of its unit."""
 
     process: Any
     sides: tuple[Side, ...] = ()
@@ -275,8 +301,8 @@ class OperatorSpec:
     The records arrive at the ports one by one, in the order of the input; with several ports `side`
     is the number of the port. The coroutine begins when the first one arrives, and after each it
     runs as far as it can, awaiting other things than records included; what it emits comes at the
-    place of that record. After the unit with which the last of a port's sources ends, the port is
-    over: the coroutine runs again, and what it emits then comes after all rows of the unit.
+    place of that record. Behind the unit with which the last of a port's sources ends, the port is
+    over: the coroutine runs again, and what it emits then comes behind all rows of the unit.
     When it has returned, records that arrive are absorbed. One that raises fails the record that
     came last, and what it emitted since that arrived is left out. A record that arrives at a port
     where `bound` are waiting fails (None: any number may wait).

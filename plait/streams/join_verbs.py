@@ -169,7 +169,7 @@ class JoinVerbs(Verbs[S]):
 
             trades.join_as_of(quotes, on="symbol", tolerance="1m")
 
-        A record waits until the watermark has reached its time.
+        A record waits until the watermark is above its time.
 
         Args:
             right: the other stream.

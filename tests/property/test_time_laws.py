@@ -51,7 +51,7 @@ def sees_batches(graph: Graph) -> bool:
 def cut_at_random(graph: Graph, seed: int) -> dict[str, list[int]]:
     """Epochs of any size, none too, for the sources of a graph."""
     chance = random.Random(seed)
-    found = {}
+    found: dict[str, list[int]] = {}
     for op in graph.operators:
         if isinstance(op, SourceOp):
             left = rows_of(op)
@@ -146,7 +146,8 @@ def sides(stream: Stream) -> tuple[Stream, Stream]:
 
 def joined(stream: Stream, **how: Any) -> Stream:
     left, right = sides(stream)
-    return left.join(right, on="k", **how)
+    made: Stream = left.join(right, on="k", **how)
+    return made
 
 
 def as_of(stream: Stream) -> Stream:

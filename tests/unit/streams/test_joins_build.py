@@ -113,6 +113,12 @@ def test_the_time_of_a_pair_is_the_later_one() -> None:
     assert timed_node(stream.tumbling("10s").count()).time == "event_time"
     timeless = streams(None)
     assert isinstance(timeless[1].join(timeless[0], on=("seller", "id"))._time, Lost)
+    any_age = persons.join(auctions, on=("id", "seller"), how="semi")
+    with pytest.raises(
+        plait.JobError, match="semi without window= or ttl= gives records of any age"
+    ):
+        any_age.tumbling("1s")
+    persons.join(auctions, on=("id", "seller"), how="semi", ttl="1s").tumbling("1s").count()
 
 
 def test_several_keys() -> None:
