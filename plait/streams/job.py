@@ -45,10 +45,12 @@ if TYPE_CHECKING:
 class Job:
     """Sources, operators and sinks that run together, under a name.
 
-        job = plait.Job("totals")
-        bids = job.source("bids.parquet")
-        bids.key_by("auction").sum("price").sink(plait.Files("totals.parquet"))
-        result = job.run()
+    >>> job = plait.Job("totals")
+    >>> bids = job.source([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.key_by("auction").sum("price").sink(plait.Collect(), name="totals").schema
+    auction: int64, sum: int64
+    >>> job.run().outputs["totals"].to_pylist()
+    [{'auction': 1, 'sum': 30}, {'auction': 1, 'sum': 80}]
 
     Use it for several sources or sinks, or to give the job a name; `plait.stream` is shorter for
     one source.
@@ -87,7 +89,12 @@ class Job:
     ) -> Stream:
         """Adds a source and returns the stream of its records.
 
-            bids = job.source("bids/*.parquet", event_time="ts", out_of_order="5s")
+        >>> job = plait.Job("totals")
+        >>> job.source([{"auction": 1, "price": 30}], name="bids").schema
+        auction: int64, price: int64
+        >>> job.source(
+        ...     "bids/*.parquet", event_time="ts", out_of_order="5s"
+        ... )  # doctest: +SKIP
 
         Args:
             source: a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples
@@ -125,7 +132,13 @@ class Job:
             return self._add(op, NEVER if time.column is None else col(time.column))
 
     def graph(self) -> Graph:
-        """The job as plain data (`plait.graph.operators.Graph`), checked."""
+        """The job as plain data (`plait.graph.operators.Graph`), checked.
+
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> [str(operator).split()[0] for operator in job.graph().operators]
+        ['source', 'sink']
+        """
         operators = prune_columns(with_labels(self._operators))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
@@ -133,6 +146,11 @@ class Job:
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of the job and, for each Python function, where it runs and why.
+
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> job.explain(workers=4)
+        job totals: 4 workers, scheduler ct, total order, ...
 
         `settings` are those of `run`, such as `workers=4`.
         """
@@ -151,7 +169,10 @@ class Job:
     ) -> Result:
         """Runs the job in this process until its sources end.
 
-            result = job.run(workers=4, timeout="10m")
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> job.run(workers=4, timeout="10m").account.delivered
+        2
 
         Args:
             workers: threads; by default one for each core. "elastic": the number that gives the
@@ -197,8 +218,9 @@ def stream(
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
 
-        plait.stream([{"auction": 1, "price": 30}]).key_by("auction").count().collect()
-        plait.stream("bids/*.parquet", event_time="ts", out_of_order="5s")
+    >>> plait.stream([{"auction": 1, "price": 30}]).key_by("auction").count().collect()
+    [Record(auction=1, count=1)]
+    >>> plait.stream("bids/*.parquet", event_time="ts", out_of_order="5s")  # doctest: +SKIP
 
     `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
     values, an Arrow, pandas or polars table, or a `plait.Source`. The other arguments are those of

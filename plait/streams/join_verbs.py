@@ -105,8 +105,10 @@ class JoinVerbs(Verbs[S]):
     ) -> S | Spans[S]:
         """Pairs each record of this stream with the records of another that have the same key.
 
-            auctions.join(persons, on=("seller", "id"))
-            orders.join(payments, on="order", between=("0s", "1h"), how="left")
+        >>> persons = plait.stream([{"id": 1, "name": "Ann"}])
+        >>> auctions = plait.stream([{"seller": 1, "item": "tea"}])
+        >>> auctions.join(persons, on=("seller", "id")).collect()
+        [Record(seller=1, item='tea', name='Ann')]
 
         By default a record matches every earlier record of the other stream.
 
@@ -167,7 +169,19 @@ class JoinVerbs(Verbs[S]):
     ) -> S:
         """Adds to each record the last record of another stream at or before its event time.
 
-            trades.join_as_of(quotes, on="symbol", tolerance="1m")
+        >>> from plait.testing import table
+        >>> quotes = plait.stream(table('''
+        ...     symbol | bid | ts
+        ...     A      | 10  | 1s
+        ...     A      | 11  | 5s
+        ... '''), event_time="ts")
+        >>> trades = plait.stream(table('''
+        ...     symbol | size | ts
+        ...     A      | 7    | 4s
+        ... '''), event_time="ts")
+        >>> pairs = trades.join_as_of(quotes, on="symbol", tolerance="1m")
+        >>> pairs.select("symbol", "size", "bid").collect()
+        [Record(symbol='A', size=7, bid=10)]
 
         A record waits until the watermark has reached its time.
 
@@ -203,7 +217,11 @@ class JoinVerbs(Verbs[S]):
     ) -> S:
         """Adds to each record the columns of the table row with its key.
 
-            bids.enrich("auctions.parquet", on=("auction", "id"))
+        >>> import pyarrow
+        >>> auctions = pyarrow.table({"id": [1], "item": ["tea"]})
+        >>> bids = plait.stream([{"auction": 1}, {"auction": 2}])
+        >>> bids.enrich(auctions, on=("auction", "id")).collect()
+        [Record(auction=1, item='tea'), Record(auction=2, item=None)]
 
         Args:
             table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. Its

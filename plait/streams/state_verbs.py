@@ -42,7 +42,9 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
     ) -> S:
         """Keeps a state and gives it after every record, as column "value".
 
-            bids.key_by("auction").fold(0, lambda total, bid: total + bid.price)
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").fold(0, lambda total, bid: total + bid.price).collect()
+        [Record(auction=1, value=30), Record(auction=1, value=80)]
 
         Args:
             init: the first state, copied for each key, or a function that makes one.
@@ -69,10 +71,11 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
     ) -> S:
         """A state machine: `step(state, record)` returns the next state and a record, or None.
 
-            def changes(last: float, bid: Bid) -> tuple[float, Bid | None]:
-                return bid.price, bid if bid.price != last else None
-
-            bids.key_by("auction").stateful(0.0, changes)
+        >>> def changes(last, bid):
+        ...     return bid.price, bid if bid.price != last else None
+        >>> prices = plait.stream([{"id": 1, "price": price} for price in (3, 3, 5)])
+        >>> prices.key_by("id").stateful(0, changes).collect()
+        [Record(id=1, price=3), Record(id=1, price=5)]
 
         Args:
             init: the first state, copied for each key, or a function that makes one.

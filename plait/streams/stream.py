@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], JoinVerbs["Stream"]):
     """Records of one schema, in order. Made by `plait.stream`, `Job.source` and other streams.
 
-        bids = plait.stream("bids.parquet")
-        totals = bids.filter(col("price") > 0).key_by("auction").sum("price")
-        totals.sink(plait.Files("totals.parquet")).run()
+    >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.filter(plait.col("price") > 0).key_by("auction").sum("price").collect()
+    [Record(auction=1, sum=30), Record(auction=1, sum=80)]
 
     A stream describes what to compute; nothing runs before `run`, `collect`, `show` or `to_arrow`.
     It can be used more than once. Its aggregates and states are over all records; use `key_by` for
@@ -121,7 +121,13 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def with_event_time(self, column: str) -> Stream:
         """Uses another column as the event time of the records.
 
-            orders.with_event_time("paid_at").tumbling("1h").count()
+        >>> from plait.testing import table
+        >>> orders = plait.stream(table('''
+        ...     order | ts | paid_at
+        ...     1     | 1s | 3s
+        ... '''), event_time="ts")
+        >>> orders.with_event_time("paid_at").tumbling("1h").count().collect()[0].count
+        1
 
         The watermark is still that of the sources: a record whose new time is below it is late.
         """
@@ -149,8 +155,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     ) -> KeyedStream:
         """Partitions the stream by these columns. Keyword arguments add computed key columns.
 
-            bids.key_by("auction").count()
-            bids.key_by(day=col("ts").truncate("1d"), ttl="7d").sum("price")
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").sum("price").collect()
+        [Record(auction=1, sum=30), Record(auction=1, sum=80)]
+        >>> bids.key_by(cheap=plait.col("price") < 40).count().collect()
+        [Record(cheap=True, count=1), Record(cheap=False, count=1)]
 
         Args:
             columns: names of columns, or `col("name")`. Records with equal values share a state. A
@@ -174,7 +183,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
             return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
-        """This stream and others with the same columns as one: `clicks.union(views)`.
+        """This stream and others with the same columns as one.
+
+        >>> clicks, views = plait.stream(["a", "b"]), plait.stream(["c"])
+        >>> clicks.union(views).count().collect()[-1].count
+        3
 
         Records keep the order in which their sources read them.
         """
@@ -184,7 +197,9 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def sink(self, sink: Sink, name: str | None = None) -> Stream:
         """Writes the records to a sink and returns this stream.
 
-            totals.sink(plait.Files("totals.parquet"), name="totals").run()
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.count().sink(plait.Collect(), name="counts").run().outputs["counts"].num_rows
+        2
 
         `name` is the sink's name in `Result.outputs`.
         """
@@ -203,13 +218,20 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
             return self
 
     def run(self, **settings: Any) -> Result:
-        """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`."""
+        """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`.
+
+        >>> plait.stream([1, 2, 3]).sink(plait.Discard()).run().account.delivered
+        3
+        """
         return self.job.run(**settings)
 
     def to_arrow(self, **settings: Any) -> Any:
         """Computes this stream and returns its records as a `pyarrow.Table`.
 
-        Sinks of the job are left out. Arguments as in `Job.run`: `bids.to_arrow(limit=1000)`.
+        >>> plait.stream([1, 2, 3]).to_arrow(limit=2).to_pydict()
+        {'value': [1, 2]}
+
+        Sinks of the job are left out. Arguments as in `Job.run`.
         """
         with CallSite("to_arrow") as call:
             alone = self._alone(call, None)
@@ -218,7 +240,8 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def collect(self, **settings: Any) -> list[Any]:
         """Computes this stream and returns its records as a list.
 
-            plait.stream([1, 2, 3]).filter(col("value") > 1).collect()
+        >>> plait.stream([1, 2, 3]).filter(plait.col("value") > 1).collect()
+        [Record(value=2), Record(value=3)]
 
         Sinks of the job are left out. Arguments as in `Job.run`.
         """
@@ -230,7 +253,15 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def show(self, n: int = 10, **settings: Any) -> None:
-        """Computes this stream until there are `n` records and prints them as a table."""
+        """Computes this stream until there are `n` records and prints them as a table.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.show(1)
+        auction  price
+          int64  int64
+        -------  -----
+              1     30
+        """
         from plait.text.tables import format_table
 
         with CallSite("show") as call:
@@ -241,6 +272,9 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of this stream and, for each Python function, where it runs and why.
+
+        >>> plait.stream([1, 2, 3]).explain(workers=4)
+        job job: 4 workers, scheduler ct, total order, ...
 
         `settings` are those of `Job.run`, such as `workers=4`.
         """
@@ -266,7 +300,9 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
     """A stream partitioned by key, made by `Stream.key_by`.
 
-        bids.key_by("auction").max("price")
+    >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.key_by("auction").max("price").collect()
+    [Record(auction=1, max=30), Record(auction=1, max=50)]
 
     Its aggregates, states, windows and processes work on each key separately, and give streams
     again. The columns of the key come first in their output. `keys` are their names.
@@ -297,7 +333,12 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
 
     @property
     def schema(self) -> Schema:
-        """The columns of the records."""
+        """The columns of the records.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").schema
+        auction: int64, price: int64
+        """
         return self._stream.schema
 
     @property
@@ -310,7 +351,16 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
     ) -> Stream:
         """Runs a `plait.Process`: custom state by key, timers, any number of outputs.
 
-            bids.key_by("auction").process(Spike())
+        >>> class Rises(plait.Process):
+        ...     state = {"last": int}
+        ...     out = {"item": str, "price": int}
+        ...     def on_record(self, key, bid, state, timers):
+        ...         if bid.price > state.last:
+        ...             yield key, bid.price
+        ...         state.last = bid.price
+        >>> bids = [{"item": "tea", "price": price} for price in (3, 2, 5)]
+        >>> plait.stream(bids).key_by("item").process(Rises()).collect()
+        [Record(item='tea', price=3), Record(item='tea', price=5)]
 
         Args:
             process: an object of a subclass of `plait.Process`.
@@ -337,7 +387,9 @@ COLLECTED = "collected"
 def union(*streams: Stream) -> Stream:
     """Streams with the same columns as one, in the order in which their sources are read.
 
-    plait.union(clicks, views, purchases)
+    >>> clicks, views = plait.stream(["a", "b"]), plait.stream(["c"])
+    >>> sorted(record.value for record in plait.union(clicks, views).collect())
+    ['a', 'b', 'c']
     """
     with CallSite("union") as call:
         return add_union(call, streams)

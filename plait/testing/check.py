@@ -57,6 +57,17 @@ def check(
 ) -> None:
     """Runs a job on a table with each number of workers; all must give what the plain loop gives.
 
+    >>> from plait.testing import table
+    >>> check(lambda bids: bids.sum("price"), table('''
+    ...     auction | price
+    ...     1       | 10
+    ...     1       | 20
+    ... '''), expect=table('''
+    ...     sum
+    ...     10
+    ...     30
+    ... '''))
+
     Args:
         build: takes the stream of the table and returns a stream, or a job with its sinks.
         given: a table, or several (a tuple of tables: `build` gets as many streams).
@@ -112,6 +123,11 @@ def assert_same(
     expect_at: str | None = None,
 ) -> OracleResult:
     """Runs a graph in the engine and in the oracle and compares all that both report.
+
+    >>> job = plait.Job("numbers")
+    >>> _ = job.source([1, 2]).sink(Capture(), name="all")
+    >>> assert_same(job.graph(), {"workers": 2}).outputs
+    {'all': [(1,), (2,)]}
 
     The sinks are replaced by ones that keep what they get. Sources are read twice. With the setting
     order="none" the rows of an output are compared without their order. `expect` is what the sink

@@ -417,4 +417,4 @@ def test_repr() -> None:
 
 @pytest.mark.parametrize("module", [plait.streams.event_time, plait.streams.windows])
 def test_examples(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"plait": plait}).failed == 0
