@@ -105,7 +105,7 @@ class Job:
         """
         with CallSite("source") as call:
             opened = source_object(source)
-            schema = Schema.of(opened.schema)
+            schema = schema_of(opened)
             time = source_time(schema, event_time, out_of_order, max_jump, idle, opened.fixed)
             refuse_nulls(opened, time)
             taken = [op.label for op in self._operators if isinstance(op, SourceOp)]
@@ -228,3 +228,15 @@ def source_object(source: Any) -> Source:
     from plait.connectors.convert import to_source
 
     return to_source(source)
+
+
+def schema_of(source: Source) -> Schema:
+    """The schema of a source; its class may be the user's."""
+    try:
+        given = source.schema
+    except AttributeError as error:
+        name = type(source).__name__
+        raise JobError(
+            f"{name} has no schema; write in the class: schema = plait.Schema.of({{...}})"
+        ) from error
+    return Schema.of(given)
