@@ -82,6 +82,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def __repr__(self) -> str:
         return f"Stream({self.schema}) made by {self._op}"
 
+    if not TYPE_CHECKING:  # a type checker knows the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a stream has no {name}{OTHER_WORDS.get(name, '')}")
+
     @property
     def job(self) -> Job:
         """The job that this stream belongs to."""
@@ -330,6 +335,24 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
         return Site(stream=self._stream, keys=self.keys, on_error=on_error, ttl_us=ttl_us)
 
 
+OTHER_WORDS = {
+    "process": '; first partition it: key_by("column").process(...)',
+    "agg": "; use aggregate",
+    "assign": "; use with_columns",
+    "apply": "; use map",
+    "foreach": "; use sink(plait.Call(function))",
+    "group_by": "; use key_by",
+    "groupby": "; use key_by",
+    "head": "; use show(n), or collect(limit=n)",
+    "print": "; use show, or sink(plait.Print())",
+    "to_list": "; use collect",
+    "to_pandas": "; use to_arrow().to_pandas()",
+    "where": "; use filter",
+    "window": "; use tumbling, sliding, session or rows",
+    "with_column": "; use with_columns",
+    "write": '; use sink, such as sink(plait.Files("out.csv"))',
+}
+"""What plait has for the words of others."""
 COLLECTED = "collected"
 """The label of the sink of collect, show and to_arrow."""
 
