@@ -129,10 +129,10 @@ def checked_state(kinds: Any, name: str) -> None:
 
 def advice(kind: Any) -> str:
     """What to write for a value in place of a type, or a type without its parts."""
-    of = type(kind) if type(kind) in (*SCALARS, list, dict) else kind
+    of: Any = type(kind) if type(kind) in (*SCALARS, list, dict) else kind
     if of in SCALARS and of is not kind:
         return f"; write its type, {of.__name__}, which starts as {SCALARS[of]!r}"
-    examples = {list: "list[int]", dict: "dict[str, int]"}
+    examples: dict[Any, str] = {list: "list[int]", dict: "dict[str, int]"}
     return f"; write, for example, {examples[of]}" if of in examples else ""
 
 
