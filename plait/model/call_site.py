@@ -36,6 +36,16 @@ class CallSite:
             raise type(error)(f"{self.name} at {self.at}: {error}") from error.__cause__
 
 
+def was_typed_in(at: Location) -> bool:
+    """Whether a line is of a notebook's cell or a prompt, which may be run again, and not of a
+    file: their names are such as `<stdin>` or /tmp/ipykernel_12/34.py.
+
+    >>> was_typed_in(Location("<stdin>", 1)), was_typed_in(Location("/home/ann/carts.py", 1))
+    (True, False)
+    """
+    return at.file.startswith("<") or "/ipykernel_" in at.file
+
+
 def here() -> Location:
     """The place in the user's code from which plait was called."""
     frame = sys._getframe(1)

@@ -191,18 +191,21 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
             totals.sink(plait.Files("totals.parquet"), name="totals").run()
 
-        `name` is the sink's name in `Result.outputs`.
+        `name` is the sink's name in `Result.outputs`. It is unique in a job. In a notebook a sink
+        replaces the one with its name, so a cell can be run again.
         """
         with CallSite("sink") as call:
             checked_sink(sink)
-            taken = [op.label for op in self.job._operators if isinstance(op, SinkOp)]
+            label = own_label(name, sink, self.job._names(SinkOp, call))
+            if name is not None:
+                self.job._free_name(SinkOp, name)
             op = SinkOp(
                 name="sink",
                 at=call.at,
                 inputs=(self._number,),
                 schema=self.schema,
                 sink=sink,
-                label=own_label(name, sink, taken),
+                label=label,
             )
             self._append(op)
             return self
@@ -261,6 +264,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
         operators = with_labels(self.job._operators)
         keep = upstream(operators, self._number)
+        self.job._looked_at.update(keep)
         job = type(self.job)(self.job.name)
         job._operators.extend(cut_out(operators, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
