@@ -118,7 +118,7 @@ def test_a_position_behind_the_end_is_told() -> None:
 
 
 def test_nothing_without_a_schema() -> None:
-    with pytest.raises(SourceError, match="name the columns: plait.Items"):
+    with pytest.raises(SourceError, match=r"name the columns: plait.Items"):
         _ = Items([], label="none").schema
     assert rows(Items([], schema={"a": int})) == []
 
