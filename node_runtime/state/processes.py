@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.errors import JobError
-from plait.functions.process import SCALARS, KeyState, Timers, initial
+from plait.functions.process import SCALARS, KeyState, Timers, initial, results_of
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.records import datetime_of, error_text
 from plait.model.schema import Type
@@ -254,10 +254,10 @@ class ProcessPython(PythonStates):
         place: int,
     ) -> Timers:
         """Calls a handler and adds what it yields; gives the timers that it set."""
-        timers = Timers(self.now, self.on_due[WALL] is not None)
+        timers = Timers(self.now, self.on_due[WALL] is not None, self.on_due[EVENT] is not None)
         made = handler(user_key(key), given, state, timers)
         if made is not None:
-            for result in made:
+            for result in results_of(made):
                 try:
                     rows.add(result, time, place)
                 except ValueError as error:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph.operators import Graph, SourceOp
@@ -118,10 +118,13 @@ class LocalRun:
     3
     """
 
+    started: ClassVar[int] = 0
+    """How many runs this process has started."""
     ended = True
     """Whether there is nothing that must be ended."""
 
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
+        LocalRun.started += 1
         self.graph = graph
         self.settings = settings
         self.pipeline = make_pipeline(graph, settings.fuse)

@@ -28,7 +28,7 @@ from plait.graph.operators import (
     TimedOp,
 )
 from plait.graph.temporal import SIDE, OperatorSpec
-from plait.model.records import Misfit, records_of
+from plait.model.records import Misfit, describe, records_of
 from plait.model.schema import Schema
 from plait.results.engine_failures import FailureKind
 from plait.results.result import DeadLetter
@@ -59,6 +59,11 @@ class Letters:
         sink = graph.dead_letters
         with dead_letter_sink():
             self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
+        if sink is not None and not callable(getattr(self.writer, "write", None)):
+            raise JobError(
+                f"the sink for dead letters: {type(sink).__name__}.open returned"
+                f" {describe(self.writer)}; return an object of a subclass of plait.Writer"
+            )
 
     def add(self, letters: Sequence[EngineFailure]) -> None:
         made = [(letter.place, letter_of(letter, self.graph)) for letter in letters]

@@ -224,8 +224,9 @@ class JoinVerbs(Verbs[S]):
         [Record(auction=1, item='tea'), Record(auction=2, item=None)]
 
         Args:
-            table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. Its
-                `on` columns must be unique.
+            table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. A
+                key that is there twice is a `JobError`. Files are read again by each run; if they
+                have a doubled key by then, the records that need them fail by `on_error`.
             on: a column of both, a pair (column of the stream, column of the table), or a list.
             how: "left" gives nulls where the table has no such key; "inner" drops these records.
             refresh: how often a path is read again, such as "5m" (default: never). Which records
@@ -263,7 +264,8 @@ def add_join(
     columns += () if request.one_sided else spec.right.columns
     names = {name: field.name for name, field in out_right.items()}
     equal = dict(zip(keys.right, keys.left, strict=True))
-    time = pair_time(left._time, right._time, equal | names, request)
+    always = [new for old, new in names.items() if not right.schema[old].nullable]
+    time = pair_time(left._time, right._time, equal, names, always, request)
     record_class = left.schema.record_class if request.one_sided else None
     return add_two_sided(
         call,

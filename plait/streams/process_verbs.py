@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr.tree import Expr
-from plait.functions.process import Process, check_process, out_schema
+from plait.functions.process_checks import check_process, out_schema
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.model.call_site import CallSite
@@ -29,6 +29,7 @@ from plait.streams.two_inputs import (
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
+    from plait.functions.process import Process
     from plait.graph.operators import OnError, Route
     from plait.model.schema import Schema
     from plait.streams.event_time import Time

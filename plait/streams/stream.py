@@ -82,6 +82,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def __repr__(self) -> str:
         return f"Stream({self.schema}) made by {self._op}"
 
+    if not TYPE_CHECKING:  # a type checker knows the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a stream has no {name}{OTHER_WORDS.get(name, '')}")
+
     @property
     def job(self) -> Job:
         """The job that this stream belongs to."""
@@ -201,18 +206,21 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         >>> bids.count().sink(plait.Collect(), name="counts").run().outputs["counts"].num_rows
         2
 
-        `name` is the sink's name in `Result.outputs`.
+        `name` is the sink's name in `Result.outputs`. It is unique in a job. In a notebook a sink
+        replaces the one with its name, so a cell can be run again.
         """
         with CallSite("sink") as call:
             checked_sink(sink)
-            taken = [op.label for op in self.job._operators if isinstance(op, SinkOp)]
+            label = own_label(name, sink, self.job._names(SinkOp, call))
+            if name is not None:
+                self.job._free_name(SinkOp, name)
             op = SinkOp(
                 name="sink",
                 at=call.at,
                 inputs=(self._number,),
                 schema=self.schema,
                 sink=sink,
-                label=own_label(name, sink, taken),
+                label=label,
             )
             self._append(op)
             return self
@@ -290,6 +298,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
         operators = with_labels(self.job._operators)
         keep = upstream(operators, self._number)
+        self.job._looked_at.update(keep)
         job = type(self.job)(self.job.name)
         job._operators.extend(cut_out(operators, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
@@ -380,6 +389,24 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
         return Site(stream=self._stream, keys=self.keys, on_error=on_error, ttl_us=ttl_us)
 
 
+OTHER_WORDS = {
+    "process": '; first partition it: key_by("column").process(...)',
+    "agg": "; use aggregate",
+    "assign": "; use with_columns",
+    "apply": "; use map",
+    "foreach": "; use sink(plait.Call(function))",
+    "group_by": "; use key_by",
+    "groupby": "; use key_by",
+    "head": "; use show(n), or collect(limit=n)",
+    "print": "; use show, or sink(plait.Print())",
+    "to_list": "; use collect",
+    "to_pandas": "; use to_arrow().to_pandas()",
+    "where": "; use filter",
+    "window": "; use tumbling, sliding, session or rows",
+    "with_column": "; use with_columns",
+    "write": '; use sink, such as sink(plait.Files("out.csv"))',
+}
+"""What plait has for the words of others."""
 COLLECTED = "collected"
 """The label of the sink of collect, show and to_arrow."""
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from plait.results.result import Result
     from plait.testing.check import Row
     from plait.testing.clock import Capture
+    from plait.testing.expected import Expected
     from plait.testing.oracle import OracleResult
-    from plait.testing.tables import Rows
 
 RESCALED_BIN_BITS = 4
 """Few bins, so that the half that moves has something in it."""
@@ -62,7 +62,7 @@ def assert_same_on_nodes(
     nodes: int,
     changes: Iterable[Change] = (),
     seed: int | None = None,
-    expect: Rows | None = None,
+    expect: Expected | None = None,
     expect_at: str | None = None,
 ) -> OracleResult:
     """Runs a graph on nodes of this process and in the oracle, and compares what both report.
