@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from plait.expr.tree import Expr, col, lit
+from plait.expr.text import WRAP
+from plait.expr.tree import WRAPPED, Expr, col, lit
 from plait.model.schema import Schema, Type
 from plait.testing.random_jobs import TYPES, values
 
@@ -42,6 +43,8 @@ class Drawer:
             BYTES: [self.joined_bytes],
             TIME: [self.moved, self.truncated],
         }
+        if far_times:
+            self.makers[TIME].append(self.read)
 
     def pick(self, options: Sequence[Any]) -> Any:
         from hypothesis import strategies as st
@@ -96,7 +99,8 @@ class Drawer:
 
     def int_pair(self, left: int) -> Expr:
         op = self.pick(["add", "sub", "mul", "floordiv", "mod"])
-        return Expr(op, (self.expr(INT, left), self.divisor(op, INT, left)))
+        how = self.pick([None, WRAP]) if op in WRAPPED else None
+        return Expr(op, (self.expr(INT, left), self.divisor(op, INT, left)), how)
 
     def divisor(self, op: str, kind: Type, left: int) -> Expr:
         """The second operand; for a division mostly a constant that does not fail every record."""
@@ -115,7 +119,8 @@ class Drawer:
 
     def one_int(self, left: int) -> Expr:
         if self.pick([True, False]):
-            return Expr(self.pick(["neg", "abs"]), (self.expr(INT, left),))
+            how = self.pick([None, WRAP])
+            return Expr(self.pick(["neg", "abs"]), (self.expr(INT, left),), how)
         return Expr("length", (self.expr(self.pick([STRING, BYTES]), left),))
 
     def part(self, left: int) -> Expr:
@@ -176,6 +181,14 @@ class Drawer:
         if self.far_times and self.pick([True, False]):
             by = Expr("neg", (self.expr(INT, left),))
         return Expr(self.pick(["add", "sub"]), (self.expr(TIME, left), by))
+
+    def read(self, left: int) -> Expr:
+        kind = self.pick([INT, FLOAT, STRING])
+        if kind is STRING:
+            return self.expr(kind, left).to_timestamp(tz=self.pick([None, "UTC", "Asia/Tokyo"]))
+        rounding = self.pick(["error", "down"])
+        unit = self.pick(["s", "ms", "us", "ns"])
+        return self.expr(kind, left).to_timestamp(unit=unit, rounding=rounding)
 
     def truncated(self, left: int) -> Expr:
         return Expr("truncate", (self.expr(TIME, left),), self.pick(STEPS_US))
