@@ -19,7 +19,7 @@ from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
-from plait.model.settings import Settings
+from plait.model.settings import Settings, unknown_setting
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
@@ -86,7 +86,7 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalR
     try:
         chosen = Settings(**settings)
     except TypeError as error:
-        raise JobError(f"run: {error}") from None
+        raise JobError(f"run: {unknown_setting(settings) or error}") from None
     graph = graph_of(job)
     if chosen.order == "none" and any(len(op.inputs) > 1 for op in graph.operators):
         raise JobError(

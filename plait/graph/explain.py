@@ -32,7 +32,7 @@ from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
 from plait.graph.temporal import OperatorSpec
 from plait.graph.temporal_text import length, results_text, spec_text
 from plait.model.schedulers import name_of as name_of_scheduler
-from plait.model.settings import Settings
+from plait.model.settings import Settings, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
     try:
         chosen = Settings(**settings)
     except TypeError as error:
-        raise JobError(f"explain: {error}") from None
+        raise JobError(f"explain: {unknown_setting(settings) or error}") from None
     return explain(graph, chosen)
 
 

@@ -8,7 +8,7 @@ time. Each verb names its result; `_bind` of the class checks it against the col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from plait.errors import JobError
 from plait.expr import aggregates
@@ -53,7 +53,7 @@ class AggregateVerbs(Generic[S]):
     ) -> S:
         return self._aggregate(call, self._bind(results), on_error)
 
-    def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> S:
+    def aggregate(self, *unnamed: Any, on_error: OnError | None = None, **results: Aggregate) -> S:
         """Several results at once, each a column with the name you give it.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
@@ -62,6 +62,8 @@ class AggregateVerbs(Generic[S]):
         Record(auction=1, total=80, n=2)
         """
         with CallSite("aggregate") as call:
+            if unnamed:
+                raise JobError(f"{unnamed[0]!r} has no name; write aggregate(total=plait.sum(...))")
             return self._add_results(call, results, on_error)
 
     def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> S:

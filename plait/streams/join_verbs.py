@@ -224,9 +224,10 @@ class JoinVerbs(Verbs[S]):
         [Record(auction=1, item='tea'), Record(auction=2, item=None)]
 
         Args:
-            table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. A
-                key that is there twice is a `JobError`. Files are read again by each run; if they
-                have a doubled key by then, the records that need them fail by `on_error`.
+            table: an Arrow, pandas or polars table, a list of records, or the path of Parquet, CSV
+                or JSONL files. A key that is there twice is a `JobError`. Files are read again by
+                each run; if they have a doubled key by then, the records that need them fail by
+                `on_error`.
             on: a column of both, a pair (column of the stream, column of the table), or a list.
             how: "left" gives nulls where the table has no such key; "inner" drops these records.
             refresh: how often a path is read again, such as "5m" (default: never). Which records
@@ -293,14 +294,20 @@ def checked_right(right: S) -> S:
 
 def table_of(given: Any) -> Any:
     """A table in memory as Arrow with plait's types, or the files it is in."""
+    import pyarrow as pa
+
+    from plait.connectors.columns import to_batch
     from plait.connectors.convert import to_source
-    from plait.connectors.memory_sources import Table
+    from plait.connectors.memory_sources import Items, Table
 
     source = to_source(given)
     if isinstance(source, Files):
         return source
+    if isinstance(source, Items) and isinstance(given, list):
+        return pa.Table.from_batches([to_batch(given, source.schema)])
     if not isinstance(source, Table):
         raise JobError(
-            f"{given!r} is not a table; give an Arrow, pandas or polars table, or a path"
+            f"{given!r} is not a table; give an Arrow, pandas or polars table, a list of records,"
+            " or a path"
         )
     return source.arrow()

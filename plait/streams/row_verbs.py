@@ -297,7 +297,7 @@ class RowVerbs(Verbs[S]):
             stream = self._site().stream
             return add_select(call, stream, projections.drop(stream.schema, names), "fail")
 
-    def rename(self, **new: str) -> S:
+    def rename(self, *others: Any, **new: str) -> S:
         """Gives columns new names: `rename(new="old")`.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
@@ -305,6 +305,8 @@ class RowVerbs(Verbs[S]):
         auction: int64, offer: int64
         """
         with CallSite("rename") as call:
+            if others:
+                raise JobError(f'{others[0]!r} has no new name; write rename(new="old")')
             stream = self._site().stream
             return add_select(call, stream, projections.rename(stream.schema, new), "fail")
 
@@ -347,7 +349,9 @@ def add_filter(call: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
         )
         return stream._append(op)
     if not callable(predicate):
-        hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
+        hint = '; write an expression such as col("price") > 5'
+        if isinstance(predicate, str) and predicate in stream.schema:
+            hint = f'; did you mean col("{predicate}")?'
         raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
     signatures.check_call(predicate, ("record",))
     return add_call(call, stream, "filter", predicate, stream.schema, manner)

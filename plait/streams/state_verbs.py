@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plait.errors import JobError
 from plait.functions import signatures
 from plait.graph.operators import AggregateOp, FoldOp, OnError, Route, StatefulOp
 from plait.model.call_site import CallSite
@@ -55,6 +56,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
         """
         with CallSite("fold") as call:
             site = self._site()
+            if callable(init) and not callable(step):
+                raise JobError(f"the first state comes first: fold({step!r}, function)")
             signatures.check_call(step, ("state", "record"))
             value = signatures.value_field(step, init, type)
             schema = keyed_schema(site.stream.schema, site.keys, (value,))

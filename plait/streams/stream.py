@@ -338,7 +338,7 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
                 f"a keyed stream has no {name}; first call count, sum, aggregate, fold, stateful,"
                 f" process or a window, and then {name}"
             )
-        raise AttributeError(f"a keyed stream has no {name}")
+        raise AttributeError(f"a keyed stream has no {name}{OTHER_WORDS.get(name, '')}")
 
     @property
     def schema(self) -> Schema:
@@ -394,11 +394,18 @@ OTHER_WORDS = {
     "agg": "; use aggregate",
     "assign": "; use with_columns",
     "apply": "; use map",
+    "distinct": '; use key_by("column").count().filter(col("count") == 1) for the first of each',
+    "drop_duplicates": "; use key_by(...).count() and filter the first of each",
     "foreach": "; use sink(plait.Call(function))",
     "group_by": "; use key_by",
     "groupby": "; use key_by",
     "head": "; use show(n), or collect(limit=n)",
+    "limit": "; use show(n), collect(limit=n) or run(limit=n)",
+    "order_by": "; a stream has no end to sort at; use top in a window, or sort what collect gives",
     "print": "; use show, or sink(plait.Print())",
+    "reduce": "; use fold(init, step)",
+    "sort": "; a stream has no end to sort at; use top in a window, or sort what collect gives",
+    "take": "; use show(n), collect(limit=n) or run(limit=n)",
     "to_list": "; use collect",
     "to_pandas": "; use to_arrow().to_pandas()",
     "where": "; use filter",

@@ -121,6 +121,14 @@ def test_tables_of_others(frame: Any) -> None:
     assert made["v"].to_pylist() == [1.5, None, 2.5, 1.5, None, 2.5, 1.5]
 
 
+def test_a_list_of_records_is_a_table() -> None:
+    stream = records().enrich([{"id": 5, "name": "five"}, {"id": 2, "name": "two"}], on="id")
+    made = last_call(stream).function(pa.Table.from_pylist(RECORDS))
+    assert made["name"].to_pylist() == [None, None, "two", None, None, "five", None]
+    with pytest.raises(plait.JobError, match="the table has the key 5 twice"):
+        records().enrich([{"id": 5}, {"id": 5}], on="id")
+
+
 def test_a_path_is_read_when_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "names.parquet"
     pq.write_table(TABLE, path)
@@ -151,7 +159,7 @@ def test_a_path_is_read_again_when_it_is_old(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: s.enrich([{"id": 1}], on="id"), "is not a table"),
+        (lambda s: s.enrich(iter([{"id": 1}]), on="id"), "is not a table"),
         (lambda s: s.enrich(TABLE, on="name"), 'in the left stream: no column "name"'),
         (lambda s: s.enrich(TABLE, on=("id", "key")), 'in the right stream: no column "key"'),
         (lambda s: s.enrich(TABLE, on=("kind", "id")), "is string, .* is int64"),
