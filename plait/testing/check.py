@@ -85,10 +85,10 @@ def check(
     for count in counts:
         assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
     for number in nodes:
-        from plait.testing.check_nodes import assert_same_on_nodes, rescaled
+        from plait.testing.check_nodes import assert_same_on_nodes, with_rescale
 
         for count in counts:
-            chosen, changes = rescaled({**settings, "workers": count}, rescale_at)
+            chosen, changes = with_rescale({**settings, "workers": count}, rescale_at)
             assert_same_on_nodes(
                 graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
             )
@@ -323,12 +323,12 @@ def compare_expected(
     if expect.schema.names != schema.names:
         names = ", ".join(schema.names)
         raise AssertionError(f"{title}: columns {names}, expected {', '.join(expect.schema.names)}")
-    told = story(f"{title}: output", schema, rows, fitted(expect, schema), "expected")
+    told = story(f"{title}: output", schema, rows, fit_rows(expect, schema), "expected")
     if told:
         raise AssertionError(told)
 
 
-def fitted(expect: Rows, schema: Schema) -> list[Row]:
+def fit_rows(expect: Rows, schema: Schema) -> list[Row]:
     """The expected rows with ints as floats where the output has floats: 10 may stand for 10.0."""
 
     def fit(value: Any, kind: Type) -> Any:
