@@ -87,10 +87,10 @@ def check(
     for count in counts:
         assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
     for number in nodes:
-        from plait.testing.check_nodes import assert_same_on_nodes, rescaled
+        from plait.testing.check_nodes import assert_same_on_nodes, with_rescale
 
         for count in counts:
-            chosen, changes = rescaled({**settings, "workers": count}, rescale_at)
+            chosen, changes = with_rescale({**settings, "workers": count}, rescale_at)
             assert_same_on_nodes(
                 graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
             )

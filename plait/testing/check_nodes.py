@@ -41,7 +41,7 @@ RESCALED_BIN_BITS = 4
 """Few bins, so that the half that moves has something in it."""
 
 
-def rescaled(
+def with_rescale(
     settings: Mapping[str, Any], at: int | None
 ) -> tuple[dict[str, Any], tuple[Change, ...]]:
     """Settings and changes of a run in which a node joins at an epoch and takes half of the bins.
@@ -112,7 +112,7 @@ def assert_same_on_nodes(
             compare_accounts(title, result, wanted)
             compare_letters(title, result.dead_letters, wanted.dead_letters)
     except BaseException as error:
-        error.add_note(run.told_story())
+        error.add_note(run.story_text())
         raise
     return wanted
 

@@ -37,11 +37,11 @@ class Drawer:
         self.far_times = far_times
         self.makers: dict[Type, list[Callable[[int], Expr]]] = {
             INT: [self.int_pair, self.int_pair, self.bits, self.shift, self.one_int, self.part],
-            FLOAT: [self.float_pair, self.float_pair, self.divided, self.one_float],
+            FLOAT: [self.float_pair, self.float_pair, self.divide, self.one_float],
             BOOL: [self.compare, self.compare, self.logic, self.test, self.member, self.search],
-            STRING: [self.joined, self.text],
-            BYTES: [self.joined_bytes],
-            TIME: [self.moved, self.truncated],
+            STRING: [self.join_strings, self.text],
+            BYTES: [self.join_bytes],
+            TIME: [self.move_time, self.truncate_time],
         }
         if far_times:
             self.makers[TIME].append(self.read)
@@ -133,7 +133,7 @@ class Drawer:
         one, other = self.pick([(FLOAT, FLOAT), (FLOAT, INT), (INT, FLOAT)])
         return Expr(op, (self.expr(one, left), self.divisor(op, other, left)))
 
-    def divided(self, left: int) -> Expr:
+    def divide(self, left: int) -> Expr:
         kinds = [self.pick([INT, FLOAT]) for _ in range(2)]
         return Expr("truediv", tuple(self.expr(kind, left) for kind in kinds))
 
@@ -166,16 +166,16 @@ class Drawer:
         op = self.pick(["contains", "startswith", "endswith"])
         return Expr(op, (self.expr(STRING, left), self.expr(STRING, left)))
 
-    def joined(self, left: int) -> Expr:
+    def join_strings(self, left: int) -> Expr:
         return Expr("add", (self.expr(STRING, left), self.expr(STRING, left)))
 
-    def joined_bytes(self, left: int) -> Expr:
+    def join_bytes(self, left: int) -> Expr:
         return Expr("add", (self.expr(BYTES, left), self.expr(BYTES, left)))
 
     def text(self, left: int) -> Expr:
         return Expr(self.pick(["lower", "upper", "strip"]), (self.expr(STRING, left),))
 
-    def moved(self, left: int) -> Expr:
+    def move_time(self, left: int) -> Expr:
         days = self.pick([1, -3, 400_000] if self.far_times else [1, -3])
         by = lit(datetime.timedelta(days=days, microseconds=7))
         if self.far_times and self.pick([True, False]):
@@ -190,5 +190,5 @@ class Drawer:
         unit = self.pick(["s", "ms", "us", "ns"])
         return self.expr(kind, left).to_timestamp(unit=unit, rounding=rounding)
 
-    def truncated(self, left: int) -> Expr:
+    def truncate_time(self, left: int) -> Expr:
         return Expr("truncate", (self.expr(TIME, left),), self.pick(STEPS_US))

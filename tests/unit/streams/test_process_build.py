@@ -108,15 +108,15 @@ def test_a_process() -> None:
     assert [shape.record_class for shape in bound.shapes] == [Bid]
     assert (spike.shapes, node.spec.sides) == ((), ())
     assert isinstance(stream._time, Lost)
-    plan = make_pipeline(stream.job.graph())
-    assert [stage.kind for stage in plan.stages] == ["source", "process", "sink"]
+    pipeline = make_pipeline(stream.job.graph())
+    assert [stage.kind for stage in pipeline.stages] == ["source", "process", "sink"]
 
 
 def test_a_process_does_not_fuse() -> None:
     keyed = bids().filter(plait.col("price") > 1).key_by("auction")
     stream = keyed.process(Spike()).filter(plait.col("price") > 2)
-    plan = make_pipeline(stream.sink(plait.Discard()).job.graph())
-    assert [stage.kind for stage in plan.stages] == [
+    pipeline = make_pipeline(stream.sink(plait.Discard()).job.graph())
+    assert [stage.kind for stage in pipeline.stages] == [
         "source",
         "native",
         "process",
