@@ -92,7 +92,7 @@ lint-mypy:
 
 # cython-lint calls pycodestyle by its bare name.
 lint-cython:
-	$(if $(strip $(CYTHON_SOURCES)),PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(CYTHON_SOURCES))
+	@$(if $(strip $(CYTHON_SOURCES)),PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(CYTHON_SOURCES))
 
 lint-clang:
 	@$(if $(strip $(CPP_SOURCES)),$(VENV)/bin/clang-format --dry-run --Werror $(CPP_SOURCES))

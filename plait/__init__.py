@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from plait.execution.local_run import LocalRun, run, start
     from plait.expr.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
     from plait.expr.conditionals import coalesce, concat, when
-    from plait.expr.tree import Expr, col, lit
+    from plait.expr.tree import Expr, col, lit, wrapping
     from plait.functions.process import Process
     from plait.graph.regions import region
     from plait.graph.snapshot import Snapshot
@@ -74,7 +74,7 @@ _MODULES = {
     "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
     "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
     "StateError TimedOut",
-    "plait.expr.tree": "Expr col lit",
+    "plait.expr.tree": "Expr col lit wrapping",
     "plait.expr.conditionals": "coalesce concat when",
     "plait.connectors.files": "Files",
     "plait.loops.flow": "Flow",
@@ -192,6 +192,7 @@ __all__ = [
     "to_spark",
     "union",
     "when",
+    "wrapping",
 ]
 
 

@@ -1,7 +1,8 @@
-"""What must hold of the state after every event.
+"""What must hold of the state after every event, and of every step.
 
-`check` raises InternalError with the story of the job that breaks a rule. It runs after every event
-in tests; its cost grows with the bins of the layouts in force.
+`check` and `check_transitions` raise InternalError with the story of the job that breaks a rule.
+They run in tests: `check` after every event, at a cost that grows with the bins of the layouts in
+force, `check_transitions` at every fact.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.coordinator.machine.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
+from plait.coordinator.machine.transitions import TRANSITIONS, Transition, cause_name, wait_name
 from plait.coordinator.machine.wait import awaited_ranks
 from plait.errors import InternalError
 from plait.protocol.messages import EVERYONE, Commit, Promise
 
 if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState, State
+    from plait.coordinator.messages.events import Fact
 
 
 def check(state: State) -> None:
@@ -25,6 +28,22 @@ def check(state: State) -> None:
                 raise InternalError(f"job {name}: {wrong}\n{story(job)}")
         if name != job.name:
             raise InternalError(f"job {job.name} is kept as {name}")
+
+
+def check_transitions(before: State, fact: Fact, after: State) -> list[Transition]:
+    """The transitions that a fact led to, of all jobs: one of a job at most, and a legal one."""
+    taken = []
+    for name, job in after.jobs.items():
+        old = before.jobs.get(name)
+        if old is not None and old.wait.id == job.wait.id:
+            continue
+        if old is not None and job.wait.id != old.next_wait:
+            raise InternalError(f"job {name}: {fact} entered two waits\n{story(job)}")
+        transition = Transition(wait_name(old), cause_name(old, fact), wait_name(job))
+        if transition not in TRANSITIONS:
+            raise InternalError(f"job {name}: {transition} is not in the table\n{story(job)}")
+        taken.append(transition)
+    return taken
 
 
 def layouts(job: JobState) -> str:

@@ -1,7 +1,7 @@
 """The state of the control plane, as frozen data.
 
 A job always *waits* for one thing. Entering a wait gives its commands; when all it waits for has
-come, the next one is entered (TRANSITIONS.md draws which). The wait, the nodes and the layouts are
+come, the next one is entered (`transitions.py` says which). The wait, the nodes and the layouts are
 *durable*: they follow from the journalled facts alone. What was heard since (answers, reports,
 times) is in `JobWatch`, is never journalled, and may be forgotten at any time: commands are then
 sent again, and answered as the first time.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
 """What a wait is a part of."""
 Act = Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "end"]
-"""What nodes are told to do. The legal pairs of act and aim are in `transitions.WAITS`."""
+"""What nodes are told to do. `transitions.WAITS` names each pair of aim and act that there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,9 +110,7 @@ def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
     numbers = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
     return [
         (i in reach, number in delays, delays.get(number, 0), source.max_jump_us)
-        for i, (number, source) in enumerate(
-            zip(numbers, sources_of(context.graph), strict=True)
-        )
+        for i, (number, source) in enumerate(zip(numbers, sources_of(context.graph), strict=True))
     ]
 
 

@@ -23,8 +23,10 @@ from plait.model.schema import Field, Schema, Type, arrow_type
 class Batch:
     """Rows of one schema, as columns in Arrow memory. Made by `Batch.from_arrow`.
 
-        batch = plait.Batch.from_arrow(pa.table({"n": [1, 2]}))
-        len(batch), batch.column("n"), batch.to_pandas()
+    >>> import pyarrow
+    >>> batch = plait.Batch.from_arrow(pyarrow.table({"n": [1, 2]}))
+    >>> len(batch), batch.rows()
+    (2, [Record(n=1), Record(n=2)])
 
     A batch never changes. It has the Arrow PyCapsule protocol: `pyarrow.record_batch(batch)` and
     `polars.from_arrow(batch)` share its memory.

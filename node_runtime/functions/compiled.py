@@ -187,12 +187,14 @@ class CompiledFunction(PythonWrapper):
 def compiled(function: Callable[..., Any]) -> CompiledFunction:
     """Decorator: compiles a function of int, float and bool to machine code for columns.
 
-        @plait.compiled
-        def bucket(price: int) -> int:
-            return price // 100
-
-        bids.with_columns(bucket=bucket)
-        bids.filter(bucket(col("price")) == 2)
+    >>> @plait.compiled
+    ... def bucket(price: int) -> int:
+    ...     return price // 100
+    >>> bids = plait.stream([{"price": 120}, {"price": 250}])
+    >>> bids.with_columns(bucket=bucket).collect()
+    [Record(price=120, bucket=1), Record(price=250, bucket=2)]
+    >>> bids.filter(bucket(plait.col("price")) == 2).collect()
+    [Record(price=250)]
 
     All parameters and the result need an annotation. It runs on all cores without the GIL. Integers
     are 64 bits wide and wrap around, an integer `//` or `%` by zero gives 0, and a float division

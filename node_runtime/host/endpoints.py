@@ -13,9 +13,11 @@ from plait.connectors.base import Reader, Wait
 from plait.connectors.columns import canonical, to_batch
 from plait.connectors.memory_sinks import Collect, Discard
 from plait.connectors.memory_sources import ItemsReader, Table
+from plait.connectors.opening import open_reader, open_writer, wait_seconds
 from plait.connectors.rate import Rate
 from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph.operators import Graph, SinkOp, SourceOp
+from plait.model.records import describe
 from plait.node_runtime.assembly.engine_parts import (
     ElsewhereEnd,
     RateEnd,
@@ -28,7 +30,7 @@ from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._records import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from plait.connectors.base import Writer
     from plait.model.schema import Schema
@@ -145,7 +147,7 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
             start_us=source.start_us,
             first=position or 0,
         )
-    reader = call_endpoint(lambda: source.open(position), op)
+    reader = call_endpoint(lambda: open_reader(source, op.schema, position, str(op)), op)
     ends.readers.append(reader)
     if type(reader) is ItemsReader:
         items = ItemsPoll(reader)
@@ -212,7 +214,14 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
     import pyarrow as pa
 
     schema, arrow = op.schema, op.schema.to_arrow()
+    where = f"source {op.label} at {op.at}: {type(reader).__name__}"
     read = 0
+
+    def batch_of(records: Sequence[Any]) -> Any:
+        try:
+            return to_batch(records, schema, read)
+        except SourceError as error:
+            raise SourceError(f"{where}: {error}") from None
 
     def poll(max_rows: int) -> NativeBatch | float | None:
         nonlocal read
@@ -220,17 +229,17 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
         if answer is None:
             return None
         if isinstance(answer, Wait):
-            return float(answer.seconds)
+            return wait_seconds(answer, where)
         if isinstance(answer, list | tuple):
-            answer = to_batch(answer, schema, read)
+            answer = batch_of(answer)
         if not isinstance(answer, pa.RecordBatch | pa.Table):
             raise SourceError(
-                f"{op.label}: poll returned {type(answer).__name__}; it must return "
-                "a RecordBatch, a Table, a list of records, Wait(seconds), or None at the end"
+                f"{where}: poll returned {describe(answer)}; it must return a list of records, "
+                "a RecordBatch, a Table, plait.Wait(seconds), or None at the end"
             )
         if answer.num_rows > max_rows:
             raise SourceError(
-                f"{op.label}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
+                f"{where}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
             )
         if answer.num_rows == 0:
             return EMPTY_WAIT_S
@@ -252,7 +261,8 @@ def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:
         return SinkEnd(keep=True, most=most)
     if type(sink) is Discard:
         return SinkEnd()
-    writer = ends.writers[number] = call_endpoint(lambda: sink.open(schema), op)
+    writer = call_endpoint(lambda: open_writer(sink, schema, str(op)), op)
+    ends.writers[number] = writer
 
     def write(batch: NativeBatch) -> None:
         call_endpoint(lambda: writer.write(batch.to_arrow(schema)), op)

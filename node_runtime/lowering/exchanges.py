@@ -1,6 +1,6 @@
 """Where the records of a job change nodes, and what keeps them in order on the way.
 
-Pure: a plan of stages in, its exchanges out. In front of every keyed or stateful stage the records
+Pure: a pipeline in, its exchanges out. In front of every keyed or stateful stage the records
 go to the owner of their bin; in front of the sinks of a job in total order, and of operators with a
 loop of their own, they go to the home node. A record's place is its tag, and where several records
 have the same tag (a flat_map, a union) and may come to different nodes, their order among each
@@ -78,20 +78,20 @@ class ExchangePlan:
         return len(self.before) + len(self.first) + len(self.behind)
 
 
-def plan_exchanges(plan: Pipeline, total: bool) -> ExchangePlan:
-    """The exchanges of `plan`; `total`: its sinks are on one node."""
+def plan_exchanges(pipeline: Pipeline, total: bool) -> ExchangePlan:
+    """The exchanges of `pipeline`; `total`: its sinks are on one node."""
     made = ExchangePlan()
     repeats: list[bool] = []
     bits: list[int] = []
     exchanged: list[bool] = []
     indexed: list[bool] = []
-    for number, stage in enumerate(plan.stages):
+    for number, stage in enumerate(pipeline.stages):
         before = any(exchanged[i] for i in stage.inputs)
         repeated = any(repeats[i] for i in stage.inputs)
         width = max((bits[i] for i in stage.inputs), default=0)
         index = bool(stage.inputs) and all(indexed[i] for i in stage.inputs)
         if stage.kind in ("timed", "process"):
-            by = by_of(plan, stage)
+            by = by_of(pipeline, stage)
             one: By = "pinned" if by == "pinned" else "bin"
             if repeated or (width > PLAIN_BITS and not index):
                 made.first[number] = Exchange(
@@ -102,30 +102,30 @@ def plan_exchanges(plan: Pipeline, total: bool) -> ExchangePlan:
             made.before[number] = Exchange(
                 channel=made.count, by=by, repeats=False, unique=width == 0
             )
-            if total or not ends_behind(plan, number):
+            if total or not ends_behind(pipeline, number):
                 made.behind[number] = Exchange(
                     channel=made.count, by=one, repeats=False, unique=False, index=True
                 )
             repeated, index, width = False, True, INDEX_BITS
         elif stage.kind in ("keyed", "state") or (stage.kind == "sink" and total):
-            by = by_of(plan, stage)
+            by = by_of(pipeline, stage)
             made.before[number] = Exchange(
                 channel=made.count,
                 by=by,
                 repeats=repeated and by == "key",
                 unique=not repeated and width == 0,
-                tags=before or repeated or total or not ends_behind(plan, number),
+                tags=before or repeated or total or not ends_behind(pipeline, number),
             )
             if repeated and by == "key":
                 repeated, width, index = False, width + REPEAT_BITS, False
-        elif stage.kind == "union" and share_sources(plan, stage):
+        elif stage.kind == "union" and share_sources(pipeline, stage):
             made.union_bits[number] = width
             width += (len(stage.inputs) - 1).bit_length()
             index = False
         elif stage.kind == "python":
-            repeated = repeated or any(multiplies(plan, op) for op in stage.operators)
+            repeated = repeated or any(multiplies(pipeline, op) for op in stage.operators)
         if width > 64:
-            first = plan.graph.operators[stage.operators[0]]
+            first = pipeline.graph.operators[stage.operators[0]]
             raise JobError(
                 f"{first}: too many flat_maps and unions one behind the "
                 "other to keep the order over several nodes; run it with plait.run, or put fewer "
@@ -148,31 +148,31 @@ def paced_rows(rates: Mapping[int, float], epoch_records: int) -> dict[int, floa
     return {source: rate * epoch_s for source, rate in rates.items() if rate > 0.0}
 
 
-def by_of(plan: Pipeline, stage: PipelineStage) -> By:
+def by_of(pipeline: Pipeline, stage: PipelineStage) -> By:
     if stage.kind == "sink":
         return "home"
     keyed = (AggregateOp, FoldOp, StatefulOp, TimedOp)
-    op = next(n for i in stage.operators if isinstance(n := plan.graph.operators[i], keyed))
+    op = next(n for i in stage.operators if isinstance(n := pipeline.graph.operators[i], keyed))
     if has_loop(op):
         return "pinned"
     return "key" if op.keys else "bin"
 
 
-def ends_behind(plan: Pipeline, number: int) -> bool:
+def ends_behind(pipeline: Pipeline, number: int) -> bool:
     """Whether the state is the stage's last operator and only sinks read from it."""
-    stage = plan.stages[number]
-    users = [other for other in plan.stages if number in other.inputs]
-    last = isinstance(plan.graph.operators[stage.last], AggregateOp | TimedOp)
+    stage = pipeline.stages[number]
+    users = [other for other in pipeline.stages if number in other.inputs]
+    last = isinstance(pipeline.graph.operators[stage.last], AggregateOp | TimedOp)
     return last and all(other.kind == "sink" for other in users)
 
 
-def multiplies(plan: Pipeline, number: int) -> bool:
+def multiplies(pipeline: Pipeline, number: int) -> bool:
     """Whether one record may become several."""
-    op = plan.graph.operators[number]
+    op = pipeline.graph.operators[number]
     return isinstance(op, CallOp) and op.mode in ("flat_map", "batches")
 
 
-def share_sources(plan: Pipeline, stage: PipelineStage) -> bool:
+def share_sources(pipeline: Pipeline, stage: PipelineStage) -> bool:
     """Whether a record can reach the union by two inputs."""
-    carried = [set(plan.sources_of(i)) for i in stage.inputs]
+    carried = [set(pipeline.sources_of(i)) for i in stage.inputs]
     return sum(len(sources) for sources in carried) > len(set().union(*carried))

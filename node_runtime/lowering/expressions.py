@@ -15,16 +15,21 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.expr.text import text
-from plait.expr.tree import Expr, type_of_constant
+from plait.expr.text import WRAP, text
+from plait.expr.tree import WRAPPED, Expr, type_of_constant
 from plait.expr.type_checker import bind
 from plait.model.durations import signed_microseconds
 from plait.model.records import microseconds_of
 from plait.model.schema import INT64_MIN, Schema, Type
+from plait.node_runtime.lowering.time_zones import zone_numbers
+
+if TYPE_CHECKING:
+    from plait.expr.time_reading import TimeReading
 
 WORDS = {
     Type.INT64: "i64",
@@ -39,8 +44,19 @@ MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "l
 COMMUTATIVE = {"add", "mul", "bit_and", "bit_or", "bit_xor"}
 TIME_PARTS = {"year", "month", "day", "hour", "minute", "second"}
 MAY_FAIL = {
+    "add_i64",
+    "sub_i64",
+    "mul_i64",
+    "muladd_i64",
+    "neg_i64",
+    "abs_i64",
     "floordiv_i64",
+    "wrapping_floordiv_i64",
     "mod_i64",
+    "truncate_i64",
+    "to_timestamp_str",
+    "to_timestamp_i64",
+    "to_timestamp_f64",
     "cast_f64_i64",
     "cast_str_i64",
     "cast_str_f64",
@@ -107,7 +123,7 @@ def lower(expr: Expr, schema: Schema) -> Lowered:
         raise JobError(f"{text(expr)} has no type; write lit(None).cast(int)")
     builder = Builder(schema)
     result = builder.build(bound.expr)
-    code, slots, place = allocate(builder.code, result.register)
+    code, slots, place = allocate(builder.code, result.register, builder.covered)
     return Lowered(
         type=bound.type,
         nullable=bound.nullable,
@@ -129,6 +145,8 @@ class Builder:
         self.constants: list[tuple[Type, Any]] = []
         self.producers: dict[int, Instruction] = {}
         self.registers = 0
+        # Products that a product and sum computes again and checks.
+        self.covered: set[int] = set()
         # What is already computed, innermost scope last: a value made inside a scope whose errors
         # may be dropped is no substitute for the same value outside of it.
         self.known: list[dict[Any, Any]] = [{}]
@@ -169,8 +187,9 @@ class Builder:
         return Operand(kind, register)
 
     def can_fail(self, step: Instruction) -> bool:
-        if step.kernel in ("floordiv_i64", "mod_i64") and step.args[1] < 0:
-            return bool(self.constants[~step.args[1]][1] == 0)
+        if step.kernel.endswith(("floordiv_i64", "mod_i64")) and step.args[1] < 0:
+            divisor = self.constants[~step.args[1]][1]
+            return divisor == 0 or (divisor == -1 and step.kernel == "floordiv_i64")
         return step.kernel in MAY_FAIL
 
     def constant(self, kind: Type, value: Any) -> Operand:
@@ -260,7 +279,7 @@ class Builder:
         if op == "cast":
             return self.cast(first, expr.value)
         if len(args) == 2 and op not in ("and", "or", "call"):
-            return self.arithmetic(op, *args)
+            return self.arithmetic(op, args[0], args[1], wraps=expr.value == WRAP)
         args = [self.vector(arg) for arg in args]
         match op:
             case "and" | "or" | "not" | "is_nan":
@@ -273,9 +292,13 @@ class Builder:
                 word = "bytes" if first.type is Type.BYTES else "str"
                 return self.emit(f"length_{word}", Type.INT64, args)
             case "neg" | "abs" | "lower" | "upper" | "strip":
-                return self.emit(f"{op}_{first.word}", first.type, args)
+                wraps = "wrapping_" if expr.value == WRAP and first.word == "i64" else ""
+                return self.emit(f"{wraps}{op}_{first.word}", first.type, args)
             case "truncate":
                 return self.emit("truncate_i64", Type.TIMESTAMP, args, int(expr.value))
+            case "to_timestamp":
+                reading = time_numbers(expr.value)
+                return self.emit(f"to_timestamp_{first.word}", Type.TIMESTAMP, args, reading)
             case "call":
                 kind: Type = expr.value.result_type
                 return self.emit(f"call_{WORDS[kind]}", kind, args, expr.value)
@@ -294,8 +317,9 @@ class Builder:
             a, b, op = b, a, MIRRORED[op]
         return self.emit(f"{op}_{a.word}", Type.BOOL, [a, b])
 
-    def arithmetic(self, op: str, a: Operand, b: Operand) -> Operand:
+    def arithmetic(self, op: str, a: Operand, b: Operand, wraps: bool) -> Operand:
         kind = a.type
+        prefix = "wrapping_" if wraps and a.word == "i64" and op in WRAPPED else ""
         if op == "sub" and a.type is b.type is Type.TIMESTAMP:
             kind = Type.INT64
         a, b = self.one_vector([a, b])
@@ -303,15 +327,23 @@ class Builder:
             a, b = b, a
         if op in ("add", "sub") and a.word in ("i64", "f64") and b.constant:
             product = self.producers[a.register]
-            if product.kernel == f"mul_{a.word}" and product.args[1] < 0:
+            if product.kernel == f"{prefix}mul_{a.word}" and product.args[1] < 0:
                 plus = self.constants[~b.register][1]
-                if op == "sub":
-                    plus = wrap(-plus) if a.word == "i64" else -plus
-                factors = [Operand(a.type, register) for register in product.args]
-                kind_of_sum = Type.INT64 if a.word == "i64" else Type.FLOAT64
-                addend = self.constant(kind_of_sum, plus)
-                return self.emit(f"muladd_{a.word}", kind, [*factors, addend])
-        return self.emit(f"{op}_{a.word}", kind, [a, b])
+                if prefix or a.word == "f64" or (op, plus) != ("sub", INT64_MIN):
+                    kernel = f"{prefix}muladd_{a.word}"
+                    return replace(self.multiply_and_add(kernel, op, product, plus), type=kind)
+        return self.emit(f"{prefix}{op}_{a.word}", kind, [a, b])
+
+    def multiply_and_add(self, kernel: str, op: str, product: Instruction, plus: Any) -> Operand:
+        """Both in one kernel, which checks both: half the passes of the most common pair."""
+        integer = kernel.endswith("i64")
+        kind = Type.INT64 if integer else Type.FLOAT64
+        if op == "sub":
+            plus = wrap(-plus) if integer else -plus
+        factors = [Operand(kind, register) for register in product.args]
+        self.covered.add(product.out)
+        value = int(op == "sub") if kernel == "muladd_i64" else None
+        return self.emit(kernel, kind, [*factors, self.constant(kind, plus)], value)
 
     def cast(self, arg: Operand, target: Type) -> Operand:
         pair = (arg.type, target)
@@ -324,12 +356,16 @@ class Builder:
         return self.emit(f"cast_{source}_{WORDS[target]}", target, [arg])
 
 
-def allocate(code: Sequence[Instruction], result: int) -> tuple[tuple[Instruction, ...], int, int]:
-    """The code without unused values, in as few slots as it needs, their number, the result's."""
+def allocate(
+    code: Sequence[Instruction], result: int, covered: AbstractSet[int] = frozenset()
+) -> tuple[tuple[Instruction, ...], int, int]:
+    """The code without unused values, in as few slots as it needs, their number, the result's. An
+    unused value stays if it may fail, unless another one that is used `covered` it."""
     used = {result}
     live: list[Instruction] = []
     for step in reversed(code):
-        if step.out in used or step.out < 0 or step.kernel in MAY_FAIL:
+        fails = step.kernel in MAY_FAIL and step.out not in covered
+        if step.out in used or step.out < 0 or fails:
             used.update(step.args)
             live.append(step)
     live.reverse()
@@ -387,12 +423,30 @@ ERRORS = {
     7: "text too long: a batch's column holds 2 GiB",
     8: "integer modulo by zero",
     9: "cannot cast {} to string",
+    10: "integer overflow: {} does not fit int64",
+    11: "cannot read {} as a timestamp",
+    12: '{} has no time zone; write to_timestamp(tz="UTC") or the name of its zone',
+    13: '{} is finer than a microsecond; to_timestamp(rounding="down") cuts it',
+    14: "{} does not exist in its time zone: the clocks were put forward",
+    15: "{} is outside the years 1900 to 2099, for which the rules of its time zone are known",
+    16: "{} is outside the years 1 to 9999",
+    17: '{} is finer than a microsecond; to_timestamp(rounding="down") cuts it',
+    18: "{} is outside the years 1 to 9999",
 }
+SHOWN_AS_TEXT = (2, 3, 4, 11, 12, 13, 14, 15, 16)
+TIME_UNITS = ("s", "ms", "us", "ns")
+
+
+def time_numbers(reading: TimeReading) -> tuple[bytes | None, bool, tuple[int, ...], int]:
+    """How times are read, in plain form: format, round down, zone, and the number of the unit."""
+    format = None if reading.format is None else reading.format.encode()
+    unit = 0 if reading.unit is None else TIME_UNITS.index(reading.unit)
+    return format, reading.rounding == "down", zone_numbers(reading.tz), unit
 
 
 def error_text(code: int, detail: bytes) -> str:
     """What a failed row says: the native code and the value it could not use."""
-    if code in (2, 3, 4):
+    if code in SHOWN_AS_TEXT:
         return ERRORS[code].format(repr(detail.decode(errors="replace")))
     return ERRORS[code].format(repr(detail) if code == 6 else detail.decode())
 

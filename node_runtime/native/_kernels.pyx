@@ -21,6 +21,14 @@ from plait.node_runtime.native.declarations.batch cimport (
 )
 
 
+cdef extern from "plait/kernels/time_text.hpp" namespace "plait" nogil:
+    cdef cppclass TimeFormat:
+        pass
+    shared_ptr[const TimeFormat] make_time_format(
+        const string& format, cbool iso, cbool down, const vector[int64_t]& zone, int unit
+    ) except +
+
+
 cdef extern from "plait/kernels/build.hpp" namespace "plait" nogil:
     cdef cppclass ProgramBuilder:
         ProgramBuilder(Type type, int slots, int columns) except +
@@ -30,6 +38,7 @@ cdef extern from "plait/kernels/build.hpp" namespace "plait" nogil:
         void add_text(Type type, string value) except +
         void add(const string& kernel, int dst, const vector[int]& args, int64_t value) except +
         void set_function(uint64_t address) noexcept
+        void set_times(shared_ptr[const TimeFormat] times) noexcept
         void set_members(vector[int64_t] ints, const vector[double]& floats,
                          vector[string] texts) except +
         shared_ptr[Program] finish(int result) except +
@@ -86,6 +95,11 @@ cdef add_step(ProgramBuilder* builder, step):
     builder.add(kernel, step.out, args, plain)
     if step.kernel.startswith("call_"):
         builder.set_function(<uint64_t>step.value.address)
+    elif step.kernel.startswith("to_timestamp_"):
+        format, down, zone, unit = step.value
+        texts.push_back(<string>(format or b""))
+        ints = zone
+        builder.set_times(make_time_format(texts[0], format is None, down, ints, unit))
     elif step.kernel == "is_in_i64":
         ints = step.value
         builder.set_members(ints, floats, texts)

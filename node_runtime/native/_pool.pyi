@@ -13,7 +13,7 @@ Stop: TypeAlias = tuple[bytes, bytes, int, int, bool]
 Message: TypeAlias = tuple[
     str,
     NativeBatch,
-    tuple[int, int, int, int, int],
+    tuple[int, list[int], int, int, int, int],
     array[int],
     list[int] | None,
     list[tuple[int, bytes]],

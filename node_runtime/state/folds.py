@@ -148,13 +148,13 @@ class KeyedPython(PythonStates):
     ) -> Iterator[tuple[int, Key, Any, Exception | None]]:
         """(row, key, record, None) of each row, or its error where no record can be made."""
 
-        def made(part: Sequence[int]) -> Iterable[tuple[int, Key, Any, Exception | None]]:
+        def read_part(part: Sequence[int]) -> Iterable[tuple[int, Key, Any, Exception | None]]:
             records = self.shape.rows(batch, part)
             keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
             return zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
 
         chosen = range(len(batch)) if rows is None else rows
-        return in_parts(chosen, made, lambda row, error: (row, (), None, error))
+        return in_parts(chosen, read_part, lambda row, error: (row, (), None, error))
 
     def first(self) -> Any:
         """The state of a key that has none."""

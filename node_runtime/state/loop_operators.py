@@ -68,7 +68,7 @@ class OperatorPython:
         self.side = in_schema.index(SIDE) if len(self.shapes) > 1 else -1
         self.open = [set(reaching) for reaching in sources]
         """Of each port: the sources that are not at their end."""
-        self.ports = PortContext(self.spec, self.arrived, self.pause, self.add)
+        self.ports = PortContext(self.spec, self.deliver_next, self.pause, self.add)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
         self.begun = False
@@ -176,7 +176,7 @@ class OperatorPython:
         finally:
             self.idle = None
 
-    def arrived(self) -> bool:
+    def deliver_next(self) -> bool:
         """Lets the next record of the unit arrive, or tells of ports that are over behind it."""
         if self.refused is not None or self.rows is None:
             return False
@@ -234,11 +234,11 @@ class OperatorPython:
     def arrivals_of(self, batch: NativeBatch) -> Iterator[Arrival]:
         """What arrives, row by row."""
 
-        def failed(row: int, error: Exception) -> Arrival:
+        def error_arrival(row: int, error: Exception) -> Arrival:
             port = 0 if self.side < 0 else columns_of(batch, [self.side], (row,))[0][0]
             return port, error
 
-        return in_parts(range(len(batch)), partial(self.records, batch), failed)
+        return in_parts(range(len(batch)), partial(self.records, batch), error_arrival)
 
     def records(self, batch: NativeBatch, rows: Sequence[int]) -> list[Arrival]:
         parts = [assemble(columns, batch, batch) for columns in self.columns]

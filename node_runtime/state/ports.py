@@ -194,18 +194,18 @@ def row_maker(number: int, spec: OperatorSpec) -> Callable[[Any], Any]:
     head, tail = (number, *(None,) * before), (None,) * after
     flat = side_by_side(spec, port) if port.tuples else None
 
-    def made(record: Any) -> tuple[Any, ...]:
+    def make_row(record: Any) -> tuple[Any, ...]:
         values = record if flat is None else flat(record)
         return (*head, *values_of(values, port.schema), *tail)
 
-    return made
+    return make_row
 
 
 def side_by_side(spec: OperatorSpec, port: OutputPort) -> Callable[[Any], tuple[Any, ...]]:
     """From a tuple with a record of each input to the values of all."""
     names = ", ".join(one.name for one in spec.inputs)
 
-    def made(records: Any) -> tuple[Any, ...]:
+    def make_row(records: Any) -> tuple[Any, ...]:
         if not isinstance(records, tuple | list) or len(records) != len(spec.inputs):
             raise ValueError(
                 f"expected a tuple with a record of each of {names}, got {records!r}; or say what"
@@ -217,4 +217,4 @@ def side_by_side(spec: OperatorSpec, port: OutputPort) -> Callable[[Any], tuple[
             values += empty if record is None else raw_values(record, one.schema)
         return tuple(values)
 
-    return made
+    return make_row

@@ -1,11 +1,12 @@
 """A user's process with timers: runs its handlers over a unit, and keeps its state by key and bin.
 
 Called by one thread at a time, with the units in order. Before a row all timers fire that are due
-when it is taken, and behind the rows all that are due behind the unit. Timers fire by their time, then by the place of the record that they go back to; one that a
-timer sets for a time before its own counts at the time of its timer. A handler that fails on a
-record leaves no trace: rows, state and timers are as before it. One that fails on a timer ends the
-run, because there is no record that could be left out; so does SystemExit wherever it is raised.
-`plait.graph.temporal.ProcessSpec` has the meaning.
+when it is taken, and behind the rows all that are due behind the unit. Timers fire by their time,
+then by the place of the record that they go back to; one that a timer sets for a time before its
+own counts at the time of its timer. A handler that fails on a record leaves no trace: rows, state
+and timers are as before it. One that fails on a timer ends the run, because there is no record that
+could be left out; so does SystemExit wherever it is raised. `plait.graph.temporal.ProcessSpec` has
+the meaning.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from plait.functions.process import (
     KeyState,
     Timers,
     initial,
+    results_of,
 )
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.records import Misfit, datetime_of, error_text
@@ -290,10 +292,10 @@ class ProcessPython(PythonStates):
         place: int,
     ) -> Timers:
         """Calls a handler and adds what it yields; gives the timers that it set."""
-        timers = Timers(self.now, self.on_due[WALL] is not None)
+        timers = Timers(self.now, self.on_due[WALL] is not None, self.on_due[EVENT] is not None)
         made = handler(user_key(key), given, state, timers)
         if made is not None:
-            for result in made:
+            for result in results_of(made):
                 try:
                     rows.add(result, time, place)
                 except ValueError as error:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from plait import __version__
 from plait.cli import cluster_commands
-from plait.cli.load import load_job
-from plait.errors import Interrupted, JobError, LoadError, PlaitError, TimedOut
+from plait.cli.load import load_job, load_script
+from plait.errors import Interrupted, JobError, LoadError, PlaitError, RecordError, TimedOut
 from plait.execution.progress import format_result, result_facts
+from plait.model.call_site import is_ours
 from plait.model.durations import to_seconds
 from plait.model.settings import Settings
 
@@ -51,7 +52,7 @@ examples:
   plait run carts.py --set epoch_records=1024 --set order=none
 
 FILE holds one plait.Job, or one stream, at its top level; with several, name one after a colon.
-A stream without a sink is printed.
+A stream without a sink is printed. A file that runs its job itself, as by show(), is a script.
 """
 
 
@@ -158,7 +159,10 @@ def run_command(given: argparse.Namespace) -> int:
     printed = contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
     try:
         with printed:
-            job = load_job(given.job)
+            job = load_script(given.job)
+            if job is None:
+                refuse_options(given)
+                return OK
             result = job.run(workers=given.workers, limit=given.limit, timeout=timeout, **settings)
     except Interrupted as error:
         if error.result is not None:
@@ -167,6 +171,17 @@ def run_command(given: argparse.Namespace) -> int:
         return FAILED if isinstance(error, TimedOut) else INTERRUPTED
     show(result, given.json)
     return OK
+
+
+def refuse_options(given: argparse.Namespace) -> None:
+    """Raises if there were options for a job, and the file ran its jobs itself."""
+    options = ("workers", "limit", "timeout", "scheduler", "set", "json")
+    used = [f"--{name}" for name in options if getattr(given, name)]
+    if used:
+        raise JobError(
+            f"{given.job} ran its job itself, without {', '.join(used)}; leave out show(),"
+            " collect() or run() at its top level and plait run will run the stream there"
+        )
 
 
 def show(result: Result, as_json: bool) -> None:
@@ -216,7 +231,10 @@ def tell(message: str) -> None:
 
 
 def error_text(error: PlaitError) -> str:
-    return f"plait: {type(error).__name__}: {error}"
+    """The message, and the user's lines if a function of the user's raised."""
+    cause = error.__cause__ if isinstance(error, RecordError) else None
+    lines = [] if cause is None else user_lines(cause)
+    return "\n".join([f"plait: {type(error).__name__}: {error}", *lines])
 
 
 def load_error_text(failed: LoadError) -> str:
@@ -224,13 +242,17 @@ def load_error_text(failed: LoadError) -> str:
     error = failed.error
     if isinstance(error, PlaitError):
         return error_text(error)
-    ours = str(Path(__file__).resolve().parents[1])
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, "<frozen importlib"))
-    ]
-    lines = [f"plait: {failed.path} could not be loaded"]
-    lines += [line.rstrip("\n") for line in traceback.format_list(frames)]
+    lines = [f"plait: {failed.path} could not be loaded", *user_lines(error)]
     lines += [line.rstrip("\n") for line in traceback.format_exception_only(error)]
     return "\n".join(lines)
+
+
+def user_lines(error: BaseException) -> list[str]:
+    """The frames of a traceback that are the user's, as Python shows them."""
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_ours(frame) and not frame.f_code.co_filename.startswith("<frozen importlib")
+    ]
+    shown = traceback.StackSummary.extract(iter(frames)).format()
+    return [line.rstrip("\n") for line in shown]

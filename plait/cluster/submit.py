@@ -19,7 +19,7 @@ from plait.errors import JobError
 from plait.execution.local_run import graph_of
 from plait.graph.operators import SinkOp, SourceOp
 from plait.model.durations import Duration, to_seconds
-from plait.model.settings import Settings
+from plait.model.settings import Settings, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def settings_for_nodes(given: dict[str, Any]) -> Settings:
     try:
         chosen = Settings(**given)
     except TypeError as error:
-        raise JobError(f"submit: {error}") from None
+        raise JobError(f"submit: {unknown_setting(given) or error}") from None
     if chosen.queue != "lanes":
         raise JobError(f'queue="{chosen.queue}" works in plait.run only; use "lanes" on nodes')
     if chosen.order == "none":

@@ -96,7 +96,10 @@ class Source:
         return 0
 
     def open(self, position: Any = None) -> Reader:
-        """A reader at the start, or at a position that a reader of this source has returned."""
+        """A reader at the start, or at a position that a reader of this source has returned.
+
+        It may yield the records instead; then the position is the number of records so far.
+        """
         raise TypeError(f"{type(self).__name__} has no method open(position)")
 
 

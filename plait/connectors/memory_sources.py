@@ -65,7 +65,10 @@ class Items(Source):
         if self.one_shot:
             self.looked_at = first
         if not first:
-            raise SourceError(f"{self.named()} has no record to take the schema from; give schema=")
+            raise SourceError(
+                f"{self.named()} has no record to take the schema from; name the columns:"
+                ' plait.Items(records, schema={"user": str, "price": float})'
+            )
         try:
             self.schema = infer(first)
         except SourceError as error:
@@ -150,7 +153,8 @@ class ItemsReader(Reader):
 
 
 class Table(Source):
-    """A table in memory: pyarrow, pandas, polars, or anything with Arrow's C interface.
+    """A table in memory: pyarrow, pandas, polars, or anything with Arrow's C interface. A single
+    column (a series, an array) is a table of it, under its name or "value".
 
     With `rate_per_s` the engine releases that many rows a second; without, as fast as it can.
 
@@ -163,6 +167,8 @@ class Table(Source):
         if rate_per_s is not None and not rate_per_s > 0:
             raise SourceError(f"Table: rate_per_s is {rate_per_s!r}; it must be above 0")
         table = as_arrow(data)
+        if not table.num_columns:
+            raise SourceError("Table: the table has no columns")
         self.schema = Schema.of(table.schema)
         self.table = canonical(table, self.schema)
         self.rate_per_s = rate_per_s
@@ -212,12 +218,34 @@ def is_table(given: Any) -> bool:
     return hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
 
 
+def is_column(given: Any) -> bool:
+    """Whether it is a column of a table: a series of pandas or polars, an array of pyarrow."""
+    library = type(given).__module__.split(".")[0]
+    names = {"pandas": ("Series", "Index"), "polars": ("Series",), "pyarrow": ("ChunkedArray",)}
+    if type(given).__name__ in names.get(library, ()):
+        return True
+    return library == "pyarrow" and hasattr(given, "__arrow_c_array__") and hasattr(given, "type")
+
+
+def column_to_arrow(column: Any) -> Any:
+    """A table of one column, under its name or "value"."""
+    import pyarrow as pa
+
+    name = getattr(column, "name", None)
+    values = column.to_arrow() if hasattr(column, "to_arrow") else column
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        values = pa.array(values, from_pandas=True)
+    return pa.table({name if isinstance(name, str) and name else "value": values})
+
+
 def as_arrow(data: Any) -> Any:
     """A pyarrow Table of table-like data, without copying where the data is Arrow already."""
     import pyarrow as pa
 
     if isinstance(data, pa.Table):
         return data
+    if is_column(data) and not isinstance(data, pa.StructArray):
+        return column_to_arrow(data)
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if not is_table(data):

@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
-from plait.model.settings import Settings
+from plait.model.settings import Settings, unknown_setting
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
@@ -49,7 +49,11 @@ def run(
     progress: bool | None = None,
     **settings: Any,
 ) -> Result:
-    """Runs `job` until its sources end.
+    """Runs `job` until its sources end and gives its `plait.Result`.
+
+    >>> counts = plait.stream([1, 2, 3]).count().sink(plait.Collect(), name="counts")
+    >>> plait.run(counts, workers=2).outputs["counts"].to_pydict()
+    {'count': [1, 2, 3]}
 
     Args:
         workers: threads; by default one for each core this process may use. "elastic": as many of
@@ -67,11 +71,22 @@ def run(
 
 
 def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalRun:
-    """Starts `job` and returns at once. `state`: go on from a snapshot of the same job."""
+    """Starts `job` and returns at once, with a `plait.LocalRun`.
+
+    >>> numbers = plait.stream([1, 2, 3]).sink(plait.Discard())
+    >>> running = plait.start(numbers, workers=2)
+    >>> running.wait().account.delivered
+    3
+
+    Args:
+        job: a `plait.Job`, or a stream of it.
+        state: go on from a snapshot of the same job.
+        settings: fields of `plait.Settings`, such as `workers=4`.
+    """
     try:
         chosen = Settings(**settings)
     except TypeError as error:
-        raise JobError(f"run: {error}") from None
+        raise JobError(f"run: {unknown_setting(settings) or error}") from None
     graph = graph_of(job)
     if chosen.order == "none" and any(len(op.inputs) > 1 for op in graph.operators):
         raise JobError(
@@ -96,12 +111,20 @@ def graph_of(job: Any) -> Graph:
 
 
 class LocalRun:
-    """A job that runs in this process."""
+    """A job that runs in this process, made by `plait.start`.
 
+    >>> running = plait.start(plait.stream([1, 2, 3]).count().sink(plait.Discard()))
+    >>> running.wait().account.delivered
+    3
+    """
+
+    started: ClassVar[int] = 0
+    """How many runs this process has started."""
     ended = True
     """Whether there is nothing that must be ended."""
 
     def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
+        LocalRun.started += 1
         self.graph = graph
         self.settings = settings
         self.pipeline = make_pipeline(graph, settings.fuse)
@@ -139,6 +162,7 @@ class LocalRun:
             return self.watch_to_end(progress, presses)
 
     def watch_to_end(self, progress: bool | None, presses: Presses) -> Result:
+        """Waits for the end and gives the result; whatever happens, nothing is left open."""
         try:
             stopped = self.watch(progress, presses)
         except KeyboardInterrupt:  # a second one while the first was being answered
@@ -185,10 +209,12 @@ class LocalRun:
         return Interrupted if stopped is None and presses.count else stopped
 
     def deadline(self) -> float | None:
+        """When the timeout of the settings will have passed, on the monotonic clock."""
         timeout_s = self.settings.timeout_s
         return None if timeout_s is None else time.monotonic() + timeout_s
 
     def seconds(self) -> float:
+        """How long the job has been running."""
         return time.perf_counter() - self.began
 
     def stop(self) -> None:
@@ -209,6 +235,7 @@ class LocalRun:
         return "" if self.parts.end(grace_s=0.0 if self.aborted else GRACE_S) else LEFT_BEHIND
 
     def finish(self, stopped: type[Interrupted] | None) -> Result:
+        """Closes the sinks and gives the result, or raises what ended the run."""
         seconds = self.seconds()
         held_up = self.end_workers()
         if self.aborted and stopped is None:
@@ -241,9 +268,11 @@ class LocalRun:
         return result
 
     def collect_letters(self) -> None:
+        """Takes the new dead letters from the engine."""
         self.letters.add(self.engine.letters())
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
+        """The result, from the counts of the engine and what the sinks gave."""
         counts = [self.engine.counts(i) for i in range(len(self.graph.operators))]
         account, operators = tally(self.graph, counts)
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
@@ -268,6 +297,7 @@ class LocalRun:
         )
 
     def routes(self) -> dict[str, str]:
+        """For each operator with Python functions in a pool: where they ran."""
         told = self.parts.pools.describe() if self.parts.pools is not None else {}
         return {str(self.graph.operators[op]): words for op, words in told.items()}
 
@@ -291,13 +321,13 @@ class LocalRun:
         )
 
     def take_bins(self, op: int, bins: Iterable[int], timeout: float = 60.0) -> dict[int, bytes]:
-        """Takes bins of the operator `node` out, at one epoch boundary: their keys start anew."""
+        """Takes bins of the operator `op` out, at one epoch boundary: their keys start anew."""
         wanted = self.known_bins(op, bins)
         item = self.control("take", timeout, op=op, bins=wanted)
         return {number: data for _, number, data in item.bins()}
 
     def put_bins(self, op: int, bins: Mapping[int, bytes], timeout: float = 60.0) -> None:
-        """Puts bins into the operator `node`, at one epoch boundary; StateError if refused."""
+        """Puts bins into the operator `op`, at one epoch boundary; StateError if refused."""
         put = tuple((op, number, bins[number]) for number in self.known_bins(op, bins))
         self.control("put", timeout, put=put)
 
@@ -313,6 +343,7 @@ class LocalRun:
         return wanted
 
     def control(self, kind: str, timeout: float, **given: Any) -> Any:
+        """Sends a control item along with the records and waits until it is through."""
         item = self.engine.control(kind, **given)
         if item is None or not self.engine.wait_control(item, timeout):
             if item is not None and not self.engine.wait(0.0):
@@ -322,6 +353,7 @@ class LocalRun:
         return item
 
     def raise_refusal(self, what: str, why: Sequence[str]) -> None:
+        """Raises a StateError if there is a reason for it."""
         if why:
             raise StateError(f"{what}: {'; '.join(why)}")
 

@@ -7,9 +7,10 @@ Semantics that all of them share:
 
 - null in gives null out, except `is_null`, `fill_null`, `and`/`or` (three-valued logic) and `when`
   (a null condition does not match);
-- int64 arithmetic wraps around as in NumPy; `//` and `%` round down as in Python; an integer `//`
-  or `%` by zero fails the record; `/` is float64 division with IEEE results (x / 0 is inf or nan),
-  and so are float `//` and `%` by zero;
+- int64 arithmetic that leaves int64 fails the record, unless the expression is in `wrapping`
+  (`<<` drops bits in any case); `//` and `%` round down as in Python; an integer `//` or `%` by
+  zero fails the record; `/` is float64 division with IEEE results (x / 0 is inf or nan), and so are
+  float `//` and `%` by zero;
 - comparisons of floats are IEEE (NaN equals nothing, `!=` is true); strings compare by code point;
 - `lower` and `upper` work character by character, `length` counts characters of a string, bytes of
   bytes;
@@ -22,10 +23,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from plait.errors import JobError
-from plait.expr.text import text
+from plait.expr.text import WRAP, text
+from plait.expr.time_reading import TimeReading, Unit
 from plait.model.durations import microseconds
 from plait.model.schema import INT64_MAX, INT64_MIN, Type, field_of
 
@@ -36,7 +38,7 @@ OPERATIONS: dict[str, str] = {
     "add": "int, float, timestamp + timedelta (bound: the timestamp first); "
     "strings and bytes: concatenation",
     "sub": "int, float, timestamp - timedelta, timestamp - timestamp (int64 microseconds)",
-    "mul": "int, float",
+    "mul": "int, float; in add, sub, mul, floordiv, neg and abs value = WRAP wraps int64 around",
     "truediv": "int, float -> float64",
     "floordiv": "int, float",
     "mod": "int, float",
@@ -76,6 +78,7 @@ OPERATIONS: dict[str, str] = {
     "minute": "timestamp",
     "second": "timestamp",
     "truncate": "timestamp; value = microseconds: round down to a multiple since 1970",
+    "to_timestamp": "string, int or float -> timestamp; value = a TimeReading",
     "call": "a compiled function of the arguments; value = the function",
 }
 
@@ -294,6 +297,32 @@ class Expr:
         """The timestamp rounded down to a multiple of "10s", "1h"... since 1970."""
         return Expr("truncate", (self,), microseconds(unit))
 
+    def to_timestamp(
+        self,
+        format: str | None = None,
+        *,
+        tz: str | None = None,
+        unit: Unit | None = None,
+        rounding: Literal["error", "down"] = "error",
+    ) -> Expr:
+        """A text or a number as a timestamp. What cannot be read fails the record.
+
+        >>> col("at").to_timestamp(), col("ms").to_timestamp(unit="ms")
+        (col("at").to_timestamp(), col("ms").to_timestamp(unit='ms'))
+        >>> col("day").to_timestamp("%d.%m.%Y %H:%M", tz="Europe/Berlin")
+        col("day").to_timestamp('%d.%m.%Y %H:%M', tz='Europe/Berlin')
+
+        Args:
+            format: how a text is written, with `%Y %y %m %b %B %d %H %I %M %S %f %p %z %%`;
+                without it ISO 8601: `2026-01-31T10:00:00.5+01:00`, with a `T` or a blank.
+            tz: the zone of texts that name none: "UTC", "+01:00" or "Europe/Berlin".
+            unit: "s", "ms", "us" or "ns" since 1970: the column is an int or a float.
+            rounding: "down" drops what is finer than a microsecond; otherwise it fails the record
+                (floats are always rounded to the nearest microsecond).
+        """
+        reading = TimeReading(format=format, tz=tz, unit=unit, rounding=rounding)
+        return Expr("to_timestamp", (self,), reading)
+
 
 def col(name: str) -> Expr:
     """The column with this name, as an expression.
@@ -327,6 +356,34 @@ def to_expr(value: Any) -> Expr:
 
 def operation(op: str, *args: Any) -> Expr:
     return Expr(op, tuple(to_expr(arg) for arg in args))
+
+
+WRAPPED = frozenset({"add", "sub", "mul", "floordiv", "neg", "abs"})
+
+
+def wrapping(expr: Expr) -> Expr:
+    """The expression with int64 arithmetic that wraps around, as in C or NumPy, instead of failing
+    records: for hashes and checksums. Applies to `+ - * // abs` and the sign inside of it.
+
+    >>> import plait
+    >>> numbers = plait.stream([{"n": 2**62}, {"n": 3}])
+    >>> [r.h for r in numbers.with_columns(h=wrapping(col("n") * 31 + 7)).collect()]
+    [-4611686018427387897, 100]
+    """
+    if not isinstance(expr, Expr):
+        raise JobError(f'wrapping takes an expression such as col("n") * 31, not {expr!r}')
+    done: dict[int, Expr] = {}
+    todo = [expr]
+    while todo:
+        one = todo[-1]
+        missing = [arg for arg in one.args if id(arg) not in done]
+        if missing:
+            todo.extend(missing)
+            continue
+        todo.pop()
+        args = tuple(done[id(arg)] for arg in one.args)
+        done[id(one)] = Expr(one.op, args, WRAP if one.op in WRAPPED else one.value)
+    return done[id(expr)]
 
 
 def comparison(op: str, left: Expr, right: Any) -> Expr:

@@ -130,7 +130,7 @@ def advice_for(kinds: set[Type | None]) -> str:
     if kinds == {STRING, BYTES}:
         return "convert one of them: .cast(str) or .cast(bytes)"
     if TIME in kinds and kinds & {STRING, INT, FLOAT}:
-        return "give an aware datetime, or convert: .cast(int) is microseconds since 1970"
+        return "give an aware datetime, or convert: .to_timestamp() or .cast(int), microseconds"
     if STRING in kinds:
         return "convert one of them: .cast(str), .cast(int) or .cast(float)"
     return "convert one of them with .cast(...)"
@@ -197,7 +197,7 @@ def arithmetic(expr: Expr, args: Sequence[Bound]) -> Bound:
     if kind in NUMBERS:
         if expr.op == "truediv":
             return rebuilt(expr.op, [settle(arg, FLOAT) for arg in both], FLOAT)
-        return rebuilt(expr.op, both, kind)
+        return rebuilt(expr.op, both, kind, expr.value)
     if kind in (STRING, BYTES) and expr.op == "add":
         return rebuilt(expr.op, both, kind)
     advice = "convert it: .cast(int)" if kind is BOOL else "only numbers can"
@@ -211,20 +211,20 @@ def time_arithmetic(expr: Expr, args: Sequence[Bound]) -> Bound:
     if expr.op == "sub" and left.type is None:
         left = settle(left, TIME)
     if expr.op == "sub" and left.type is TIME and right.type is TIME:
-        return rebuilt("sub", [left, right], INT)
+        return rebuilt("sub", [left, right], INT, expr.value)
     if left.type is TIME and right.type in (INT, None):
         if right.expr.op == "lit" and type(right.expr.value) is int:
             number = right.expr.value
             advice = f"give it a unit: plait.seconds({number}) or a timedelta"
             raise clash(expr, f"{number} what?", advice)
-        return rebuilt(expr.op, [left, settle(right, INT)], TIME)
+        return rebuilt(expr.op, [left, settle(right, INT)], TIME, expr.value)
     what = f"{args[0]} and {args[1]} cannot be {VERBS[expr.op]}"
     raise clash(expr, what, "to a timestamp add a timedelta, such as plait.seconds(10)")
 
 
 def one_number(expr: Expr, args: Sequence[Bound]) -> Bound:
     arg = need(expr, args[0], NUMBERS)
-    return rebuilt(expr.op, [arg], arg.type or INT)
+    return rebuilt(expr.op, [arg], arg.type or INT, expr.value)
 
 
 def bitwise(expr: Expr, args: Sequence[Bound]) -> Bound:
@@ -329,6 +329,20 @@ def truncate(expr: Expr, args: Sequence[Bound]) -> Bound:
     return rebuilt("truncate", [need(expr, args[0], (TIME,))], TIME, expr.value)
 
 
+def to_timestamp(expr: Expr, args: Sequence[Bound]) -> Bound:
+    (arg,), reading = args, expr.value
+    if arg.type is TIME:
+        raise clash(expr, f"{text(arg.expr)} is a timestamp already", "leave to_timestamp out")
+    if arg.type in NUMBERS and reading.unit is None:
+        advice = 'say what it counts since 1970: to_timestamp(unit="ms")'
+        raise clash(expr, f"{text(arg.expr)} is {arg}", advice)
+    if arg.type is STRING and reading.unit is not None:
+        advice = "leave unit= out, or convert it first: .cast(int)"
+        raise clash(expr, f"unit= needs a number, but {text(arg.expr)} is {arg}", advice)
+    kinds = (STRING,) if reading.unit is None else NUMBERS
+    return rebuilt("to_timestamp", [need(expr, arg, kinds)], TIME, reading)
+
+
 def call(expr: Expr, args: Sequence[Bound]) -> Bound:
     """A compiled function says its types itself: `parameter_types` and `result_type`."""
     function = expr.value
@@ -368,5 +382,6 @@ RULES: dict[str, Rule] = {
     "when": choose,
     **dict.fromkeys(("year", "month", "day", "hour", "minute", "second"), part_of_time),
     "truncate": truncate,
+    "to_timestamp": to_timestamp,
     "call": call,
 }

@@ -1,8 +1,8 @@
 """Custom state: a `Process` is a class with typed state for each key and handlers that yield.
 
-This module defines the class, its state and its timers, and checks a process against the streams it
-reads. The object in a job's graph is a shallow copy of the user's with `shapes`, the schemas of the
-records that its handlers get. Nothing here runs a job.
+This module defines the class, its state and its timers; `process_checks` checks a process against
+the streams it reads. The object in a job's graph is a shallow copy of the user's with `shapes`, the
+schemas of the records that its handlers get. Nothing here runs a job.
 
     >>> state = KeyState({"seen": int, "names": list[str]})
     >>> state.seen += 1
@@ -12,20 +12,17 @@ records that its handlers get. Nothing here runs a job.
 
 from __future__ import annotations
 
-import copy
 import datetime
-import keyword
+import types
 import typing
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait.errors import JobError
-from plait.functions.signatures import check_call
 from plait.model.durations import Duration, microseconds
-from plait.model.records import datetime_of, microseconds_of
-from plait.model.schema import Schema
+from plait.model.records import datetime_of, describe, microseconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from plait.model.schema import Schema
 
 SCALARS: dict[type, Any] = {
     int: 0,
@@ -35,16 +32,12 @@ SCALARS: dict[type, Any] = {
     bytes: b"",
     datetime.datetime: None,
 }
-RECORD = ("key", "record", "state", "timers")
-TIMER = ("key", "time", "state", "timers")
-TIMED = ("on_timer", "on_timeout")
 MOST_FIRINGS = 10_000
 """How often timers of one key that are due at one time may fire at one mark."""
 SETS_ITSELF = (
     f"timers of this key have set timers for a time gone by {MOST_FIRINGS:,} times in a row;"
     " set the next one for a time after `at`"
 )
-WORDS = "int, float, bool, str, bytes, plait.Timestamp, list[...] and dict[..., ...] of these"
 
 
 class Process:
@@ -149,11 +142,14 @@ class KeyState:
 class Timers:
     """Sets timers for the key of a handler: `timers.at(record.ts)`, `timers.after("5s")`."""
 
-    __slots__ = ("_now", "_takes", "timeouts", "wanted")
+    __slots__ = ("_now", "_timed", "_timeouts", "timeouts", "wanted")
 
-    def __init__(self, now: int = 0, takes_timeouts: bool = False) -> None:
+    def __init__(
+        self, now: int = 0, takes_timeouts: bool = False, takes_timers: bool = True
+    ) -> None:
         self._now = now
-        self._takes = takes_timeouts
+        self._timeouts = takes_timeouts
+        self._timed = takes_timers
         self.wanted: list[int] = []
         """Microseconds since 1970, in the order they were set."""
         self.timeouts: list[int] = []
@@ -173,7 +169,7 @@ class Timers:
 
         The call comes after the first epoch whose `now` is at least that much later.
         """
-        if not self._takes:
+        if not self._timeouts:
             raise TypeError(
                 "timers.after calls on_timeout(key, at, state, timers), which this process lacks"
             )
@@ -187,6 +183,10 @@ class Timers:
         That is in front of the record that moves the watermark there, or behind this handler if the
         watermark is there already.
         """
+        if not self._timed:
+            raise TypeError(
+                "timers.at calls on_timer(key, at, state, timers), which this process lacks"
+            )
         if not isinstance(time, datetime.datetime) or time.utcoffset() is None:
             raise TypeError(f"timers.at takes a time with a zone, such as record.ts, not {time!r}")
         self.wanted.append(microseconds_of(time))
@@ -218,69 +218,15 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def check_process(process: Any, shapes: Sequence[Schema], *, timed: bool) -> Process:
-    """The process, bound to streams of these schemas. `timed`: whether they have event time."""
-    if isinstance(process, type) and issubclass(process, Process):
-        raise JobError(f"{process.__name__} is a class; give an object: {process.__name__}()")
-    if not isinstance(process, Process):
-        raise JobError(f"{process!r} is not a plait.Process; write class Name(plait.Process)")
-    name = type(process).__name__
-    checked_state(process.state, name)
-    wanted = ("on_record",) if len(shapes) == 1 else ("on_left", "on_right")
-    for handler in wanted:
-        if not hasattr(process, handler):
-            streams = "one stream" if len(shapes) == 1 else "two streams"
-            raise JobError(f"{name} has no {handler}; a process of {streams} needs it")
-    for handler in ("on_record", "on_left", "on_right", *TIMED):
-        there = getattr(process, handler, None)
-        if there is not None and handler not in (*wanted, *TIMED):
-            streams = "two streams" if len(shapes) == 1 else "one stream"
-            raise JobError(f"{name} has {handler}, which is for a process of {streams}")
-        if there is not None:
-            check_call(there, TIMER if handler in TIMED else RECORD)
-    if hasattr(process, "on_timer") and not timed:
-        raise JobError(
-            f"{name} has on_timer, and the stream has no event time for its timers; name the"
-            ' column: source(..., event_time="ts"), or use the wall clock with timers.after and'
-            " on_timeout"
+def results_of(returned: Any) -> Iterable[Any]:
+    """What a handler returned, as its records; None is not given here."""
+    if type(returned) in (types.GeneratorType, list):
+        return returned  # type: ignore[no-any-return]
+    if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Iterable):
+        raise TypeError(
+            f"the handler returned {describe(returned)}; yield records, or return a list of them"
         )
-    bound = copy.copy(process)
-    bound.shapes = tuple(shapes)
-    return bound
-
-
-def out_schema(process: Process) -> Schema:
-    """The schema of what the handlers yield."""
-    name = type(process).__name__
-    if process.out is None:
-        raise JobError(f"{name}.out is missing; set it to a dataclass or a dict of types")
-    try:
-        return Schema.of(process.out)
-    except JobError as error:
-        raise JobError(f"{name}.out: {error}") from None
-
-
-def checked_state(kinds: Any, name: str) -> None:
-    if not isinstance(kinds, dict):
-        raise JobError(f'{name}.state is {kinds!r}; it must be a dict such as {{"seen": int}}')
-    for field, kind in kinds.items():
-        if not isinstance(field, str) or not field.isidentifier() or keyword.iskeyword(field):
-            raise JobError(f"{name}.state: {field!r} cannot be the name of an attribute")
-        if field.startswith("_") or hasattr(KeyState, field):
-            raise JobError(f'{name}.state: "{field}" is taken; choose another name')
-        if not is_state_type(kind):
-            raise JobError(f'{name}.state: "{field}" is {shown(kind)}; it must be one of {WORDS}')
-
-
-def is_state_type(kind: Any) -> bool:
-    try:
-        if kind in SCALARS:
-            return True
-    except TypeError:
-        return False  # not a type at all
-    args = typing.get_args(kind)
-    size = {list: 1, dict: 2}.get(typing.get_origin(kind))
-    return size == len(args) and all(arg in SCALARS for arg in args)
+    return returned
 
 
 def shown(kind: Any) -> str:

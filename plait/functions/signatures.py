@@ -120,7 +120,8 @@ def parameters(function: Any, schema: Schema, *, awaited: bool = False) -> tuple
             check_column(parameter.name, schema)
         except JobError as error:
             raise JobError(
-                f'"{name}": the parameters must be named after columns: {error}'
+                f'"{name}": the parameters must be named after columns: {error}\n'
+                "  for a function of the whole record use map"
             ) from None
     if not signature.parameters:
         raise JobError(f'"{name}" has no parameters; name them after the columns it reads')

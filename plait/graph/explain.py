@@ -32,7 +32,7 @@ from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
 from plait.graph.temporal import OperatorSpec
 from plait.graph.temporal_text import length, results_text, spec_text
 from plait.model.schedulers import name_of as name_of_scheduler
-from plait.model.settings import Settings
+from plait.model.settings import Settings, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +57,10 @@ KINDS = {
 def explain(graph: Graph, settings: Settings | None = None) -> str:
     """The plan of a job as text."""
     chosen = settings or Settings()
-    plan = make_pipeline(graph, chosen.fuse)
+    pipeline = make_pipeline(graph, chosen.fuse)
     lines = [f"job {graph.name}: {head(chosen)}"]
-    for number, stage in enumerate(plan.stages):
-        lines += stage_lines(plan, number, stage, chosen)
+    for number, stage in enumerate(pipeline.stages):
+        lines += stage_lines(pipeline, number, stage, chosen)
     return "\n".join(lines)
 
 
@@ -69,7 +69,7 @@ def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
     try:
         chosen = Settings(**settings)
     except TypeError as error:
-        raise JobError(f"explain: {error}") from None
+        raise JobError(f"explain: {unknown_setting(settings) or error}") from None
     return explain(graph, chosen)
 
 
@@ -103,7 +103,7 @@ def workers_text(settings: Settings) -> str:
 
 
 def stage_lines(
-    plan: Pipeline, number: int, stage: PipelineStage, settings: Settings
+    pipeline: Pipeline, number: int, stage: PipelineStage, settings: Settings
 ) -> Iterator[str]:
     came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
     fused = f" ({len(stage.operators)} operators fused)" if len(stage.operators) > 1 else ""
@@ -111,8 +111,8 @@ def stage_lines(
     if stage.region is not None:
         yield f"  region {stage.region.name}: {stage.region.threading}"
     for i in stage.operators:
-        op = plan.graph.operators[i]
-        route, why = route_of(op, plan.graph, settings)
+        op = pipeline.graph.operators[i]
+        route, why = route_of(op, pipeline.graph, settings)
         yield f"  {op}: {what_of(op)}"
         yield f"    {route}: {why}"
         if isinstance(op, CallOp) and op.retrying is not None:

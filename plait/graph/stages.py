@@ -1,6 +1,6 @@
 """From the graph of operators to stages: what is fused, and which route every operator takes.
 
-Pure: a graph in, a plan out. A stage is one or more operators that run together on a batch, with
+Pure: a graph in, a pipeline out. A stage is operators that run together on a batch, with
 one worklist in front. Rules of fusion: native operators (filter, projections) that follow each
 other run in one stage; a running aggregate, a window and a join take the native operators before
 and after them into their own stage (they run on all workers, outside the lanes); Python functions
@@ -69,11 +69,11 @@ class Pipeline:
         waiting = [stage]
         order = source_numbers(self.graph)
         while waiting:
-            plan = self.stages[waiting.pop()]
-            if plan.kind == "source":
-                found.add(order[plan.operators[0]])
-            waiting.extend(set(plan.inputs) - seen)
-            seen.update(plan.inputs)
+            reached = self.stages[waiting.pop()]
+            if reached.kind == "source":
+                found.add(order[reached.operators[0]])
+            waiting.extend(set(reached.inputs) - seen)
+            seen.update(reached.inputs)
         return tuple(sorted(found))
 
     @property

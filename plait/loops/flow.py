@@ -189,15 +189,18 @@ class FlowOperator:
 class Flow:
     """A job written as connections, where a graph reads better than a chain of calls.
 
-        flow = plait.Flow("sample")
-        names = flow.source("names.csv", name="names")
-        values = flow.source("values.csv", name="values")
-        combiner = flow.operator(barrier, name="combiner")
-
-        names >> (lambda stream: stream.filter(col("name") != "")) >> combiner.left
-        values >> combiner.right
-        combiner.out >> plait.Collect()
-        flow.run()
+    >>> @plait.operator(inputs=("left", "right"))
+    ... async def barrier(ctx) -> None:
+    ...     while await ctx.wait_all(left=1, right=1):
+    ...         ctx.emit(out=(ctx.pop("left"), ctx.pop("right")))
+    >>> flow = plait.Flow("sample")
+    >>> combiner = flow.operator(barrier, name="combiner")
+    >>> names = flow.source(["Ann", "", "Bo"], name="names")
+    >>> _ = names >> (lambda stream: stream.filter(plait.col("value") != "")) >> combiner.left
+    >>> _ = flow.source([31, 52], name="ages") >> combiner.right
+    >>> flow.sink(combiner.out, plait.Collect(), name="pairs")
+    >>> flow.run().outputs["pairs"].to_pylist()[1]
+    {'left_value': 'Bo', 'right_value': 52}
 
     The left side of `>>` gives records: a source of the flow, an output port, an operator with one
     output, or a stream. The right side takes them: an input port, an operator with one input, a
@@ -221,7 +224,10 @@ class Flow:
     def source(self, source: Any, name: str | None = None, **arguments: Any) -> FlowOutput:
         """Adds a source, to connect with `>>`. Arguments as in `Job.source`.
 
-        flow.source("bids.parquet", name="bids", event_time="ts") >> combiner.left
+        >>> flow = plait.Flow("sample")
+        >>> flow.source([1, 2, 3], name="numbers") >> plait.Discard()
+        >>> flow.run().account.delivered
+        3
         """
         stream = self._job.source(source, name, **arguments)
         return StreamOutput(self, str(getattr(stream._op, "label", name)), stream)
@@ -236,8 +242,16 @@ class Flow:
     ) -> FlowOperator:
         """Adds an operator, whose ports are attributes to connect with `>>`.
 
-            combiner = flow.operator(barrier, name="combiner")
-            names >> combiner.left
+        >>> @plait.operator
+        ... async def pairs(ctx):
+        ...     while await ctx.wait_all(records=2):
+        ...         ctx.emit(max(ctx.pop("records", 2), key=lambda record: record.value))
+        >>> flow = plait.Flow("sample")
+        >>> best = flow.operator(pairs, name="best")
+        >>> _ = flow.source([1, 5, 3, 2]) >> best
+        >>> flow.sink(best, plait.Collect(), name="best")
+        >>> flow.run().outputs["best"].to_pylist()
+        [{'value': 5}, {'value': 3}]
 
         Args:
             operator: made by `plait.operator`.
@@ -257,13 +271,22 @@ class Flow:
     def sink(self, output: Any, sink: Sink, name: str | None = None) -> None:
         """The same as `output >> sink`, with a name for the sink in `Result.outputs`.
 
-        flow.sink(combiner.out, plait.Collect(), name="pairs")
+        >>> flow = plait.Flow("sample")
+        >>> flow.sink(flow.source([1, 2]), plait.Collect(), name="all")
+        >>> flow.run().outputs["all"].to_pydict()
+        {'value': [1, 2]}
         """
         with CallSite("sink") as call:
             self._ends.append((self._output_of(output), checked_sink(sink), name, call))
 
     def job(self) -> Job:
-        """The `plait.Job` of the connections. After this nothing more can be connected."""
+        """The `plait.Job` of the connections. After this nothing more can be connected.
+
+        >>> flow = plait.Flow("sample")
+        >>> flow.source([1, 2]) >> plait.Discard()
+        >>> flow.job()
+        Job("sample", 2 operators)
+        """
         if not self._built:
             self._built = True
             for operator in self._operators.values():
@@ -274,7 +297,13 @@ class Flow:
         return self._job
 
     def run(self, **settings: Any) -> Result:
-        """Runs the job in this process. Arguments as in `Job.run`."""
+        """Runs the job in this process. Arguments as in `Job.run`.
+
+        >>> flow = plait.Flow("sample")
+        >>> flow.source([1, 2]) >> plait.Discard()
+        >>> flow.run(workers=2).account.delivered
+        2
+        """
         return self.job().run(**settings)
 
     def _connect(self, output: Any, target: Any) -> Any:

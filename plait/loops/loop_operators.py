@@ -50,10 +50,12 @@ RESERVED = ("bound", "on_error")
 class Context(Protocol):
     """The ports of an operator, given to its coroutine as the first argument.
 
-    @plait.operator(inputs=("left", "right"))
-    async def barrier(ctx: plait.Context) -> None:
-        while await ctx.wait_all(left=1, right=1):
-            ctx.emit(out=(ctx.pop("left"), ctx.pop("right")))
+    >>> @plait.operator(inputs=("left", "right"))
+    ... async def barrier(ctx: plait.Context) -> None:
+    ...     while await ctx.wait_all(left=1, right=1):
+    ...         ctx.emit(out=(ctx.pop("left"), ctx.pop("right")))
+    >>> barrier
+    barrier(left, right) -> out
     """
 
     @property
@@ -287,13 +289,14 @@ def operator(
 ) -> Any:
     """Makes an operator of a coroutine function that waits for records at its ports.
 
-        @plait.operator(inputs=("left", "right"), outputs=("out",))
-        async def barrier(ctx, size=1):
-            while await ctx.wait_all(left=size, right=size):
-                for pair in zip(ctx.pop("left", size), ctx.pop("right", size)):
-                    ctx.emit(out=pair)
-
-        zipped = barrier(left=clicks, right=bids, size=10).out
+    >>> @plait.operator(inputs=("left", "right"), outputs=("out",))
+    ... async def barrier(ctx, size=1):
+    ...     while await ctx.wait_all(left=size, right=size):
+    ...         for pair in zip(ctx.pop("left", size), ctx.pop("right", size)):
+    ...             ctx.emit(out=pair)
+    >>> names, ages = plait.stream(["Ann", "Bo"]), plait.stream([31, 52])
+    >>> barrier(left=names, right=ages, size=2).out.collect()[0]
+    Record(left_value='Ann', right_value=31)
 
     Args:
         function: its first parameter is a `plait.Context`; the others are given at the call, by

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, get_args
 
 from plait.errors import JobError
 from plait.model.schedulers import AnyScheduler, NativeScheduler, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SchedulerName = Literal[
     "ct",
@@ -210,3 +214,18 @@ def check_workers(settings: Settings) -> None:
 def check(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise JobError(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
+
+
+def unknown_setting(given: Iterable[str]) -> str:
+    """For names among which one is not a setting: which one, and what may have been meant.
+
+    >>> unknown_setting(["limit", "worker"])
+    'there is no setting "worker"; did you mean "workers"?'
+    """
+    known = [field.name for field in fields(Settings)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(known)}"
+            return f'there is no setting "{name}"; {hint}'
+    return ""

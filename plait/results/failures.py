@@ -28,9 +28,10 @@ from plait.graph.operators import (
     TimedOp,
 )
 from plait.graph.temporal import SIDE, OperatorSpec
-from plait.model.records import Misfit, records_of
+from plait.model.records import Misfit, describe, records_of
 from plait.model.schema import Schema
 from plait.results.engine_failures import FailureKind
+from plait.results.hints import hint_of
 from plait.results.result import DeadLetter
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Letters:
         sink = graph.dead_letters
         with dead_letter_sink():
             self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
+        if sink is not None and not callable(getattr(self.writer, "write", None)):
+            raise JobError(
+                f"the sink for dead letters: {type(sink).__name__}.open returned"
+                f" {describe(self.writer)}; return an object of a subclass of plait.Writer"
+            )
 
     def add(self, letters: Sequence[EngineFailure]) -> None:
         made = [(letter.place, letter_of(letter, self.graph)) for letter in letters]
@@ -182,13 +188,15 @@ def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
     record = record_of(failure, graph)
     port = port_of(failure, graph)
     where = "" if port is None else f", at port {port.name}"
+    hint = hint_of(failure, graph)
+    hint = f"\n  {hint}" if hint else ""
     advice = 'use on_error="dead_letter" to go on past bad records'
     if port is not None:
         advice = "an operator with its own loop goes on from what it catches itself"
     return RecordError(
         f"{describe_op(op)} {said(failure.message, failure.error)}\n"
         f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
-        f"  the {row:,} records before it were delivered, nothing after it; {advice}",
+        f"  {delivered(row)}; {advice}{hint}",
         operator=op.name,
         at=str(op.at),
         source=label,
@@ -227,6 +235,13 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return RecordError(text, operator=op.name, at=str(op.at))
         case _:
             return InternalError(f"{op}: {message}")
+
+
+def delivered(before: int) -> str:
+    if before == 0:
+        return "it is the first record, nothing after it was delivered"
+    records = "record before it was" if before == 1 else f"{before:,} records before it were"
+    return f"the {records} delivered, nothing after it"
 
 
 def said(message: str, cause: BaseException | None) -> str:

@@ -160,8 +160,9 @@ class Result:
     >>> result = plait.stream([{"n": 1}, {"n": 2}]).sink(plait.Collect(), "rows").run()
     >>> result.outputs["rows"].num_rows
     2
-    >>> print(result.account)
-    2 read, 2 delivered
+    >>> result
+    Result of job "job": 2 read, 2 delivered, in ...
+      rows: 2 rows
     """
 
     job: str
@@ -192,6 +193,16 @@ class Result:
     routes: Mapping[str, str] = field(default_factory=dict)
     """Of each plain Python function that could use worker processes, by operator and line: whether
     it did, and what it had cost before. Of a run in one process."""
+
+    def __repr__(self) -> str:
+        """One line, and one for each sink."""
+        from plait.text.units import plural, seconds_text
+
+        lines = [f'Result of job "{self.job}": {self.account}, in {seconds_text(self.seconds)}']
+        for label, output in self.outputs.items():
+            rows = getattr(output, "num_rows", None)
+            lines.append(f"  {label}: {repr(output)[:70] if rows is None else plural(rows, 'row')}")
+        return "\n".join(lines)
 
     @property
     def records_per_s(self) -> float:

@@ -8,7 +8,7 @@ time. Each verb names its result; `_bind` of the class checks it against the col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from plait.errors import JobError
 from plait.expr import aggregates
@@ -53,18 +53,25 @@ class AggregateVerbs(Generic[S]):
     ) -> S:
         return self._aggregate(call, self._bind(results), on_error)
 
-    def aggregate(self, *, on_error: OnError | None = None, **results: Aggregate) -> S:
+    def aggregate(self, *unnamed: Any, on_error: OnError | None = None, **results: Aggregate) -> S:
         """Several results at once, each a column with the name you give it.
 
-        bids.key_by("auction").aggregate(total=plait.sum("price"), n=plait.count())
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> totals = bids.key_by("auction").aggregate(total=plait.sum("price"), n=plait.count())
+        >>> totals.collect()[-1]
+        Record(auction=1, total=80, n=2)
         """
         with CallSite("aggregate") as call:
+            if unnamed:
+                raise JobError(f"{unnamed[0]!r} has no name; write aggregate(total=plait.sum(...))")
             return self._add_results(call, results, on_error)
 
     def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> S:
         """The number of records, as column "count"; with a column: of its values that are not null.
 
-        bids.key_by("auction").count()
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").count().collect()
+        [Record(auction=1, count=1), Record(auction=1, count=2)]
         """
         with CallSite("count") as call:
             return self._add_results(call, {"count": aggregates.count(over)}, on_error)
@@ -72,33 +79,60 @@ class AggregateVerbs(Generic[S]):
     def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """The sum, as column "sum".
 
-        bids.key_by("auction").sum(col("price") * col("amount"))
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").sum(plait.col("price") * 2).collect()
+        [Record(auction=1, sum=60), Record(auction=1, sum=160)]
         """
         with CallSite("sum") as call:
             return self._add_results(call, {"sum": aggregates.sum(over)}, on_error)
 
     def min(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The smallest value, as column "min": `bids.key_by("auction").min("price")`."""
+        """The smallest value, as column "min".
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").min("price").collect()
+        [Record(auction=1, min=30), Record(auction=1, min=30)]
+        """
         with CallSite("min") as call:
             return self._add_results(call, {"min": aggregates.min(over)}, on_error)
 
     def max(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The largest value, as column "max": `bids.key_by("auction").max("price")`."""
+        """The largest value, as column "max".
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").max("price").collect()
+        [Record(auction=1, max=30), Record(auction=1, max=50)]
+        """
         with CallSite("max") as call:
             return self._add_results(call, {"max": aggregates.max(over)}, on_error)
 
     def mean(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The mean, as column "mean": `bids.key_by("auction").mean("price")`."""
+        """The mean, as column "mean".
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").mean("price").collect()
+        [Record(auction=1, mean=30.0), Record(auction=1, mean=40.0)]
+        """
         with CallSite("mean") as call:
             return self._add_results(call, {"mean": aggregates.mean(over)}, on_error)
 
     def first(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The first value that is not null, as column "first": `visits.first("page")`."""
+        """The first value that is not null, as column "first".
+
+        >>> visits = plait.stream([{"page": None}, {"page": "home"}, {"page": "cart"}])
+        >>> visits.first("page").collect()[-1]
+        Record(first='home')
+        """
         with CallSite("first") as call:
             return self._add_results(call, {"first": aggregates.first(over)}, on_error)
 
     def last(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The last value that is not null, as column "last": `visits.last("page")`."""
+        """The last value that is not null, as column "last".
+
+        >>> visits = plait.stream([{"page": None}, {"page": "home"}, {"page": "cart"}])
+        >>> visits.last("page").collect()[-1]
+        Record(last='cart')
+        """
         with CallSite("last") as call:
             return self._add_results(call, {"last": aggregates.last(over)}, on_error)
 

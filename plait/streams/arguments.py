@@ -124,7 +124,19 @@ def key_name(column: Any) -> str:
         return str(column.value)
     if isinstance(column, Expr):
         raise JobError(f"{text(column)} needs a name: key_by(name={text(column)})")
-    raise JobError(f"{column!r} is not a column name")
+    if callable(column):
+        raise JobError(
+            "a function needs a name for its result: key_by(name=function), with parameters named"
+            " after columns"
+        )
+    raise JobError(f"{column!r} is not a column name{one_by_one(column)}")
+
+
+def one_by_one(given: Any) -> str:
+    """For a list where several arguments are expected."""
+    if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
+        return f"; write the names one by one: {', '.join(map(repr, given))}"
+    return ""
 
 
 def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:

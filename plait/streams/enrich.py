@@ -2,8 +2,10 @@
 
 The table is in memory: one row for each record, in order, null where the table has no such key.
 Whole numbers are looked up in an array (directly where they are dense, else by bisection), other
-keys in a dict. With `refresh` a path is read again when the table is older than that. Which record
-sees which version then differs from run to run, so the column `read_at` says when it was read.
+keys in a dict. A key that is there twice is an error when the job is built, also in files, which
+the run then reads for itself. With `refresh` a path is read again when the table is older than
+that. Which record sees which version then differs from run to run, so the column `read_at` says
+when it was read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.columns import canonical
 from plait.connectors.files import Files
-from plait.errors import JobError
+from plait.errors import JobError, SourceError
 from plait.expr.tree import col
 from plait.graph.operators import CallOp, FilterOp
 from plait.model.durations import Duration, microseconds
@@ -23,6 +25,7 @@ from plait.streams.arguments import checked_policy
 from plait.streams.join_arguments import JoinRequest, right_fields
 from plait.streams.stream_protocol import S, add_projection
 from plait.streams.two_inputs import checked_on
+from plait.text.tables import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +65,7 @@ def add_enrich(
         marked=how == "inner",
         refresh_us=0 if refresh is None else microseconds(refresh),
     )
-    if not in_files:
-        function.current()  # raises now if a key is there twice
+    function.check_keys()
     inner, fresh = how == "inner", refresh is not None
     schema = enriched_schema(stream.schema, tuple(fields.values()), inner=inner, refresh=fresh)
     op = CallOp(
@@ -105,29 +107,33 @@ class Lookup:
         self.places: dict[Any, int] = {}
         self.plain = len(columns) == 1 and whole_numbers(columns[0])
         if self.plain:
-            self.index(columns[0].to_numpy())
+            twice = self.index(columns[0].to_numpy())
+            if twice is not None:
+                raise doubled_key(table, keys, *twice)
             return
         self.alone = len(columns) == 1
         for place, key in enumerate(keys_of(columns)):
             if key is None or (not self.alone and None in key):
                 continue
             if key in self.places:
-                raise duplicate_key(keys, (key,) if self.alone else key)
+                raise doubled_key(table, keys, self.places[key], place)
             self.places[key] = place
 
-    def index(self, values: Any) -> None:
-        """Sorts whole numbers, and where they are dense makes the direct array."""
+    def index(self, values: Any) -> tuple[int, int] | None:
+        """Sorts whole numbers, and where they are dense makes the direct array. Returns two rows
+        with the same number, if there are any."""
         import numpy as np
 
         self.order = np.argsort(values, kind="stable")
         self.sorted = values[self.order]
         again = np.flatnonzero(self.sorted[1:] == self.sorted[:-1])
         if len(again):
-            raise duplicate_key(("its key",), (int(self.sorted[again[0]]),))
+            return int(self.order[again[0]]), int(self.order[again[0] + 1])
         if len(values) and int(self.sorted[-1]) - int(self.sorted[0]) <= DENSE * len(values):
             self.first = int(self.sorted[0])
             self.direct = np.full(int(self.sorted[-1]) - self.first + 1, -1, np.int64)
             self.direct[values - self.first] = np.arange(len(values))
+        return None
 
     def find(self, columns: Sequence[Any]) -> Any:
         """The row of each key of a batch; -1: the table has no such key."""
@@ -189,9 +195,15 @@ def keys_of(columns: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else zip(*values, strict=True)
 
 
-def duplicate_key(keys: Sequence[str], key: Sequence[Any]) -> JobError:
-    shown = ", ".join(repr(value) for value in key)
-    return JobError(f"the table has the key {shown} twice ({', '.join(keys)}); keys must be unique")
+def doubled_key(table: Any, keys: Sequence[str], first: int, second: int) -> JobError:
+    """Names the key and shows both rows, counted from 1."""
+    rows = [(place + 1, table.slice(place, 1).to_pylist()[0]) for place in (first, second)]
+    key = ", ".join(repr(rows[0][1][name]) for name in keys)
+    shown = [f"\n  row {number:,}: {shorten(str(row), 100)}" for number, row in rows]
+    return JobError(
+        f"the table has the key {key} twice ({', '.join(keys)}), and each record takes one row;"
+        f" keep one row for each key{''.join(shown)}"
+    )
 
 
 class Enrich:
@@ -236,14 +248,26 @@ class Enrich:
             batch = batch.append_column(READ_AT, pa.repeat(stamp, batch.num_rows))
         return batch
 
+    def check_keys(self) -> None:
+        """Raises if a key is there twice now. Files are read again by the run, as they are then."""
+        found = self.read()
+        if not isinstance(self.table, Files):
+            self.held = found
+
+    def read(self) -> tuple[Any, Lookup]:
+        in_files = isinstance(self.table, Files)
+        table = read_files(self.table) if in_files else self.table.combine_chunks()
+        return table, Lookup(table, [theirs for _, theirs in self.on])
+
     def current(self) -> tuple[Any, Lookup]:
         """The table and its lookup; read on first use, and again when older than `refresh`."""
         now = time.monotonic()
         old = self.refresh_us and now - self.read_clock >= self.refresh_us / 1e6
         if self.held is None or old:
-            in_files = isinstance(self.table, Files)
-            table = read_files(self.table) if in_files else self.table.combine_chunks()
-            self.held = table, Lookup(table, [theirs for _, theirs in self.on])
+            try:
+                self.held = self.read()
+            except JobError as error:  # the files have changed since the job was built
+                raise SourceError(f"{', '.join(self.table.given)}: {error}") from None
             self.read_clock = now
             self.read_at = datetime.datetime.now(datetime.UTC)
         return self.held

@@ -16,12 +16,15 @@ from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
     Graph,
+    SinkOp,
     SourceOp,
     check,
+    cut_out,
+    upstream,
 )
 from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
-from plait.model.call_site import CallSite
+from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
 from plait.streams.arguments import (
     checked_records,
@@ -45,10 +48,12 @@ if TYPE_CHECKING:
 class Job:
     """Sources, operators and sinks that run together, under a name.
 
-        job = plait.Job("totals")
-        bids = job.source("bids.parquet")
-        bids.key_by("auction").sum("price").sink(plait.Files("totals.parquet"))
-        result = job.run()
+    >>> job = plait.Job("totals")
+    >>> bids = job.source([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.key_by("auction").sum("price").sink(plait.Collect(), name="totals").schema
+    auction: int64, sum: int64
+    >>> job.run().outputs["totals"].to_pylist()
+    [{'auction': 1, 'sum': 30}, {'auction': 1, 'sum': 80}]
 
     Use it for several sources or sinks, or to give the job a name; `plait.stream` is shorter for
     one source.
@@ -70,6 +75,10 @@ class Job:
         self._nameless = False
         self._merged: tuple[Job, int] | None = None
         """The job that took over this one's operators, and by how much their numbers moved."""
+        self._looked_at: set[int] = set()
+        """Operators of streams that were shown or collected: they need no sink."""
+        self._replaced: set[int] = set()
+        """Sinks whose name a cell of a notebook, run again, has given to another one."""
 
     def __repr__(self) -> str:
         return f'Job("{self.name}", {len(self._operators)} operators)'
@@ -87,7 +96,12 @@ class Job:
     ) -> Stream:
         """Adds a source and returns the stream of its records.
 
-            bids = job.source("bids/*.parquet", event_time="ts", out_of_order="5s")
+        >>> job = plait.Job("totals")
+        >>> job.source([{"auction": 1, "price": 30}], name="bids").schema
+        auction: int64, price: int64
+        >>> job.source(
+        ...     "bids/*.parquet", event_time="ts", out_of_order="5s"
+        ... )  # doctest: +SKIP
 
         Args:
             source: a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples
@@ -105,17 +119,19 @@ class Job:
         """
         with CallSite("source") as call:
             opened = source_object(source)
-            schema = Schema.of(opened.schema)
+            schema = schema_of(opened)
             time = source_time(schema, event_time, out_of_order, max_jump, idle, opened.fixed)
             refuse_nulls(opened, time)
-            taken = [op.label for op in self._operators if isinstance(op, SourceOp)]
+            label = own_label(name, opened, self._names(SourceOp, call))
+            if name is not None:
+                self._free_name(SourceOp, name)
             op = SourceOp(
                 name="source",
                 at=call.at,
                 inputs=(),
                 schema=time.schema,
                 source=opened,
-                label=own_label(name, opened, taken),
+                label=label,
                 event_time=time.column,
                 out_of_order_us=time.out_of_order_us,
                 max_jump_us=time.max_jump_us,
@@ -125,14 +141,28 @@ class Job:
             return self._add(op, NEVER if time.column is None else col(time.column))
 
     def graph(self) -> Graph:
-        """The job as plain data (`plait.graph.operators.Graph`), checked."""
-        operators = prune_columns(with_labels(self._operators))
+        """The job as plain data (`plait.graph.operators.Graph`), checked.
+
+        A stream that no sink reads is an error, unless it was looked at (`show`, `collect`) or
+        typed into a notebook or a prompt: then it is left out.
+
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> [str(operator).split()[0] for operator in job.graph().operators]
+        ['source', 'sink']
+        """
+        operators = prune_columns(cut_out(with_labels(self._operators), self._kept()))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
         return graph
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of the job and, for each Python function, where it runs and why.
+
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> job.explain(workers=4)
+        job totals: 4 workers, scheduler ct, total order, ...
 
         `settings` are those of `run`, such as `workers=4`.
         """
@@ -151,7 +181,10 @@ class Job:
     ) -> Result:
         """Runs the job in this process until its sources end.
 
-            result = job.run(workers=4, timeout="10m")
+        >>> job = plait.Job("totals")
+        >>> _ = job.source([1, 2]).sink(plait.Discard())
+        >>> job.run(workers=4, timeout="10m").account.delivered
+        2
 
         Args:
             workers: threads; by default one for each core. "elastic": the number that gives the
@@ -170,6 +203,31 @@ class Job:
             self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
         )
 
+    def _kept(self) -> list[int]:
+        """The operators that lead to a sink, and those that should."""
+        last = [
+            number
+            for number, op in enumerate(self._operators)
+            if number not in self._replaced
+            and (isinstance(op, SinkOp) or not (number in self._looked_at or was_typed_in(op.at)))
+        ]
+        return sorted({kept for number in last for kept in upstream(self._operators, number)})
+
+    def _names(self, kind: type[SourceOp | SinkOp], call: CallSite) -> list[str]:
+        """The names of sources or sinks that are taken. A cell of a notebook may be run again, and
+        uses its names again."""
+        if was_typed_in(call.at):
+            return []
+        return [op.label for op in self._operators if isinstance(op, kind)]
+
+    def _free_name(self, kind: type[SourceOp | SinkOp], name: str) -> None:
+        """Takes a name back from the end that has it; a sink is left out from now on."""
+        for number, op in enumerate(self._operators):
+            if isinstance(op, kind) and op.label == name:
+                self._operators[number] = replace(op, label="")
+                if isinstance(op, SinkOp):
+                    self._replaced.add(number)
+
     def _add(self, op: AnyOp, time: Time) -> Stream:
         here = region.get()
         self._operators.append(op if here is None else replace(op, region=here))
@@ -181,6 +239,8 @@ class Job:
         for op in other._operators:
             inputs = tuple(number + offset for number in op.inputs)
             self._operators.append(replace(op, inputs=inputs))
+        self._looked_at.update(number + offset for number in other._looked_at)
+        self._replaced.update(number + offset for number in other._replaced)
         other._operators.clear()
         other._merged = (self, offset)
 
@@ -197,8 +257,9 @@ def stream(
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
 
-        plait.stream([{"auction": 1, "price": 30}]).key_by("auction").count().collect()
-        plait.stream("bids/*.parquet", event_time="ts", out_of_order="5s")
+    >>> plait.stream([{"auction": 1, "price": 30}]).key_by("auction").count().collect()
+    [Record(auction=1, count=1)]
+    >>> plait.stream("bids/*.parquet", event_time="ts", out_of_order="5s")  # doctest: +SKIP
 
     `x` is a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples or plain
     values, an Arrow, pandas or polars table, or a `plait.Source`. The other arguments are those of
@@ -228,3 +289,15 @@ def source_object(source: Any) -> Source:
     from plait.connectors.convert import to_source
 
     return to_source(source)
+
+
+def schema_of(source: Source) -> Schema:
+    """The schema of a source; its class may be the user's."""
+    try:
+        given = source.schema
+    except AttributeError as error:
+        name = type(source).__name__
+        raise JobError(
+            f"{name} has no schema; write in the class: schema = plait.Schema.of({{...}})"
+        ) from error
+    return Schema.of(given)

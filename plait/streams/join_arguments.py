@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from plait.errors import JobError
 from plait.expr.conditionals import when
 from plait.expr.text import text
-from plait.expr.tree import Expr, lit
+from plait.expr.tree import Expr, col, columns_read, lit
 from plait.expr.type_checker import bind
 from plait.graph import temporal
 from plait.graph.temporal import How
@@ -21,7 +21,7 @@ from plait.streams.event_time import Lost, any_duration, at_least_zero, carry_ti
 from plait.streams.windows import checked_window
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from plait.streams.event_time import Time
     from plait.streams.two_inputs import JoinKeys
@@ -73,9 +73,17 @@ def right_fields(
     return found
 
 
-def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: JoinRequest) -> Time:
+def pair_time(
+    left: Time,
+    right: Time,
+    keys: Mapping[str, str],
+    names: Mapping[str, str],
+    always: Sequence[str],
+    spec: JoinRequest,
+) -> Time:
     """The event time of a pair is the later of the two; that of a left record without a match is
-    when that is known."""
+    when that is known. The columns of the right record have the names of the left `keys` and the
+    `names` in a pair; of the latter, those in `always` are null only where there is no match."""
     if isinstance(left, Lost):
         return left
     end_us = spec.ttl_us
@@ -93,10 +101,22 @@ def pair_time(left: Time, right: Time, names: Mapping[str, str], spec: JoinReque
         return left
     if isinstance(right, Lost):
         return right
-    theirs = carry_time(right, names, "join")
-    if isinstance(theirs, Lost) or spec.how == "inner":
-        return theirs if isinstance(theirs, Lost) else later_time(left, theirs)
-    return when(theirs.is_null()).then(alone).otherwise(later_time(left, theirs))
+    theirs = carry_time(right, {**keys, **names}, "join")
+    if isinstance(theirs, Lost):
+        return theirs
+    same = text(theirs) == text(left)
+    matched = left if same else later_time(left, theirs)
+    if spec.how == "inner" or (same and not end_us):
+        return matched
+    if not columns_read(right) & keys.keys():
+        return when(theirs.is_null()).then(alone).otherwise(matched)
+    if always:
+        return when(col(always[0]).is_null()).then(alone).otherwise(matched)
+    return Lost(
+        'join with how="left" has the event time of the right stream as a key, and no other right'
+        " column tells records with a match from those without; add one that is never null, as"
+        " with_columns(matched=True)"
+    )
 
 
 def checked_how(how: Any) -> How:

@@ -105,8 +105,10 @@ class JoinVerbs(Verbs[S]):
     ) -> S | Spans[S]:
         """Pairs each record of this stream with the records of another that have the same key.
 
-            auctions.join(persons, on=("seller", "id"))
-            orders.join(payments, on="order", between=("0s", "1h"), how="left")
+        >>> persons = plait.stream([{"id": 1, "name": "Ann"}])
+        >>> auctions = plait.stream([{"seller": 1, "item": "tea"}])
+        >>> auctions.join(persons, on=("seller", "id")).collect()
+        [Record(seller=1, item='tea', name='Ann')]
 
         By default a record matches every earlier record of the other stream.
 
@@ -167,7 +169,19 @@ class JoinVerbs(Verbs[S]):
     ) -> S:
         """Adds to each record the last record of another stream at or before its event time.
 
-            trades.join_as_of(quotes, on="symbol", tolerance="1m")
+        >>> from plait.testing import table
+        >>> quotes = plait.stream(table('''
+        ...     symbol | bid | ts
+        ...     A      | 10  | 1s
+        ...     A      | 11  | 5s
+        ... '''), event_time="ts")
+        >>> trades = plait.stream(table('''
+        ...     symbol | size | ts
+        ...     A      | 7    | 4s
+        ... '''), event_time="ts")
+        >>> pairs = trades.join_as_of(quotes, on="symbol", tolerance="1m")
+        >>> pairs.select("symbol", "size", "bid").collect()
+        [Record(symbol='A', size=7, bid=10)]
 
         A record waits until the watermark is above its time.
 
@@ -203,11 +217,17 @@ class JoinVerbs(Verbs[S]):
     ) -> S:
         """Adds to each record the columns of the table row with its key.
 
-            bids.enrich("auctions.parquet", on=("auction", "id"))
+        >>> import pyarrow
+        >>> auctions = pyarrow.table({"id": [1], "item": ["tea"]})
+        >>> bids = plait.stream([{"auction": 1}, {"auction": 2}])
+        >>> bids.enrich(auctions, on=("auction", "id")).collect()
+        [Record(auction=1, item='tea'), Record(auction=2, item=None)]
 
         Args:
-            table: an Arrow, pandas or polars table, or the path of Parquet, CSV or JSONL files. Its
-                `on` columns must be unique.
+            table: an Arrow, pandas or polars table, a list of records, or the path of Parquet, CSV
+                or JSONL files. A key that is there twice is a `JobError`. Files are read again by
+                each run; if they have a doubled key by then, the records that need them fail by
+                `on_error`.
             on: a column of both, a pair (column of the stream, column of the table), or a list.
             how: "left" gives nulls where the table has no such key; "inner" drops these records.
             refresh: how often a path is read again, such as "5m" (default: never). Which records
@@ -245,7 +265,8 @@ def add_join(
     columns += () if request.one_sided else spec.right.columns
     names = {name: field.name for name, field in out_right.items()}
     equal = dict(zip(keys.right, keys.left, strict=True))
-    time = pair_time(left._time, right._time, equal | names, request)
+    always = [new for old, new in names.items() if not right.schema[old].nullable]
+    time = pair_time(left._time, right._time, equal, names, always, request)
     record_class = left.schema.record_class if request.one_sided else None
     return add_two_sided(
         call,
@@ -273,14 +294,20 @@ def checked_right(right: S) -> S:
 
 def table_of(given: Any) -> Any:
     """A table in memory as Arrow with plait's types, or the files it is in."""
+    import pyarrow as pa
+
+    from plait.connectors.columns import to_batch
     from plait.connectors.convert import to_source
-    from plait.connectors.memory_sources import Table
+    from plait.connectors.memory_sources import Items, Table
 
     source = to_source(given)
     if isinstance(source, Files):
         return source
+    if isinstance(source, Items) and isinstance(given, list):
+        return pa.Table.from_batches([to_batch(given, source.schema)])
     if not isinstance(source, Table):
         raise JobError(
-            f"{given!r} is not a table; give an Arrow, pandas or polars table, or a path"
+            f"{given!r} is not a table; give an Arrow, pandas or polars table, a list of records,"
+            " or a path"
         )
     return source.arrow()

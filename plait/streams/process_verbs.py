@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr.tree import Expr
-from plait.functions.process import Process, check_process, out_schema
+from plait.functions.process_checks import check_process, out_schema
 from plait.graph import temporal
 from plait.graph.operators import TimedOp
 from plait.model.call_site import CallSite
@@ -29,6 +29,7 @@ from plait.streams.two_inputs import (
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
+    from plait.functions.process import Process
     from plait.graph.operators import OnError, Route
     from plait.model.schema import Schema
     from plait.streams.event_time import Time
@@ -89,7 +90,18 @@ class Connected(Generic[S]):
 def connect(left: WindowVerbs[S], right: WindowVerbs[S]) -> Connected[S]:
     """Puts two keyed streams together for one `plait.Process` with `on_left` and `on_right`.
 
-        plait.connect(orders.key_by("id"), payments.key_by("order")).process(Match())
+    >>> class Match(plait.Process):
+    ...     state = {"due": int}
+    ...     out = {"order": int, "open": int}
+    ...     def on_left(self, key, order, state, timers):
+    ...         state.due += order.amount
+    ...     def on_right(self, key, payment, state, timers):
+    ...         yield key, state.due - payment.amount
+    >>> orders = plait.stream([{"id": 7, "amount": 30}])
+    >>> payments = plait.stream([{"order": 7, "amount": 20}])
+    >>> both = plait.connect(orders.key_by("id"), payments.key_by("order"))
+    >>> both.process(Match()).collect()
+    [Record(order=7, open=10)]
 
     Both streams need the same number of key columns, with the same types. Records with equal keys
     share a state.

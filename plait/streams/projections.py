@@ -16,6 +16,7 @@ from plait.expr.tree import Expr, col, to_expr
 from plait.expr.type_checker import bind, check_column
 from plait.functions.signatures import column_field, parameters
 from plait.model.schema import Field, Schema
+from plait.streams.arguments import one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,9 @@ def select(given: Schema, columns: Sequence[Any], named: Mapping[str, Any]) -> P
     for column in columns:
         expr = col(column) if isinstance(column, str) else column
         if not isinstance(expr, Expr):
-            raise JobError(f"{column!r} is neither the name of a column nor an expression")
+            raise JobError(
+                f"{column!r} is neither the name of a column nor an expression{one_by_one(column)}"
+            )
         if expr.op != "col":
             raise JobError(f"{text(expr)} needs a name: select(name={text(expr)})")
         selected.append((expr.value, expr))
@@ -89,6 +92,9 @@ def rename(given: Schema, new: Mapping[str, str]) -> Projection:
     """Columns under new names, in place: rename(new="old")."""
     if not new:
         raise JobError('name the columns to rename: rename(new="old")')
+    for name, old in new.items():
+        if old not in given and name in given and isinstance(old, str):
+            raise JobError(f'the new name comes first: rename({old}="{name}")')
     names = {check_column(old, given): name for name, old in new.items()}
     if len(names) < len(new):
         raise JobError("a column is renamed twice; to copy a column use with_columns")

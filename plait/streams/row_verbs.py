@@ -57,7 +57,9 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Keeps the records for which an expression, or a function of the record, is true.
 
-            bids.filter(col("price") > 100)
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.filter(plait.col("price") > 40).collect()
+        [Record(auction=1, price=50)]
 
         A null is not true. The other arguments are for functions, as in `map`.
         """
@@ -68,7 +70,10 @@ class RowVerbs(Verbs[S]):
     def branch(self, predicate: Expr | Callable[[Any], Any]) -> tuple[S, S]:
         """Splits the stream: records for which the predicate is true, and all others.
 
-        cheap, expensive = bids.branch(col("price") < 100)
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> cheap, expensive = bids.branch(plait.col("price") < 40)
+        >>> cheap.collect(), expensive.collect()
+        ([Record(auction=1, price=30)], [Record(auction=1, price=50)])
         """
         with CallSite("branch") as call:
             stream = self._site().stream
@@ -92,9 +97,10 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Replaces each record by what a function returns.
 
-            def parsed(line: Line) -> Click: ...
-
-            lines.map(parsed, on_error="dead_letter")
+        >>> def parse(line) -> int:
+        ...     return int(line.value)
+        >>> plait.stream(["12", "x", "30"]).map(parse, on_error="skip").collect()
+        [Record(value=12), Record(value=30)]
 
         Args:
             function: takes a record.
@@ -127,9 +133,10 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Replaces each record by all records that a function returns or yields, or by none.
 
-            def words(line: Line) -> Iterator[Word]: ...
-
-            lines.flat_map(words)
+        >>> def words(line) -> list[str]:
+        ...     return line.value.split()
+        >>> plait.stream(["to be", "or"]).flat_map(words).collect()
+        [Record(value='to'), Record(value='be'), Record(value='or')]
 
         The other arguments are those of `map`.
         """
@@ -154,9 +161,10 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Replaces each record by what an async function returns, in the order of the records.
 
-            async def scored(bid: Bid) -> Scored: ...
-
-            bids.map_async(scored, concurrency=500, timeout="2s")
+        >>> async def doubled(record) -> int:
+        ...     return record.value * 2
+        >>> plait.stream([1, 2]).map_async(doubled, concurrency=500, timeout="2s").collect()
+        [Record(value=2), Record(value=4)]
 
         Args:
             function: takes a record.
@@ -189,7 +197,9 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Calls a function with a `pyarrow.Table` of many records; it returns a table.
 
-            bids.map_batches(predict, schema={"auction": int, "score": float})
+        >>> numbers = plait.stream([3, 1, 2])
+        >>> numbers.map_batches(lambda table: table.slice(0, 2)).collect()
+        [Record(value=3), Record(value=1)]
 
         `schema` is that of the output (default: of the input). The other arguments are those of
         `map`, for a whole batch at a time.
@@ -213,7 +223,9 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Adds or replaces columns by expressions, or by functions whose parameters are columns.
 
-            bids.with_columns(total=col("price") * col("amount"), day=lambda ts: ts.date())
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.with_columns(half=plait.col("price") / 2).schema
+        auction: int64, price: int64, half: float64
 
         All of them see the record as it came in. The type of a function's column is its return
         annotation, or that in `schema={"name": type}`, or that of the column it replaces, or else
@@ -240,9 +252,11 @@ class RowVerbs(Verbs[S]):
     ) -> S:
         """Adds or replaces columns by async functions whose parameters are columns.
 
-            async def country(ip: str) -> str: ...
-
-            clicks.with_columns_async(country=country, concurrency=500)
+        >>> async def country(ip: str) -> str:
+        ...     return "nz" if ip.startswith("10.") else "?"
+        >>> clicks = plait.stream([{"ip": "10.0.0.1"}])
+        >>> clicks.with_columns_async(country=country, concurrency=500).collect()
+        [Record(ip='10.0.0.1', country='nz')]
 
         The functions of a record are awaited together, in one try. The limits are those of
         `map_async`; the types of the columns are found as in `with_columns`.
@@ -260,7 +274,9 @@ class RowVerbs(Verbs[S]):
     def select(self, *columns: str | Expr, on_error: OnError = "fail", **named: Any) -> S:
         """Keeps only these columns, by name or as expressions.
 
-            bids.select("auction", total=col("price") * 2)
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.select("auction", double=plait.col("price") * 2).collect()
+        [Record(auction=1, double=60), Record(auction=1, double=100)]
 
         A string is always the name of a column: `select(auction="id")` renames.
         """
@@ -271,14 +287,26 @@ class RowVerbs(Verbs[S]):
             )
 
     def drop(self, *names: str) -> S:
-        """Removes columns: `bids.drop("ts", "bidder")`."""
+        """Removes columns.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.drop("auction").schema
+        price: int64
+        """
         with CallSite("drop") as call:
             stream = self._site().stream
             return add_select(call, stream, projections.drop(stream.schema, names), "fail")
 
-    def rename(self, **new: str) -> S:
-        """Gives columns new names: `bids.rename(new="old")`."""
+    def rename(self, *others: Any, **new: str) -> S:
+        """Gives columns new names: `rename(new="old")`.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.rename(offer="price").schema
+        auction: int64, offer: int64
+        """
         with CallSite("rename") as call:
+            if others:
+                raise JobError(f'{others[0]!r} has no new name; write rename(new="old")')
             stream = self._site().stream
             return add_select(call, stream, projections.rename(stream.schema, new), "fail")
 
@@ -321,7 +349,9 @@ def add_filter(call: CallSite, stream: S, predicate: Any, manner: Manner) -> S:
         )
         return stream._append(op)
     if not callable(predicate):
-        hint = f'; did you mean col("{predicate}")?' if isinstance(predicate, str) else ""
+        hint = '; write an expression such as col("price") > 5'
+        if isinstance(predicate, str) and predicate in stream.schema:
+            hint = f'; did you mean col("{predicate}")?'
         raise JobError(f"{predicate!r} is neither an expression nor a function{hint}")
     signatures.check_call(predicate, ("record",))
     return add_call(call, stream, "filter", predicate, stream.schema, manner)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plait.errors import JobError
 from plait.functions import signatures
 from plait.graph.operators import AggregateOp, FoldOp, OnError, Route, StatefulOp
 from plait.model.call_site import CallSite
@@ -42,7 +43,9 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
     ) -> S:
         """Keeps a state and gives it after every record, as column "value".
 
-            bids.key_by("auction").fold(0, lambda total, bid: total + bid.price)
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").fold(0, lambda total, bid: total + bid.price).collect()
+        [Record(auction=1, value=30), Record(auction=1, value=80)]
 
         Args:
             init: the first state, copied for each key, or a function that makes one.
@@ -53,6 +56,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
         """
         with CallSite("fold") as call:
             site = self._site()
+            if callable(init) and not callable(step):
+                raise JobError(f"the first state comes first: fold({step!r}, function)")
             signatures.check_call(step, ("state", "record"))
             value = signatures.value_field(step, init, type)
             schema = keyed_schema(site.stream.schema, site.keys, (value,))
@@ -69,10 +74,11 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
     ) -> S:
         """A state machine: `step(state, record)` returns the next state and a record, or None.
 
-            def changes(last: float, bid: Bid) -> tuple[float, Bid | None]:
-                return bid.price, bid if bid.price != last else None
-
-            bids.key_by("auction").stateful(0.0, changes)
+        >>> def changes(last, bid):
+        ...     return bid.price, bid if bid.price != last else None
+        >>> prices = plait.stream([{"id": 1, "price": price} for price in (3, 3, 5)])
+        >>> prices.key_by("id").stateful(0, changes).collect()
+        [Record(id=1, price=3), Record(id=1, price=5)]
 
         Args:
             init: the first state, copied for each key, or a function that makes one.

@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], JoinVerbs["Stream"]):
     """Records of one schema, in order. Made by `plait.stream`, `Job.source` and other streams.
 
-        bids = plait.stream("bids.parquet")
-        totals = bids.filter(col("price") > 0).key_by("auction").sum("price")
-        totals.sink(plait.Files("totals.parquet")).run()
+    >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.filter(plait.col("price") > 0).key_by("auction").sum("price").collect()
+    [Record(auction=1, sum=30), Record(auction=1, sum=80)]
 
     A stream describes what to compute; nothing runs before `run`, `collect`, `show` or `to_arrow`.
     It can be used more than once. Its aggregates and states are over all records; use `key_by` for
@@ -81,6 +81,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def __repr__(self) -> str:
         return f"Stream({self.schema}) made by {self._op}"
+
+    if not TYPE_CHECKING:  # a type checker knows the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a stream has no {name}{OTHER_WORDS.get(name, '')}")
 
     @property
     def job(self) -> Job:
@@ -121,7 +126,13 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def with_event_time(self, column: str) -> Stream:
         """Uses another column as the event time of the records.
 
-            orders.with_event_time("paid_at").tumbling("1h").count()
+        >>> from plait.testing import table
+        >>> orders = plait.stream(table('''
+        ...     order | ts | paid_at
+        ...     1     | 1s | 3s
+        ... '''), event_time="ts")
+        >>> orders.with_event_time("paid_at").tumbling("1h").count().collect()[0].count
+        1
 
         The watermark is still that of the sources: a record whose new time is below it is late.
         """
@@ -149,8 +160,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     ) -> KeyedStream:
         """Partitions the stream by these columns. Keyword arguments add computed key columns.
 
-            bids.key_by("auction").count()
-            bids.key_by(day=col("ts").truncate("1d"), ttl="7d").sum("price")
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").sum("price").collect()
+        [Record(auction=1, sum=30), Record(auction=1, sum=80)]
+        >>> bids.key_by(cheap=plait.col("price") < 40).count().collect()
+        [Record(cheap=True, count=1), Record(cheap=False, count=1)]
 
         Args:
             columns: names of columns, or `col("name")`. Records with equal values share a state. A
@@ -174,7 +188,11 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
             return KeyedStream(stream, keys, policy, ttl_us)
 
     def union(self, *others: Stream) -> Stream:
-        """This stream and others with the same columns as one: `clicks.union(views)`.
+        """This stream and others with the same columns as one.
+
+        >>> clicks, views = plait.stream(["a", "b"]), plait.stream(["c"])
+        >>> clicks.union(views).count().collect()[-1].count
+        3
 
         Records keep the order in which their sources read them.
         """
@@ -184,32 +202,44 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def sink(self, sink: Sink, name: str | None = None) -> Stream:
         """Writes the records to a sink and returns this stream.
 
-            totals.sink(plait.Files("totals.parquet"), name="totals").run()
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.count().sink(plait.Collect(), name="counts").run().outputs["counts"].num_rows
+        2
 
-        `name` is the sink's name in `Result.outputs`.
+        `name` is the sink's name in `Result.outputs`. It is unique in a job. In a notebook a sink
+        replaces the one with its name, so a cell can be run again.
         """
         with CallSite("sink") as call:
             checked_sink(sink)
-            taken = [op.label for op in self.job._operators if isinstance(op, SinkOp)]
+            label = own_label(name, sink, self.job._names(SinkOp, call))
+            if name is not None:
+                self.job._free_name(SinkOp, name)
             op = SinkOp(
                 name="sink",
                 at=call.at,
                 inputs=(self._number,),
                 schema=self.schema,
                 sink=sink,
-                label=own_label(name, sink, taken),
+                label=label,
             )
             self._append(op)
             return self
 
     def run(self, **settings: Any) -> Result:
-        """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`."""
+        """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`.
+
+        >>> plait.stream([1, 2, 3]).sink(plait.Discard()).run().account.delivered
+        3
+        """
         return self.job.run(**settings)
 
     def to_arrow(self, **settings: Any) -> Any:
         """Computes this stream and returns its records as a `pyarrow.Table`.
 
-        Sinks of the job are left out. Arguments as in `Job.run`: `bids.to_arrow(limit=1000)`.
+        >>> plait.stream([1, 2, 3]).to_arrow(limit=2).to_pydict()
+        {'value': [1, 2]}
+
+        Sinks of the job are left out. Arguments as in `Job.run`.
         """
         with CallSite("to_arrow") as call:
             alone = self._alone(call, None)
@@ -218,7 +248,8 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def collect(self, **settings: Any) -> list[Any]:
         """Computes this stream and returns its records as a list.
 
-            plait.stream([1, 2, 3]).filter(col("value") > 1).collect()
+        >>> plait.stream([1, 2, 3]).filter(plait.col("value") > 1).collect()
+        [Record(value=2), Record(value=3)]
 
         Sinks of the job are left out. Arguments as in `Job.run`.
         """
@@ -230,7 +261,15 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def show(self, n: int = 10, **settings: Any) -> None:
-        """Computes this stream until there are `n` records and prints them as a table."""
+        """Computes this stream until there are `n` records and prints them as a table.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.show(1)
+        auction  price
+          int64  int64
+        -------  -----
+              1     30
+        """
         from plait.text.tables import format_table
 
         with CallSite("show") as call:
@@ -241,6 +280,9 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def explain(self, **settings: Any) -> None:
         """Prints the stages of this stream and, for each Python function, where it runs and why.
+
+        >>> plait.stream([1, 2, 3]).explain(workers=4)
+        job job: 4 workers, scheduler ct, total order, ...
 
         `settings` are those of `Job.run`, such as `workers=4`.
         """
@@ -256,6 +298,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
         operators = with_labels(self.job._operators)
         keep = upstream(operators, self._number)
+        self.job._looked_at.update(keep)
         job = type(self.job)(self.job.name)
         job._operators.extend(cut_out(operators, keep))
         Stream(job, len(keep) - 1).sink(Collect(limit=limit), name=COLLECTED)
@@ -266,7 +309,9 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
     """A stream partitioned by key, made by `Stream.key_by`.
 
-        bids.key_by("auction").max("price")
+    >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.key_by("auction").max("price").collect()
+    [Record(auction=1, max=30), Record(auction=1, max=50)]
 
     Its aggregates, states, windows and processes work on each key separately, and give streams
     again. The columns of the key come first in their output. `keys` are their names.
@@ -293,11 +338,16 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
                 f"a keyed stream has no {name}; first call count, sum, aggregate, fold, stateful,"
                 f" process or a window, and then {name}"
             )
-        raise AttributeError(f"a keyed stream has no {name}")
+        raise AttributeError(f"a keyed stream has no {name}{OTHER_WORDS.get(name, '')}")
 
     @property
     def schema(self) -> Schema:
-        """The columns of the records."""
+        """The columns of the records.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").schema
+        auction: int64, price: int64
+        """
         return self._stream.schema
 
     @property
@@ -310,7 +360,16 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
     ) -> Stream:
         """Runs a `plait.Process`: custom state by key, timers, any number of outputs.
 
-            bids.key_by("auction").process(Spike())
+        >>> class Rises(plait.Process):
+        ...     state = {"last": int}
+        ...     out = {"item": str, "price": int}
+        ...     def on_record(self, key, bid, state, timers):
+        ...         if bid.price > state.last:
+        ...             yield key, bid.price
+        ...         state.last = bid.price
+        >>> bids = [{"item": "tea", "price": price} for price in (3, 2, 5)]
+        >>> plait.stream(bids).key_by("item").process(Rises()).collect()
+        [Record(item='tea', price=3), Record(item='tea', price=5)]
 
         Args:
             process: an object of a subclass of `plait.Process`.
@@ -330,6 +389,31 @@ class KeyedStream(StateVerbs[Stream], WindowVerbs[Stream]):
         return Site(stream=self._stream, keys=self.keys, on_error=on_error, ttl_us=ttl_us)
 
 
+OTHER_WORDS = {
+    "process": '; first partition it: key_by("column").process(...)',
+    "agg": "; use aggregate",
+    "assign": "; use with_columns",
+    "apply": "; use map",
+    "distinct": '; use key_by("column").count().filter(col("count") == 1) for the first of each',
+    "drop_duplicates": "; use key_by(...).count() and filter the first of each",
+    "foreach": "; use sink(plait.Call(function))",
+    "group_by": "; use key_by",
+    "groupby": "; use key_by",
+    "head": "; use show(n), or collect(limit=n)",
+    "limit": "; use show(n), collect(limit=n) or run(limit=n)",
+    "order_by": "; a stream has no end to sort at; use top in a window, or sort what collect gives",
+    "print": "; use show, or sink(plait.Print())",
+    "reduce": "; use fold(init, step)",
+    "sort": "; a stream has no end to sort at; use top in a window, or sort what collect gives",
+    "take": "; use show(n), collect(limit=n) or run(limit=n)",
+    "to_list": "; use collect",
+    "to_pandas": "; use to_arrow().to_pandas()",
+    "where": "; use filter",
+    "window": "; use tumbling, sliding, session or rows",
+    "with_column": "; use with_columns",
+    "write": '; use sink, such as sink(plait.Files("out.csv"))',
+}
+"""What plait has for the words of others."""
 COLLECTED = "collected"
 """The label of the sink of collect, show and to_arrow."""
 
@@ -337,7 +421,9 @@ COLLECTED = "collected"
 def union(*streams: Stream) -> Stream:
     """Streams with the same columns as one, in the order in which their sources are read.
 
-    plait.union(clicks, views, purchases)
+    >>> clicks, views = plait.stream(["a", "b"]), plait.stream(["c"])
+    >>> sorted(record.value for record in plait.union(clicks, views).collect())
+    ['a', 'b', 'c']
     """
     with CallSite("union") as call:
         return add_union(call, streams)

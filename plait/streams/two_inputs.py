@@ -103,8 +103,12 @@ class Part:
         return common
 
     def value(self, expr: Expr) -> str:
-        """The common name of an expression over the columns of this side."""
-        if expr.op == "col":
+        """The common name of an expression over the columns of this side.
+
+        A key of the right side gets a column of its own: the common key is the left record's in
+        the output.
+        """
+        if expr.op == "col" and not (self.which == RIGHT and expr.value in self.keys):
             return self.column(side_field(expr.value, self.schema, self.which).name)
         try:
             bind(expr, self.schema)

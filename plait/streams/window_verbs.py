@@ -60,7 +60,15 @@ class WindowVerbs(Verbs[S]):
     ) -> Windowed[S]:
         """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
-            bids.key_by("auction").tumbling("10s").count()
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> bids.key_by("auction").tumbling("10s").count().select("auction", "count").collect()
+        [Record(auction=1, count=2), Record(auction=1, count=1)]
 
         Args:
             size: how long a window is, such as "10s" or a `timedelta`.
@@ -85,7 +93,15 @@ class WindowVerbs(Verbs[S]):
     ) -> Windowed[S]:
         """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
-            bids.key_by("auction").sliding("10s", every="2s").count()
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> bids.sliding("10s", every="5s").count().select("count").collect()
+        [Record(count=2), Record(count=2), Record(count=1), Record(count=1)]
 
         The other arguments are those of `tumbling`.
         """
@@ -98,7 +114,15 @@ class WindowVerbs(Verbs[S]):
     ) -> Windowed[S]:
         """One window for records of a key that are less than `gap` apart.
 
-            clicks.key_by("user").session(gap="30m").aggregate(pages=plait.count())
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> bids.key_by("auction").session(gap="5s").count().select("count").collect()
+        [Record(count=2), Record(count=1)]
 
         A session ends `gap` after its last record. `lateness` and `early` are as in `tumbling`.
         """
@@ -109,7 +133,9 @@ class WindowVerbs(Verbs[S]):
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
         """Windows of the last `size` records of a key, one whenever `every` more have come.
 
-            bids.key_by("auction").rows(100, every=10).mean("price")
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").rows(2).mean("price").collect()
+        [Record(auction=1, mean=40.0)]
 
         `every` is `size` by default. A result comes at the place of the record that completes its
         window, and has no `window_start` and `window_end`. No event time is needed.
@@ -121,7 +147,11 @@ class WindowVerbs(Verbs[S]):
     def window(
         self, window: Window, *, lateness: Duration | None = None, early: Duration | None = None
     ) -> Windowed[S]:
-        """Windows given as an object: `window(plait.Tumbling("10s"))`, or Sliding, Session, Rows.
+        """Windows given as an object: `plait.Tumbling("10s")`, or Sliding, Session, Rows.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.window(plait.Rows(2)).sum("price").collect()
+        [Record(sum=80)]
 
         `lateness` and `early` are as in `tumbling`.
         """
@@ -132,8 +162,16 @@ class WindowVerbs(Verbs[S]):
     def by_window(self, *, lateness: Duration | None = None) -> Windowed[S]:
         """Groups the results of windows by their window, to aggregate across keys.
 
-            counts = bids.key_by("auction").tumbling("10s").count()
-            counts.by_window().top(1, by="count")
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> counts = bids.key_by("auction").tumbling("10s").count()
+        >>> counts.by_window().top(1, by="count").select("auction", "count").collect()
+        [Record(auction=1, count=2), Record(auction=1, count=1)]
 
         The stream needs its columns `window_start` and `window_end`. Early and repeated results
         count again, like any other record.
@@ -156,7 +194,12 @@ class WindowVerbs(Verbs[S]):
             return Windowed(site, temporal.CarriedWindow(), "by_window()", lateness_us(lateness), 0)
 
     def last_n(self, n: int) -> LastN[S]:
-        """The last `n` records of the key, for every record: `last_n(10).mean("price")`."""
+        """The last `n` records of the key, for every record.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").last_n(10).mean("price").collect()
+        [Record(auction=1, mean=30.0), Record(auction=1, mean=40.0)]
+        """
         with CallSite("last_n"):
             return LastN(self._site(), checked_count("n", n))
 
@@ -206,7 +249,16 @@ class Windowed(AggregateVerbs[S]):
     Its methods give streams again, with one row for each key and window: the key columns,
     `window_start`, `window_end` and the results.
 
-        bids.key_by("auction").tumbling("10s").aggregate(n=plait.count(), top=plait.max("price"))
+    >>> from plait.testing import table
+    >>> bids = plait.stream(table('''
+    ...     auction | price | ts
+    ...     1       | 10    | 1s
+    ...     1       | 30    | 4s
+    ...     1       | 20    | 12s
+    ... '''), event_time="ts")
+    >>> windows = bids.key_by("auction").tumbling("10s")
+    >>> windows.aggregate(n=plait.count(), top=plait.max("price")).schema.names
+    ('auction', 'window_start', 'window_end', 'n', 'top')
     """
 
     def __init__(
@@ -231,7 +283,15 @@ class Windowed(AggregateVerbs[S]):
     def distinct(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """The number of distinct values that are not null, as column "distinct".
 
-        clicks.tumbling("1h").distinct("user")
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> bids.tumbling("10s").distinct("auction").select("distinct").collect()
+        [Record(distinct=1), Record(distinct=1)]
         """
         with CallSite("distinct") as call:
             return self._add_results(call, {"distinct": distinct(over)}, on_error)
@@ -247,7 +307,15 @@ class Windowed(AggregateVerbs[S]):
     ) -> S:
         """The `k` records of each key and window with the greatest `by`, greatest first.
 
-            bids.key_by("auction").tumbling("10s").top(3, by="price")
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     auction | price | ts
+        ...     1       | 10    | 1s
+        ...     1       | 30    | 4s
+        ...     1       | 20    | 12s
+        ... '''), event_time="ts")
+        >>> bids.tumbling("1m").top(2, by="price").select("price").collect()
+        [Record(price=30), Record(price=20)]
 
         Args:
             k: how many records.
@@ -271,8 +339,16 @@ class Windowed(AggregateVerbs[S]):
     def late(self) -> S:
         """The records that come too late for their windows, unchanged.
 
-            windows = bids.tumbling("10s", lateness="1m")
-            counts, missed = windows.count(), windows.late()
+        >>> from plait.testing import table
+        >>> bids = plait.stream(table('''
+        ...     price | ts
+        ...     10    | 1s
+        ...     30    | 25s
+        ...     20    | 2s
+        ... '''), event_time="ts", epoch_records=1)
+        >>> windows = bids.tumbling("10s", lateness="5s")
+        >>> windows.late().select("price").collect()
+        [Record(price=20)]
 
         Other methods count late records (`Result.account.late`) and leave them out.
         """

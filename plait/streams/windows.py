@@ -35,7 +35,15 @@ class Window:
 class Tumbling(Window):
     """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
-        persons.join(auctions, on=("id", "seller"), window=plait.Tumbling("10s"))
+    >>> from plait.testing import table
+    >>> bids = plait.stream(table('''
+    ...     auction | price | ts
+    ...     1       | 10    | 1s
+    ...     1       | 30    | 4s
+    ...     1       | 20    | 12s
+    ... '''), event_time="ts")
+    >>> bids.window(plait.Tumbling("10s")).count().select("count").collect()
+    [Record(count=2), Record(count=1)]
 
     They start at 1970-01-01 00:00 UTC, shifted by `offset`.
     """
@@ -48,7 +56,15 @@ class Tumbling(Window):
 class Sliding(Window):
     """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
-        bids.key_by("auction").window(plait.Sliding("10s", every="2s")).count()
+    >>> from plait.testing import table
+    >>> bids = plait.stream(table('''
+    ...     auction | price | ts
+    ...     1       | 10    | 1s
+    ...     1       | 30    | 4s
+    ...     1       | 20    | 12s
+    ... '''), event_time="ts")
+    >>> bids.window(plait.Sliding("10s", every="5s")).count().select("count").collect()
+    [Record(count=2), Record(count=2), Record(count=1), Record(count=1)]
 
     They start at 1970-01-01 00:00 UTC, shifted by `offset`.
     """
@@ -62,7 +78,15 @@ class Sliding(Window):
 class Session(Window):
     """One window for records of a key that are less than `gap` apart.
 
-    clicks.key_by("user").window(plait.Session("30m")).count()
+    >>> from plait.testing import table
+    >>> bids = plait.stream(table('''
+    ...     auction | price | ts
+    ...     1       | 10    | 1s
+    ...     1       | 30    | 4s
+    ...     1       | 20    | 12s
+    ... '''), event_time="ts")
+    >>> bids.key_by("auction").window(plait.Session("5s")).count().select("count").collect()
+    [Record(count=2), Record(count=1)]
     """
 
     def __init__(self, gap: Duration) -> None:
@@ -73,7 +97,9 @@ class Session(Window):
 class Rows(Window):
     """The last `size` records of a key, whenever `every` more have come (default: `size`).
 
-    bids.key_by("auction").window(plait.Rows(100, every=10)).mean("price")
+    >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+    >>> bids.key_by("auction").window(plait.Rows(2)).mean("price").collect()
+    [Record(auction=1, mean=40.0)]
     """
 
     def __init__(self, size: int, *, every: int | None = None) -> None:

@@ -113,14 +113,14 @@ def with_owners(owners: Sequence[Rank], changed: Sequence[tuple[int, Rank]]) -> 
     return tuple(found)
 
 
-def moved_away(layout: Layout, rank: Rank) -> dict[int, Rank]:
+def owners_without(layout: Layout, rank: Rank) -> dict[int, Rank]:
     """New owners for all bins of a node, in turn."""
     others = [one for one in layout.members if one != rank]
     mine = [bin for bin, owner in enumerate(layout.owners) if owner == rank]
     return {bin: others[i % len(others)] for i, bin in enumerate(mine)}
 
 
-def drawn_change(
+def draw_change(
     chance: random.Random, layout: Layout, may_leave: Sequence[Rank], ranks: int
 ) -> Change:
     """Any change that this layout allows; `ranks`: how many nodes there ever were."""

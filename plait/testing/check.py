@@ -22,10 +22,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError, RecordError
+from plait.functions.signatures import name_of
 from plait.graph.operators import Graph, SinkOp, SourceOp
-from plait.model.schema import Schema, Type
 from plait.testing.clock import Capture
 from plait.testing.difference import same_row, same_value, story
+from plait.testing.expected import expected_rows
 from plait.testing.oracle import OracleResult, sequential
 from plait.testing.oracle.values import held_from_arrow, shown
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from plait.graph.operators import AnyOp
+    from plait.model.schema import Schema
     from plait.results.result import DeadLetter, Result
-    from plait.testing.tables import Rows
+    from plait.testing.expected import Expected
 
 Row = tuple[Any, ...]
 RETURNED = "returned"
@@ -47,7 +49,7 @@ def check(
     build: Callable[..., Any],
     given: Any,
     *,
-    expect: Rows | None = None,
+    expect: Expected | None = None,
     workers: Iterable[int] = (1, 2, 4),
     nodes: Iterable[int] = (),
     rescale_at: int | None = None,
@@ -57,10 +59,21 @@ def check(
 ) -> None:
     """Runs a job on a table with each number of workers; all must give what the plain loop gives.
 
+    >>> from plait.testing import table
+    >>> check(lambda bids: bids.sum("price"), table('''
+    ...     auction | price
+    ...     1       | 10
+    ...     1       | 20
+    ... '''), expect=table('''
+    ...     sum
+    ...     10
+    ...     30
+    ... '''))
+
     Args:
         build: takes the stream of the table and returns a stream, or a job with its sinks.
         given: a table, or several (a tuple of tables: `build` gets as many streams).
-        expect: what the only output must be.
+        expect: what the only output must be: a list of dicts or tuples, or a table.
         nodes: run it on so many nodes as well, all in this process, with each number of workers.
         rescale_at: on nodes, one more joins and takes half of the state, after so many records of
             each source (so many epochs, if `epoch_records` is given).
@@ -74,10 +87,10 @@ def check(
     for count in counts:
         assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
     for number in nodes:
-        from plait.testing.check_nodes import assert_same_on_nodes, rescaled
+        from plait.testing.check_nodes import assert_same_on_nodes, with_rescale
 
         for count in counts:
-            chosen, changes = rescaled({**settings, "workers": count}, rescale_at)
+            chosen, changes = with_rescale({**settings, "workers": count}, rescale_at)
             assert_same_on_nodes(
                 graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
             )
@@ -91,7 +104,7 @@ def graph_of(
     `clock`: what the sources say of their event time.
     """
     from plait.streams.job import Job
-    from plait.streams.stream import Stream
+    from plait.streams.stream import KeyedStream, Stream
 
     job = Job("check")
     tables = given if isinstance(given, tuple) else (given,)
@@ -100,7 +113,8 @@ def graph_of(
         built.sink(Capture(), name=RETURNED)
         return built.job.graph(), RETURNED
     if not isinstance(built, Job):
-        raise JobError(f"{build!r} must return a stream or a job, not {built!r}")
+        hint = "; call an aggregate or a window on it" if isinstance(built, KeyedStream) else ""
+        raise JobError(f'"{name_of(build)}" must return a stream or a job, not {built!r}{hint}')
     return built.graph(), None
 
 
@@ -108,10 +122,15 @@ def assert_same(
     graph: Graph,
     settings: Mapping[str, Any] | None = None,
     *,
-    expect: Rows | None = None,
+    expect: Expected | None = None,
     expect_at: str | None = None,
 ) -> OracleResult:
     """Runs a graph in the engine and in the oracle and compares all that both report.
+
+    >>> job = plait.Job("numbers")
+    >>> _ = job.source([1, 2]).sink(Capture(), name="all")
+    >>> assert_same(job.graph(), {"workers": 2}).outputs
+    {'all': [(1,), (2,)]}
 
     The sinks are replaced by ones that keep what they get. Sources are read twice. With the setting
     order="none" the rows of an output are compared without their order. `expect` is what the sink
@@ -296,7 +315,7 @@ def compare_expected(
     title: str,
     outputs: Mapping[str, list[Row]],
     wanted: OracleResult,
-    expect: Rows,
+    expect: Expected,
     label: str | None,
 ) -> None:
     if label is None and len(outputs) != 1:
@@ -304,21 +323,9 @@ def compare_expected(
     label = next(iter(outputs)) if label is None else label
     rows = outputs[label]
     schema = wanted.schemas[label]
-    if expect.schema.names != schema.names:
-        names = ", ".join(schema.names)
-        raise AssertionError(f"{title}: columns {names}, expected {', '.join(expect.schema.names)}")
-    told = story(f"{title}: output", schema, rows, fitted(expect, schema), "expected")
+    told = story(f"{title}: output", schema, rows, expected_rows(expect, schema), "expected")
     if told:
         raise AssertionError(told)
-
-
-def fitted(expect: Rows, schema: Schema) -> list[Row]:
-    """The expected rows with ints as floats where the output has floats: 10 may stand for 10.0."""
-
-    def fit(value: Any, kind: Type) -> Any:
-        return float(value) if kind is Type.FLOAT64 and type(value) is int else value
-
-    return [tuple(fit(v, f.type) for v, f in zip(row, schema, strict=True)) for row in expect]
 
 
 def compare_accounts(title: str, result: Result, wanted: OracleResult) -> None:

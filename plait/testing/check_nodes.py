@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from plait.results.result import Result
     from plait.testing.check import Row
     from plait.testing.clock import Capture
+    from plait.testing.expected import Expected
     from plait.testing.oracle import OracleResult
-    from plait.testing.tables import Rows
 
 RESCALED_BIN_BITS = 4
 """Few bins, so that the half that moves has something in it."""
 
 
-def rescaled(
+def with_rescale(
     settings: Mapping[str, Any], at: int | None
 ) -> tuple[dict[str, Any], tuple[Change, ...]]:
     """Settings and changes of a run in which a node joins at an epoch and takes half of the bins.
@@ -62,7 +62,7 @@ def assert_same_on_nodes(
     nodes: int,
     changes: Iterable[Change] = (),
     seed: int | None = None,
-    expect: Rows | None = None,
+    expect: Expected | None = None,
     expect_at: str | None = None,
 ) -> OracleResult:
     """Runs a graph on nodes of this process and in the oracle, and compares what both report.
@@ -112,7 +112,7 @@ def assert_same_on_nodes(
             compare_accounts(title, result, wanted)
             compare_letters(title, result.dead_letters, wanted.dead_letters)
     except BaseException as error:
-        error.add_note(run.told_story())
+        error.add_note(run.story_text())
         raise
     return wanted
 

@@ -21,6 +21,11 @@ class VirtualClock:
 
     `sleep` returns when other threads have advanced the clock far enough; with `auto` it moves the
     clock itself and returns at once, which is what a test of one thread wants.
+
+    >>> clock = VirtualClock(auto=True)
+    >>> clock.sleep(1.5)
+    >>> clock.now()
+    1.5
     """
 
     def __init__(self, start_s: float = 0.0, *, auto: bool = False) -> None:
@@ -30,10 +35,12 @@ class VirtualClock:
         self.moved = threading.Condition()
 
     def now(self) -> float:
+        """The time, in seconds."""
         with self.moved:
             return self.now_s
 
     def advance(self, seconds: float) -> None:
+        """Moves the clock on and wakes the threads whose time has come."""
         if seconds < 0:
             raise ValueError(f"a clock cannot go back: {seconds} s")
         with self.moved:
@@ -41,6 +48,7 @@ class VirtualClock:
             self.moved.notify_all()
 
     def sleep(self, seconds: float) -> None:
+        """Returns when the clock has moved on by this much."""
         if self.auto:
             self.advance(max(0.0, seconds))
             return
@@ -63,6 +71,12 @@ class Feed(Source):
     """A live source fed by a test. Each push is one epoch, if it is within `epoch_records`.
 
     Rows stay, so that the sequential run can read them again.
+
+    >>> feed = Feed({"price": int})
+    >>> feed.push([(10,), (20,)])
+    >>> feed.close()
+    >>> plait.stream(feed).sum("price").collect()
+    [Record(sum=10), Record(sum=30)]
     """
 
     bounded = False
@@ -118,6 +132,11 @@ class Capture(Sink):
     """A sink that keeps every batch where a test finds it, also when the run fails.
 
     `ended` is "close" or "abort" once the writer was closed.
+
+    >>> sink = Capture()
+    >>> _ = plait.stream([1, 2]).sink(sink).run()
+    >>> sum(batch.num_rows for batch in sink.batches), sink.ended
+    (2, 'close')
     """
 
     def __init__(self, label: str = "") -> None:

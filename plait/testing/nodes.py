@@ -49,9 +49,9 @@ from plait.testing.changes import (
     Leave,
     Move,
     Stop,
-    drawn_change,
-    moved_away,
+    draw_change,
     moving_layouts,
+    owners_without,
 )
 
 if TYPE_CHECKING:
@@ -179,17 +179,17 @@ class Nodes:
             self.start()
             good = self.watch()
             for agent in self.agents.values():
-                self.told(agent, End(good=good))
+                self.tell(agent, End(good=good))
             found = [agent.outcome() for agent in self.agents.values()]
             return [outcome for outcome in found if outcome is not None]
         except BaseException as error:
-            error.add_note(self.told_story())
+            error.add_note(self.story_text())
             raise
         finally:
             for agent in self.agents.values():
                 agent.close()
 
-    def told_story(self) -> str:
+    def story_text(self) -> str:
         return "\n  ".join(["what was done on the nodes:", *self.story])
 
     def start(self) -> None:
@@ -231,7 +231,7 @@ class Nodes:
     def members(self) -> list[NodeAgent]:
         return [self.agents[rank] for rank in self.layout.members]
 
-    def pinned(self) -> bool:
+    def has_loops(self) -> bool:
         """Whether there are operators with their own loop, which stay at home."""
         return any(has_loop(node) for node in self.agents[self.home].graph.operators)
 
@@ -240,11 +240,11 @@ class Nodes:
         """Members that may leave: no sinks of the whole job, no source of their own, no operator
         with its own loop."""
         kept = set(self.layout.readers)
-        if self.settings.order == "total" or self.pinned():
+        if self.settings.order == "total" or self.has_loops():
             kept.add(self.home)
         return [rank for rank in self.layout.members if rank not in kept]
 
-    def told(self, agent: NodeAgent, command: Command) -> Answer:
+    def tell(self, agent: NodeAgent, command: Command) -> Answer:
         """Tells it twice now and then: a repeated command must change nothing."""
         answer = agent.apply(command)
         if self.chance.randrange(8) == 0:
@@ -254,7 +254,7 @@ class Nodes:
         return answer
 
     def must(self, agent: NodeAgent, command: Command) -> None:
-        answer = self.told(agent, command)
+        answer = self.tell(agent, command)
         if isinstance(answer, Refused):
             raise InternalError(f"node {agent.rank} refused {command}: {answer.reason}")
 
@@ -348,18 +348,18 @@ class Nodes:
             return True
         return not isinstance(self.graph.operators[failure.op], CallOp | FoldOp | StatefulOp)
 
-    def agreed(self, committed: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
+    def agree(self, make_commit: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""
         self.round += 1
         answers = [
-            self.told(agent, Promise(round=self.round, margin_s=0.0)) for agent in self.members
+            self.tell(agent, Promise(round=self.round, margin_s=0.0)) for agent in self.members
         ]
         fences = [answer.epoch for answer in answers if isinstance(answer, Done)]
         if len(fences) < len(answers):
             for agent in self.members:
                 self.must(agent, Lift(round=self.round))
             return False
-        command = committed(max(*fences, self.layout.epoch + 1))
+        command = make_commit(max(*fences, self.layout.epoch + 1))
         members = self.members
         if command.layouts:
             self.layout = command.layouts[-1]
@@ -371,7 +371,7 @@ class Nodes:
 
     def change(self, given: Change | None) -> bool:
         """Makes a change; False when it was the last one, or the sources are at their end."""
-        change = given or drawn_change(self.chance, self.layout, self.homeless, len(self.agents))
+        change = given or draw_change(self.chance, self.layout, self.homeless, len(self.agents))
         self.story.append(f"gate {self.gate}, nodes at {self.places()}: {change}")
         match change:
             case Move():
@@ -385,20 +385,20 @@ class Nodes:
                     self.agents[one].cluster.reconnect(other)
                 return True
             case Stop():
-                self.agreed(self.stopped)
+                self.agree(self.commit_stop)
                 return False
 
-    def stopped(self, epoch: int) -> Commit:
+    def commit_stop(self, epoch: int) -> Commit:
         self.stop_at = epoch
         return Commit(round=self.round, stop_at=epoch)
 
     def move(self, change: Move) -> bool:
-        def committed(epoch: int) -> Commit:
+        def make_commit(epoch: int) -> Commit:
             layouts = moving_layouts(self.layout, epoch, change)
             return Commit(round=self.round, layouts=layouts)
 
         self.expect(change)
-        return self.agreed(committed)
+        return self.agree(make_commit)
 
     def expect(self, change: Move) -> None:
         """All hear of the bins first. Nobody waits until they are ready: the gate may hold them."""
@@ -420,12 +420,12 @@ class Nodes:
         for other in self.members:
             self.must(other, Connect(peers=(agent.peer(),)))
 
-        def committed(epoch: int) -> Commit:
+        def make_commit(epoch: int) -> Commit:
             members = (*self.layout.members, agent.rank)
             layout = replace(self.layout, epoch=epoch, members=members, copies=(), epoch_records=0)
             return Commit(round=self.round, layouts=(layout,))
 
-        if not self.agreed(committed, begins=[agent]):
+        if not self.agree(make_commit, begins=[agent]):
             self.agents.pop(agent.rank).close()
             return False
         owners = dict.fromkeys(change.bins, agent.rank)
@@ -434,16 +434,16 @@ class Nodes:
     def leave(self, change: Leave) -> bool:
         if change.rank not in self.homeless:
             raise JobError(f"node {change.rank} cannot leave: it has sinks or reads a source")
-        owners = moved_away(self.layout, change.rank)
+        owners = owners_without(self.layout, change.rank)
         if owners and not self.move(Move(owners=owners, how=change.how, gap=change.gap)):
             return False
 
-        def committed(epoch: int) -> Commit:
+        def make_commit(epoch: int) -> Commit:
             members = tuple(rank for rank in self.layout.members if rank != change.rank)
             layout = replace(self.layout, epoch=epoch, members=members, copies=(), epoch_records=0)
             return Commit(round=self.round, layouts=(layout,))
 
-        if not self.agreed(committed):
+        if not self.agree(make_commit):
             return False
         self.gone.add(change.rank)
         return True

@@ -51,7 +51,16 @@ class Cell(NamedTuple):
 
 
 class Rows(Source):
-    """A table of plain Python rows. It is a source and can be read any number of times."""
+    """A table of plain Python rows. It is a source and can be read any number of times.
+
+    >>> rows = Rows({"auction": int, "price": int}, [(1, 10), (1, 20)])
+    >>> rows
+    auction | price
+    1       | 10
+    1       | 20
+    >>> plait.stream(rows).sum("price").collect()
+    [Record(sum=10), Record(sum=30)]
+    """
 
     def __init__(self, schema: Any, rows: Iterable[Any], label: str = "") -> None:
         self.schema = Schema.of(schema)
@@ -96,7 +105,16 @@ class RowsReader(Reader):
 
 
 def table(text: str) -> Rows:
-    """The table that a text shows."""
+    """The table that a text shows: a header, then one row a line. `plait.stream` takes it.
+
+    >>> bids = table('''
+    ...     auction | price
+    ...     1       | 10
+    ...     1       | 20
+    ... ''')
+    >>> bids.schema, list(bids)
+    (auction: int64, price: int64, [(1, 10), (1, 20)])
+    """
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if not lines:
         raise SchemaError("a table needs at least a header, such as: auction | price")
@@ -168,7 +186,13 @@ def fit(one: Cell, field: Field) -> Any:
 
 
 def format_rows(schema: Schema, rows: Iterable[Sequence[Any]]) -> str:
-    """The text of a table, aligned; `table` reads it back unless it holds objects."""
+    """The text of a table, aligned; `table` reads it back unless it holds objects.
+
+    >>> print(format_rows(Schema.of({"auction": int, "price": int}), [(1, 10), (12, 5)]))
+    auction | price
+    1       | 10
+    12      | 5
+    """
     kept = [list(row) for row in rows]
     body = [[format_cell(v, f) for v, f in zip(row, schema, strict=True)] for row in kept]
     titles = []

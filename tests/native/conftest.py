@@ -7,18 +7,17 @@ needs one that is not there yet builds it, or waits for who does.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import ROOT, build, parse
+from tests.native.native_build import build, parse, start_builder, stop_builder
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
-BUILDER = pytest.StashKey[subprocess.Popen[bytes]]()
+BUILDER: pytest.StashKey[subprocess.Popen[bytes]] = pytest.StashKey()
 
 
 class Binaries(dict[str, "Path"]):
@@ -44,14 +43,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if isinstance(item, pytest.Function) and {"binaries", "program"} <= {*item.fixturenames}
     ]
     if needed:
-        command = [sys.executable, "-m", "tests.native.native_build", *dict.fromkeys(needed)]
-        session.stash[BUILDER] = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        session.stash[BUILDER] = start_builder(dict.fromkeys(needed))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tests that were stopped leave no compiler behind."""
     builder = session.stash.get(BUILDER, None)
-    if builder is not None and builder.poll() is None:
-        os.killpg(builder.pid, 15)
-        builder.wait()
+    if builder is not None:
+        stop_builder(builder)

@@ -5,7 +5,8 @@ its command or one of the files it includes has changed, so the second run costs
 live in `build/native-tests`; a lock for each keeps two runs from building it at once. Another
 checkout finds them in the user's cache, under what they were made of. `check` runs one: no report
 of a sanitizer is suppressed. As a program it builds those it is given, when nobody else wants to
-run: the tests start it at once, so that compilers work while tests wait.
+run: the tests start it at once (`start_builder`), so that compilers work while tests wait. It ends
+with the process that started it, and its compilers with it, however that process ends.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +52,8 @@ ENVIRONMENT = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
 TIMEOUT_S = 300.0
+WITH_PARENT = "--with-parent"
+"""The program ends, with its process group, when its input does: when its parent has ended."""
 SEED = "SEED"
 """In the arguments of a program and its words: the seed of the run."""
 
@@ -176,6 +181,34 @@ def check(binary: Path, arguments: Iterable[object], *words: str, **more: str) -
         assert one.replace(SEED, seed) in done.stdout
 
 
+def start_builder(names: Iterable[str]) -> subprocess.Popen[bytes]:
+    """Builds programs in the background, in a process group of its own.
+
+    Nobody else has the other end of its input, and nothing is written to it.
+    """
+    command = [sys.executable, "-m", "tests.native.native_build", WITH_PARENT, *names]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def stop_builder(builder: subprocess.Popen[bytes]) -> None:
+    """Ends it and its compilers, if it is not done."""
+    if builder.poll() is None:
+        os.killpg(builder.pid, signal.SIGTERM)
+        builder.wait()
+    if builder.stdin is not None:
+        builder.stdin.close()
+
+
+def end_with_input() -> None:
+    """Waits for the end of the input, and ends the process group: this process and compilers."""
+    os.read(0, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 if __name__ == "__main__":
     os.nice(10)
-    build_all(sys.argv[1:])
+    wanted = sys.argv[1:]
+    if wanted[:1] == [WITH_PARENT]:
+        threading.Thread(target=end_with_input, daemon=True).start()
+        wanted = wanted[1:]
+    build_all(wanted)

@@ -1,8 +1,8 @@
 """The whole control plane in one thread: virtual time, a faulty network, crashes, one seed.
 
 The real logic, the real journal bytes and model nodes. Every delay, loss and choice is drawn from
-one seeded source, so a seed is a history. `check` runs after every event; the nodes' ledger
-judges what the commands did.
+one seeded source, so a seed is a history. `check` runs after every event, and every step from wait
+to wait must be in the table; the nodes' ledger judges what the commands did.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from plait.coordinator.journal.store import MemoryJournal
 from plait.coordinator.machine.advance import advance
-from plait.coordinator.machine.invariants import check
+from plait.coordinator.machine.invariants import check, check_transitions
 from plait.coordinator.machine.state import JobState, State
+from plait.coordinator.machine.step import step
 from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
@@ -30,6 +31,7 @@ from plait.coordinator.messages.events import (
     Answered,
     Asked,
     Event,
+    Fact,
     HostsSeen,
     NodeLost,
     NodeMade,
@@ -47,6 +49,7 @@ from tests.sim.nodes import Ledger, SimNode, Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plait.coordinator.machine.transitions import Transition
     from plait.coordinator.messages.requests import Reply, Request
 
 SIM_POLICY = Policy(tick_s=0.1, silent_s=2.0, resend_s=0.5, start_s=20.0, chunk_s=0.2)
@@ -110,6 +113,8 @@ class Simulator:
     random: Random = field(init=False)
     counter: count[int] = field(default_factory=count)
     told: dict[tuple[str, int], Once] = field(default_factory=dict)
+    transitions: set[Transition] = field(default_factory=set)
+    """The steps from wait to wait that were seen."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -160,7 +165,7 @@ class Simulator:
         """An event reaches the coordinator, if there is one."""
         if not self.up:
             return
-        state, facts, out = advance(self.state, event)
+        state, facts, out = advance(self.state, event, self.step)
         self.turns += 1
         for fact in facts:
             self.facts += 1
@@ -180,6 +185,12 @@ class Simulator:
             check(state)
         for command in out:
             self.send(command)
+
+    def step(self, state: State, fact: Fact) -> tuple[State, list[Outgoing]]:
+        """One step, which has to be in the table of transitions."""
+        after, out = step(state, fact)
+        self.transitions.update(check_transitions(state, fact, after))
+        return after, out
 
     def send(self, command: Outgoing) -> None:
         match command:

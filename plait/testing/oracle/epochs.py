@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from plait.connectors.base import Reader, Wait
+from plait.connectors.opening import open_reader
 from plait.errors import SourceError
 from plait.testing.oracle.values import Values, held_from_poll
 
@@ -31,7 +32,7 @@ def epochs(
 
     A source that had nothing for a while adds its label to `waits`.
     """
-    reader = op.source.open()
+    reader = open_reader(op.source, op.schema, None, str(op))
     try:
         if cuts is None:
             yield from polls(op, reader, epoch_records, limit, waits)

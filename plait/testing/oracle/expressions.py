@@ -1,8 +1,9 @@
 """Expressions over one row, in the plainest Python: the meaning of every operation.
 
 `compiled(expr, schema)` gives the type of the result and a function of one row of held values. The
-rules are those written in `expr/tree.py`: int64 wraps around, null in gives null out, an int and a
-float meet as floats. Whatever fails raises `Fault`; a branch that `when` does not take cannot fail.
+rules are those written in `expr/tree.py`: a result that int64 cannot hold fails unless it is to
+wrap around, null in gives null out, an int and a float meet as floats. Whatever fails raises
+`Fault`; a branch that `when` does not take cannot fail.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plait.expr.text import WRAP
 from plait.model.records import microseconds_of
-from plait.model.schema import INT64_MIN, Schema, Type
+from plait.model.schema import INT64_MAX, INT64_MIN, Schema, Type
 from plait.testing.oracle.casts import cast, civil
+from plait.testing.oracle.times import time_of
 from plait.testing.oracle.values import Fault, Values
 
 if TYPE_CHECKING:
@@ -38,6 +41,30 @@ class Compiled:
 def wrap(value: int) -> int:
     """The int64 with the same low 64 bits."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
+
+
+def fit(value: int, shown: str) -> int:
+    """The value, if int64 can hold it."""
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    raise Fault(f"integer overflow: {shown} does not fit int64")
+
+
+def operation_text(op: str, values: Sequence[int]) -> str:
+    """An operation on ints for an error: what commutes with the greater operand first."""
+    if op in ("neg", "abs"):
+        return f"{'abs' if op == 'abs' else '-'}({values[0]})"
+    a, b = values
+    if op in ("add", "mul"):
+        a, b = max(a, b), min(a, b)
+    return f"{a} {SIGNS[op]} {b}"
+
+
+def on_ints(op: str, function: Callable[..., int], wraps: bool) -> Callable[..., int]:
+    """The operation with a result that int64 holds."""
+    if wraps:
+        return lambda *values: wrap(function(*values))
+    return lambda *values: fit(function(*values), operation_text(op, values))
 
 
 def compiled(expr: Expr, schema: Schema) -> Compiled:
@@ -68,11 +95,14 @@ def compiled(expr: Expr, schema: Schema) -> Compiled:
             return is_in(args[0], expr.value)
         case "truncate":
             step = expr.value
-            return Compiled(TIME, strict(lambda v: wrap(v // step * step), args))
+            return Compiled(TIME, strict(lambda v: fit(v // step * step, f"truncate({v})"), args))
+        case "to_timestamp":
+            reading = expr.value
+            return Compiled(TIME, strict(lambda v: time_of(v, reading), args))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
             return Compiled(BOOL, strict(getattr(operator, expr.op), same_type(args)))
         case "add" | "sub" | "mul" | "truediv" | "floordiv" | "mod" | "neg" | "abs":
-            return arithmetic(expr.op, args)
+            return arithmetic(expr.op, args, expr.value == WRAP)
     kind, function = PLAIN[integer_form(expr.op, args)]
     return Compiled(kind, strict(function, args))
 
@@ -192,10 +222,10 @@ def call(function: Any, args: list[Compiled]) -> Compiled:
     return Compiled(kind, strict(apply, fitting))
 
 
-def arithmetic(op: str, args: list[Compiled]) -> Compiled:
+def arithmetic(op: str, args: list[Compiled], wraps: bool) -> Compiled:
     kinds = [arg.type for arg in args]
     if TIME in kinds:
-        return time_arithmetic(op, args)
+        return time_arithmetic(op, args, wraps)
     kind = FLOAT if op == "truediv" else common(kinds)
     if kind is None:
         return Compiled(None, strict(lambda *values: None, args))
@@ -203,17 +233,16 @@ def arithmetic(op: str, args: list[Compiled]) -> Compiled:
         return Compiled(kind, strict(operator.add, args))
     args = [widened(arg, kind) for arg in args]
     if kind is INT:
-        return Compiled(INT, strict(lambda *values: wrap(INTEGER[op](*values)), args))
+        return Compiled(INT, strict(on_ints(op, INTEGER[op], wraps), args))
     return Compiled(FLOAT, strict(FLOATING[op], args))
 
 
-def time_arithmetic(op: str, args: list[Compiled]) -> Compiled:
+def time_arithmetic(op: str, args: list[Compiled], wraps: bool) -> Compiled:
     """Time plus or minus microseconds is a time; the difference of times is microseconds."""
     both = all(arg.type is TIME for arg in args)
     if op not in ("add", "sub") or (both and op == "add"):
         raise TypeError(f"no {op} of timestamps")
-    function = operator.add if op == "add" else operator.sub
-    return Compiled(INT if both else TIME, strict(lambda a, b: wrap(function(a, b)), args))
+    return Compiled(INT if both else TIME, strict(on_ints(op, INTEGER[op], wraps), args))
 
 
 def int_floordiv(a: int, b: int) -> int:
@@ -268,6 +297,7 @@ FLOATING: dict[str, Callable[..., float]] = {
     "neg": operator.neg,
     "abs": operator.abs,
 }
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 PLAIN: dict[str, tuple[Type, Callable[..., Any]]] = {
     "bit_and": (INT, operator.and_),
     "bit_or": (INT, operator.or_),

@@ -15,7 +15,7 @@ import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from plait.functions.process import MOST_FIRINGS, SETS_ITSELF, KeyState, Timers
+from plait.functions.process import MOST_FIRINGS, SETS_ITSELF, KeyState, Timers, results_of
 from plait.graph.temporal import SIDE, ProcessSpec
 from plait.model.schema import Type
 from plait.testing.oracle.row_operators import END, Keys, called, fitted
@@ -145,11 +145,12 @@ class Processes(TimedOperator):
         before if it fails."""
         values = self.states.get(key) if kept else None
         tried = KeyState(self.spec.process.state, copy.deepcopy(values))
-        timers = Timers(self.now, hasattr(self.spec.process, "on_timeout"))
+        takes = [hasattr(self.spec.process, name) for name in ("on_timeout", "on_timer")]
+        timers = Timers(self.now, *takes)
         rows: list[Values] = []
         made = called(handler, self.shown(key), given, tried, timers)
         if made is not None:
-            iterator = called(iter, made)
+            iterator = called(iter, called(results_of, made))
             while (result := called(next, iterator, END)) is not END:
                 rows.append(fitted(result, self.op.schema))
         self.states[key] = tried.values()

@@ -134,7 +134,7 @@ def rows(
     from hypothesis import strategies as st
 
     @st.composite
-    def drawn(draw: Any) -> list[tuple[Any, ...]]:
+    def draw_rows(draw: Any) -> list[tuple[Any, ...]]:
         columns: list[SearchStrategy[Any]] = []
         for field in schema.fields:
             one = values(field.type, far_times=far_times)
@@ -147,7 +147,7 @@ def rows(
         )
         return found
 
-    return drawn()
+    return draw_rows()
 
 
 def expressions(
@@ -159,12 +159,12 @@ def expressions(
     from plait.testing.random_jobs.expression_trees import Drawer
 
     @st.composite
-    def drawn(draw: Any) -> Expr:
+    def draw_expression(draw: Any) -> Expr:
         return Drawer(draw, schema, far_times).expr(
             kind, draw(st.sampled_from([depth, depth - 1, 1, 0]))
         )
 
-    return drawn()
+    return draw_expression()
 
 
 def graphs(*, max_rows: int = 60, max_steps: int = 6) -> SearchStrategy[Graph]:
@@ -174,10 +174,10 @@ def graphs(*, max_rows: int = 60, max_steps: int = 6) -> SearchStrategy[Graph]:
     from plait.testing.random_jobs.job_graphs import JobDrawer
 
     @st.composite
-    def drawn(draw: Any) -> Graph:
+    def draw_graph(draw: Any) -> Graph:
         return JobDrawer(draw, max_rows).graph(draw(st.integers(1, max_steps)))
 
-    return drawn()
+    return draw_graph()
 
 
 def timed_graphs(
@@ -193,8 +193,8 @@ def timed_graphs(
     from plait.testing.random_jobs.temporal import TimedDrawer
 
     @st.composite
-    def drawn(draw: Any) -> Graph:
+    def draw_graph(draw: Any) -> Graph:
         drawer = TimedDrawer(draw, max_rows, sources, processes)
         return drawer.graph(draw(st.integers(1, max_steps)))
 
-    return drawn()
+    return draw_graph()

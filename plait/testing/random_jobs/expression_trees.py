@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from plait.expr.tree import Expr, col, lit
+from plait.expr.text import WRAP
+from plait.expr.tree import WRAPPED, Expr, col, lit
 from plait.model.schema import Schema, Type
 from plait.testing.random_jobs import TYPES, values
 
@@ -36,12 +37,14 @@ class Drawer:
         self.far_times = far_times
         self.makers: dict[Type, list[Callable[[int], Expr]]] = {
             INT: [self.int_pair, self.int_pair, self.bits, self.shift, self.one_int, self.part],
-            FLOAT: [self.float_pair, self.float_pair, self.divided, self.one_float],
+            FLOAT: [self.float_pair, self.float_pair, self.divide, self.one_float],
             BOOL: [self.compare, self.compare, self.logic, self.test, self.member, self.search],
-            STRING: [self.joined, self.text],
-            BYTES: [self.joined_bytes],
-            TIME: [self.moved, self.truncated],
+            STRING: [self.join_strings, self.text],
+            BYTES: [self.join_bytes],
+            TIME: [self.move_time, self.truncate_time],
         }
+        if far_times:
+            self.makers[TIME].append(self.read)
 
     def pick(self, options: Sequence[Any]) -> Any:
         from hypothesis import strategies as st
@@ -96,7 +99,8 @@ class Drawer:
 
     def int_pair(self, left: int) -> Expr:
         op = self.pick(["add", "sub", "mul", "floordiv", "mod"])
-        return Expr(op, (self.expr(INT, left), self.divisor(op, INT, left)))
+        how = self.pick([None, WRAP]) if op in WRAPPED else None
+        return Expr(op, (self.expr(INT, left), self.divisor(op, INT, left)), how)
 
     def divisor(self, op: str, kind: Type, left: int) -> Expr:
         """The second operand; for a division mostly a constant that does not fail every record."""
@@ -115,7 +119,8 @@ class Drawer:
 
     def one_int(self, left: int) -> Expr:
         if self.pick([True, False]):
-            return Expr(self.pick(["neg", "abs"]), (self.expr(INT, left),))
+            how = self.pick([None, WRAP])
+            return Expr(self.pick(["neg", "abs"]), (self.expr(INT, left),), how)
         return Expr("length", (self.expr(self.pick([STRING, BYTES]), left),))
 
     def part(self, left: int) -> Expr:
@@ -128,7 +133,7 @@ class Drawer:
         one, other = self.pick([(FLOAT, FLOAT), (FLOAT, INT), (INT, FLOAT)])
         return Expr(op, (self.expr(one, left), self.divisor(op, other, left)))
 
-    def divided(self, left: int) -> Expr:
+    def divide(self, left: int) -> Expr:
         kinds = [self.pick([INT, FLOAT]) for _ in range(2)]
         return Expr("truediv", tuple(self.expr(kind, left) for kind in kinds))
 
@@ -161,21 +166,29 @@ class Drawer:
         op = self.pick(["contains", "startswith", "endswith"])
         return Expr(op, (self.expr(STRING, left), self.expr(STRING, left)))
 
-    def joined(self, left: int) -> Expr:
+    def join_strings(self, left: int) -> Expr:
         return Expr("add", (self.expr(STRING, left), self.expr(STRING, left)))
 
-    def joined_bytes(self, left: int) -> Expr:
+    def join_bytes(self, left: int) -> Expr:
         return Expr("add", (self.expr(BYTES, left), self.expr(BYTES, left)))
 
     def text(self, left: int) -> Expr:
         return Expr(self.pick(["lower", "upper", "strip"]), (self.expr(STRING, left),))
 
-    def moved(self, left: int) -> Expr:
+    def move_time(self, left: int) -> Expr:
         days = self.pick([1, -3, 400_000] if self.far_times else [1, -3])
         by = lit(datetime.timedelta(days=days, microseconds=7))
         if self.far_times and self.pick([True, False]):
             by = Expr("neg", (self.expr(INT, left),))
         return Expr(self.pick(["add", "sub"]), (self.expr(TIME, left), by))
 
-    def truncated(self, left: int) -> Expr:
+    def read(self, left: int) -> Expr:
+        kind = self.pick([INT, FLOAT, STRING])
+        if kind is STRING:
+            return self.expr(kind, left).to_timestamp(tz=self.pick([None, "UTC", "Asia/Tokyo"]))
+        rounding = self.pick(["error", "down"])
+        unit = self.pick(["s", "ms", "us", "ns"])
+        return self.expr(kind, left).to_timestamp(unit=unit, rounding=rounding)
+
+    def truncate_time(self, left: int) -> Expr:
         return Expr("truncate", (self.expr(TIME, left),), self.pick(STEPS_US))

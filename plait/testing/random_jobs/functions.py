@@ -42,7 +42,7 @@ class Changed(OfColumn):
     def __call__(self, record: Any) -> Any:
         self.number(record)
         value = getattr(record, self.column)
-        return dataclasses.replace(record, **{self.column: changed(value)})
+        return dataclasses.replace(record, **{self.column: change_value(value)})
 
 
 attempts: ContextVar[int] = ContextVar("attempts", default=0)
@@ -105,7 +105,7 @@ class Repeated(OfColumn):
         number = self.number(record)
         for i in range(number % 4):
             value = getattr(record, self.column)
-            yield dataclasses.replace(record, **{self.column: changed(value)}) if i else record
+            yield dataclasses.replace(record, **{self.column: change_value(value)}) if i else record
         if self.failing and number % self.failing == 1:
             raise ValueError("failed after the last")
 
@@ -142,7 +142,7 @@ class Halved:
         return table.slice(0, (table.num_rows + 1) // 2)
 
 
-def changed(value: Any) -> Any:
+def change_value(value: Any) -> Any:
     match value:
         case bool():
             return not value

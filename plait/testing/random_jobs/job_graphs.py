@@ -85,7 +85,7 @@ class JobDrawer:
     def step(self) -> None:
         """One more operator on an open stream, which may stay open beside it."""
         if len(self.open) == 2 and self.pick([True, False, False]):
-            self.open = [self.united(*self.open)]
+            self.open = [self.unite(*self.open)]
             return
         place = self.pick(range(len(self.open)))
         made = self.pick(self.kinds(self.open[place]))(self.open[place])
@@ -97,33 +97,33 @@ class JobDrawer:
     def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:
         """The operators that a stream may get."""
         return [
-            self.filtered,
-            self.projected,
-            self.selected,
-            self.mapped,
-            self.awaited,
-            self.kept,
-            self.repeated,
-            self.halved,
-            self.aggregated,
-            self.aggregated,
-            self.folded,
+            self.add_filter,
+            self.add_columns,
+            self.add_select,
+            self.add_map,
+            self.add_map_async,
+            self.add_python_filter,
+            self.add_flat_map,
+            self.add_map_batches,
+            self.add_aggregates,
+            self.add_aggregates,
+            self.add_fold,
             self.stateful,
         ]
 
     def expr(self, stream: Stream, kind: Type, depth: int = 2) -> Any:
         return self.draw(expressions(stream.schema, kind, depth=depth, far_times=False))
 
-    def filtered(self, stream: Stream) -> Stream:
+    def add_filter(self, stream: Stream) -> Stream:
         return stream.filter(self.expr(stream, Type.BOOL), on_error=self.policy())
 
-    def projected(self, stream: Stream) -> Stream:
+    def add_columns(self, stream: Stream) -> Stream:
         """A column replaced by one of the same type, and maybe a new one."""
         name = self.pick([field.name for field in stream.schema if field.type in TYPES] or ["new"])
         kind = stream.schema[name].type if name in stream.schema else Type.INT64
         return stream.with_columns(**{name: self.expr(stream, kind)}, on_error=self.policy())
 
-    def selected(self, stream: Stream) -> Stream:
+    def add_select(self, stream: Stream) -> Stream:
         kinds = [self.pick(TYPES) for _ in range(self.pick([1, 2, 3]))]
         named = {f"c{i}": self.expr(stream, kind) for i, kind in enumerate(kinds)}
         return stream.select(**named, on_error=self.policy())
@@ -131,18 +131,18 @@ class JobDrawer:
     def of_column(self, kind: Callable[..., Any], stream: Stream) -> Any:
         return kind(self.column(stream), self.pick([0, 0, 7]))
 
-    def tried(self, kind: Callable[..., Any], stream: Stream) -> tuple[Any, dict[str, Any]]:
+    def with_retries(self, kind: Callable[..., Any], stream: Stream) -> tuple[Any, dict[str, Any]]:
         """A function, and how often it is tried again."""
         function, retries = self.of_column(kind, stream), self.pick([0, 0, 1, 2])
         if not retries:
             return function, {}
         return functions.Flaky(function, retries), {"retries": retries, "backoff": "1ms"}
 
-    def mapped(self, stream: Stream) -> Stream:
-        function, tries = self.tried(functions.Changed, stream)
+    def add_map(self, stream: Stream) -> Stream:
+        function, tries = self.with_retries(functions.Changed, stream)
         return stream.map(function, schema=stream.schema, on_error=self.policy(), **tries)
 
-    def awaited(self, stream: Stream) -> Stream:
+    def add_map_async(self, stream: Stream) -> Stream:
         return stream.map_async(
             self.of_column(functions.Looked, stream),
             concurrency=self.pick([1, 3, 100]),
@@ -152,15 +152,15 @@ class JobDrawer:
             on_error=self.policy(),
         )
 
-    def kept(self, stream: Stream) -> Stream:
-        function, tries = self.tried(functions.Kept, stream)
+    def add_python_filter(self, stream: Stream) -> Stream:
+        function, tries = self.with_retries(functions.Kept, stream)
         return stream.filter(function, on_error=self.policy(), **tries)
 
-    def repeated(self, stream: Stream) -> Stream:
-        function, tries = self.tried(functions.Repeated, stream)
+    def add_flat_map(self, stream: Stream) -> Stream:
+        function, tries = self.with_retries(functions.Repeated, stream)
         return stream.flat_map(function, schema=stream.schema, on_error=self.policy(), **tries)
 
-    def halved(self, stream: Stream) -> Stream:
+    def add_map_batches(self, stream: Stream) -> Stream:
         return stream.map_batches(functions.Halved(), on_error=self.policy())
 
     def keys(self, stream: Stream) -> list[str]:
@@ -171,7 +171,7 @@ class JobDrawer:
             found.append(self.pick([name for name in names if name not in found]))
         return found
 
-    def aggregated(self, stream: Stream) -> Stream:
+    def add_aggregates(self, stream: Stream) -> Stream:
         keys = self.keys(stream)
         results = {f"r{i}": self.aggregate(stream) for i in range(self.pick([1, 1, 2, 3]))}
         results = {name: one for name, one in results.items() if name not in keys}
@@ -191,7 +191,7 @@ class JobDrawer:
         make: Callable[..., Aggregate] = getattr(aggregates, kind)
         return make(over)
 
-    def folded(self, stream: Stream) -> Stream:
+    def add_fold(self, stream: Stream) -> Stream:
         keys = [key for key in self.keys(stream) if key != "value"]
         over: Any = stream.key_by(*keys) if keys else stream
         if self.pick([True, True, False]):
@@ -209,7 +209,7 @@ class JobDrawer:
         made: Stream = over.stateful(0, step, schema=stream.schema, on_error=self.policy())
         return made
 
-    def united(self, one: Stream, other: Stream) -> Stream:
+    def unite(self, one: Stream, other: Stream) -> Stream:
         """The union of two streams, brought to the same columns where they differ."""
         same = [(f.name, f.type) for f in one.schema] == [(f.name, f.type) for f in other.schema]
         if not same:

@@ -119,15 +119,15 @@ class Passed(Wanderer):
 
 
 @operator(inputs=("a", "b"), outputs={"passed": "a", "told": {"n": int, "what": str}})
-async def mixed(ctx: Context, seed: int, most: int, failing: int) -> None:
+async def mix(ctx: Context, seed: int, most: int, failing: int) -> None:
     await Mixed(ctx, seed, most, failing).run()
 
 
 @operator(inputs=("a", "b"))
-async def paired(ctx: Context, seed: int, most: int, failing: int) -> None:
+async def pair(ctx: Context, seed: int, most: int, failing: int) -> None:
     await Paired(ctx, seed, most, failing).run()
 
 
 @operator
-async def passed(ctx: Context, seed: int, most: int, failing: int) -> None:
+async def pass_some(ctx: Context, seed: int, most: int, failing: int) -> None:
     await Passed(ctx, seed, most, failing).run()

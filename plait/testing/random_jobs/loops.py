@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plait.model.schema import Type
-from plait.testing.random_jobs.loop_operators import mixed, paired, passed
+from plait.testing.random_jobs.loop_operators import mix, pair, pass_some
 from plait.testing.random_jobs.temporal import TimedDrawer
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ class LoopDrawer(TimedDrawer):
     def step(self) -> None:
         """Now and then both open streams meet in an operator, which has one or two outputs."""
         if len(self.open) == 2 and self.pick([True, False]):
-            self.open = self.met(*(self.plain(stream) for stream in self.open))
+            self.open = self.meet(*(self.plain(stream) for stream in self.open))
             return
         super().step()
 
     def read(self) -> None:
         super().read()
-        self.open[0] = self.passed(self.open[0])
+        self.open[0] = self.add_loop(self.open[0])
 
     def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:
-        return [*super().kinds(stream), self.passed, self.passed, self.split]
+        return [*super().kinds(stream), self.add_loop, self.add_loop, self.split]
 
     def how(self) -> dict[str, Any]:
         from hypothesis import strategies as st
@@ -44,21 +44,21 @@ class LoopDrawer(TimedDrawer):
             "bound": self.pick([1 << 20, None, 40, 3]),
         }
 
-    def passed(self, stream: Stream) -> Stream:
-        made: Stream = passed(stream, **self.how()).out
+    def add_loop(self, stream: Stream) -> Stream:
+        made: Stream = pass_some(stream, **self.how()).out
         return made
 
     def split(self, stream: Stream) -> Stream:
         """One stream at both ports."""
         plain = self.plain(stream)
-        outputs = mixed(plain, plain, **self.how())
+        outputs = mix(plain, plain, **self.how())
         made: Stream = outputs[self.pick(["passed", "told"])]
         return made
 
-    def met(self, one: Stream, other: Stream) -> list[Stream]:
+    def meet(self, one: Stream, other: Stream) -> list[Stream]:
         if self.pick([True, False]):
-            return [paired(one, other, **self.how()).out]
-        outputs = mixed(one, other, **self.how())
+            return [pair(one, other, **self.how()).out]
+        outputs = mix(one, other, **self.how())
         names = self.pick([["passed"], ["told"], ["told", "passed"]])
         return [outputs[name] for name in names]
 
@@ -77,8 +77,8 @@ def loop_graphs(
     from hypothesis import strategies as st
 
     @st.composite
-    def drawn(draw: Any) -> Graph:
+    def draw_graph(draw: Any) -> Graph:
         drawer = LoopDrawer(draw, max_rows, sources, True)
         return drawer.graph(draw(st.integers(1, max_steps)))
 
-    return drawn()
+    return draw_graph()

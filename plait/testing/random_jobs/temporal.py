@@ -62,7 +62,7 @@ class TimedDrawer(JobDrawer):
             source = self.source(schema, self.timed_rows(schema))
             self.open.append(self.job.source(source, **self.clock()))
         while len(self.open) > 2:
-            self.open = [self.united(self.open[0], self.open[1]), *self.open[2:]]
+            self.open = [self.unite(self.open[0], self.open[1]), *self.open[2:]]
 
     def timed_schema(self) -> Schema:
         return Schema(
@@ -129,15 +129,21 @@ class TimedDrawer(JobDrawer):
     def kinds(self, stream: Stream) -> Sequence[Callable[[Stream], Stream]]:
         kinds: list[Callable[[Stream], Stream]] = []
         if all(name in stream.schema for name in BOUNDS):
-            kinds += [self.regrouped] * 8
+            kinds += [self.regroup] * 8
         if isinstance(stream._time, Expr):
-            kinds += [self.windowed] * 8 + [self.topped] * 3 + [self.late] * 2
-            kinds += [self.joined] * 6 + [self.spans] * 3 + [self.forgetting] * 4
+            kinds += [self.add_windows] * 8 + [self.add_top] * 3 + [self.late] * 2
+            kinds += [self.add_join] * 6 + [self.spans] * 3 + [self.forgetting] * 4
             kinds += [self.chained] * 2 + [self.beside] * 2
             if self.processes:
-                kinds += [self.processed] * 3
-        kinds += [self.last_rows, self.count_windows, self.joined]
-        plain = [self.filtered, self.repeated, self.mapped, self.aggregated, self.projected]
+                kinds += [self.add_process] * 3
+        kinds += [self.last_rows, self.count_windows, self.add_join]
+        plain = [
+            self.add_filter,
+            self.add_flat_map,
+            self.add_map,
+            self.add_aggregates,
+            self.add_columns,
+        ]
         if not isinstance(stream._time, Expr):
             return [*kinds, *super().kinds(stream)]
         return [*kinds, *plain]
@@ -176,14 +182,14 @@ class TimedDrawer(JobDrawer):
     def lateness(self) -> Any:
         return self.length() if self.pick([False, False, True]) else None
 
-    def windowed(self, stream: Stream) -> Stream:
+    def add_windows(self, stream: Stream) -> Stream:
         early = self.length() if self.pick([False, False, False, True]) else None
         window = self.over(stream).window(self.noun(), lateness=self.lateness(), early=early)
         results = self.results(stream, distinct=True)
         made: Stream = window.aggregate(**results, on_error=self.policy())
         return made
 
-    def topped(self, stream: Stream) -> Stream:
+    def add_top(self, stream: Stream) -> Stream:
         window = self.over(stream).window(self.noun(), lateness=self.lateness())
         return self.top_of(stream, window)
 
@@ -202,7 +208,7 @@ class TimedDrawer(JobDrawer):
         made: Stream = self.over(stream).window(self.noun(), lateness=self.lateness()).late()
         return made
 
-    def regrouped(self, stream: Stream) -> Stream:
+    def regroup(self, stream: Stream) -> Stream:
         window = self.over(stream, 1).by_window(lateness=self.lateness())
         if self.pick([True, False]):
             return self.top_of(stream, window)
@@ -211,9 +217,12 @@ class TimedDrawer(JobDrawer):
 
     def chained(self, stream: Stream) -> Stream:
         """Three operators that know time, one behind the other."""
-        made = self.regrouped(self.windowed(stream))
-        kinds = [self.windowed, self.topped, self.late, self.regrouped, self.forgetting]
-        return self.pick(kinds)(made) if isinstance(made._time, Expr) else made
+        made = self.regroup(self.add_windows(stream))
+        kinds = [self.add_windows, self.add_top, self.late, self.regroup, self.forgetting]
+        if not isinstance(made._time, Expr):
+            return made
+        add: Callable[[Stream], Stream] = self.pick(kinds)
+        return add(made)
 
     def beside(self, stream: Stream) -> Stream:
         """The records, and the windows that they close, as one stream."""
@@ -274,7 +283,7 @@ class TimedDrawer(JobDrawer):
         first = self.pick([*[pair for pair in pairs if pair == ("k", "k")] * 20, *pairs])
         return [first, self.pick(pairs)] if self.pick([False, False, False, True]) else [first]
 
-    def joined(self, stream: Stream) -> Stream:
+    def add_join(self, stream: Stream) -> Stream:
         other = self.other(stream)
         given: dict[str, Any] = {"on": self.on(stream, other)}
         how = self.pick(["inner", "inner", "left", "semi", "anti", "late"])
@@ -314,7 +323,7 @@ class TimedDrawer(JobDrawer):
         made: Stream = spans.aggregate(**results)
         return made
 
-    def processed(self, stream: Stream) -> Stream:
+    def add_process(self, stream: Stream) -> Stream:
         time = stream._time
         if not isinstance(time, Expr) or time.op != "col" or not self.keys(stream):
             raise JobError("no process")

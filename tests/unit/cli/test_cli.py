@@ -165,6 +165,52 @@ def test_a_record_that_fails_is_a_message(path: Path, capsys: Captured) -> None:
     assert "plait: RecordError: " in err
     assert "ValueError: no" in err
     assert "Traceback" not in err
+    frames = [line for line in err.splitlines() if line.startswith("  File ")]
+    assert frames == [f'  File "{path}", line 3, in bad']
+
+
+SHOWS = """
+import plait
+from plait import col
+
+bids = [{"auction": 1, "price": 30}, {"auction": 2, "price": 12}]
+plait.stream(bids).filter(col("price") > 20).show()
+"""
+
+
+def test_a_script_that_shows_a_stream_is_run(path: Path, capsys: Captured) -> None:
+    path.write_text(SHOWS)
+    assert main(["run", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split() == ["1", "30"]
+    assert err == ""
+
+
+def test_a_stream_that_its_file_shows_is_not_printed_again(path: Path, capsys: Captured) -> None:
+    path.write_text("import plait\nnumbers = plait.stream([7])\nnumbers.show()\n")
+    assert main(["run", str(path)]) == 0
+    assert capsys.readouterr().out.count("7") == 1
+
+
+def test_a_job_that_its_file_runs_is_not_run_again(path: Path, capsys: Captured) -> None:
+    path.write_text(
+        "import plait\njob = plait.Job('once')\njob.source([7]).sink(plait.Print())\njob.run()\n"
+    )
+    assert main(["run", str(path)]) == 0
+    assert capsys.readouterr().out.count("7") == 1
+
+
+def test_a_job_is_run_when_its_file_only_looked_at_a_stream(path: Path, capsys: Captured) -> None:
+    path.write_text(JOB.replace("if __name__", "numbers.show(1)\n\nif __name__"))
+    assert main(["run", str(path)]) == 0
+    assert 'job "evens": 100 read, 50 delivered, 50 filtered' in capsys.readouterr().out
+
+
+def test_options_for_a_script_that_runs_itself_are_refused(path: Path, capsys: Captured) -> None:
+    path.write_text(SHOWS)
+    assert main(["run", str(path), "--workers", "1", "--json"]) == 1
+    err = capsys.readouterr().err
+    assert "ran its job itself, without --workers, --json; leave out show()" in err
 
 
 def test_ctrl_c_tells_what_was_done(path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_position_behind_the_end_is_told() -> None:
 
 
 def test_nothing_without_a_schema() -> None:
-    with pytest.raises(SourceError, match="give schema="):
+    with pytest.raises(SourceError, match=r"name the columns: plait.Items"):
         _ = Items([], label="none").schema
     assert rows(Items([], schema={"a": int})) == []
 
@@ -250,10 +250,17 @@ def test_pandas_and_polars() -> None:
     assert rows(Table(words)) == [{"a": 1, "s": "x"}, {"a": 2, "s": None}]
 
 
+class Unreadable:
+    """Has the interface of a table, and does not keep to it."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise TypeError("out of order")
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(SourceError, match="is not a table"):
         Table([1])
     with pytest.raises(SourceError, match="cannot be read as a table"):
-        Table(pa.chunked_array([[1]]))
+        Table(Unreadable())
     with pytest.raises(SourceError, match="must be above 0"):
         Table(pa.table({"a": [1]}), rate_per_s=0)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import plait
 from plait.connectors.base import Wait
 from plait.connectors.convert import to_source
 from plait.connectors.files import Files
@@ -18,6 +23,7 @@ from plait.connectors.rate import Rate, RateReader
 from plait.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 START = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
@@ -88,6 +94,44 @@ def test_what_a_stream_is_made_of(tmp_path: Path) -> None:
     assert isinstance(to_source(range(3)), Items)
 
 
+@dataclasses.dataclass
+class Bid:
+    price: int
+
+
+async def asynchronous() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        (pd.Series([1, 2], name="price"), "price"),
+        (pd.Series([1, 2]), "value"),
+        (pl.Series("price", [1, 2]), "price"),
+        (pl.Series([1, 2]), "value"),
+        (pa.array([1, 2]), "value"),
+        (pa.chunked_array([[1], [2]]), "value"),
+        (np.array([1, 2]), "value"),
+        ({"a": 1, "b": 2}.values(), "value"),
+    ],
+    ids=lambda given: type(given).__module__.split(".")[0],
+)
+def test_a_column_is_a_stream(column: Any, name: str) -> None:
+    source = to_source(column)
+    assert source.schema.names == (name,)
+    batch = source.open().poll(5)
+    assert batch.column(name)[0].as_py() == 1
+
+
+def test_a_stream_of_nothing_needs_a_schema() -> None:
+    with pytest.raises(
+        SourceError, match=r"source at .*; name the columns: plait.Items\(records, sc"
+    ):
+        plait.stream([])
+    assert plait.stream(Items([], schema={"a": int})).collect() == []
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -98,6 +142,13 @@ def test_what_a_stream_is_made_of(tmp_path: Path) -> None:
         ("no/such.csv", "there is no folder no"),
         ("*.nothing", "matched no file"),
         ("hello", "for a stream of texts give a list"),
+        ({1, 2}, r"a set has no order, and a stream does; give a list: sorted"),
+        (frozenset("ab"), "a set has no order"),
+        (Bid(1), r"Bid\(price=1\) \(Bid\) is one record; give a list of them"),
+        (asynchronous(), "is asynchronous; read it into a list first"),
+        (np.zeros((2, 2)), "an array of 2 dimensions has no names for its columns"),
+        (pl.LazyFrame({"a": [1]}), r"a lazy frame is not computed yet; give frame.collect\(\)"),
+        (pd.DataFrame(), "the table has no columns"),
     ],
 )
 def test_what_is_no_stream(

@@ -159,6 +159,14 @@ JOBS: dict[str, Any] = {
     "filter": lambda s: s.filter(col("v") % 3 != 0),
     "projections": lambda s: s.with_columns(w=col("n") * 2).select("w", "s").rename(t="s"),
     "compiled": lambda s: s.with_columns(h=half(col("n"))),
+    "overflow": lambda s: s.with_columns(
+        w=col("n") * 2**55 + 2**62, h=plait.wrapping(col("n") * 2**60), on_error="dead_letter"
+    ),
+    "texts as times": lambda s: s.with_columns(
+        t=plait.concat("2024-02-", col("n") % 40, " 10:00").to_timestamp(tz="Europe/Berlin"),
+        u=(col("n") * 501).to_timestamp(unit="ns"),
+        on_error="dead_letter",
+    ),
     "python map": lambda s: s.map(odd, schema=s.schema, on_error="skip"),
     "async map": lambda s: s.map_async(
         fetched, schema=s.schema, concurrency=30, retries=1, backoff="1ms", on_error="skip"

@@ -15,7 +15,16 @@ import plait
 from plait import col
 from plait.protocol.messages import Layout
 from plait.testing import Capture, Feed, check, table
-from plait.testing.changes import Break, Change, Join, Leave, Move, Stop, moved_away, moving_layouts
+from plait.testing.changes import (
+    Break,
+    Change,
+    Join,
+    Leave,
+    Move,
+    Stop,
+    moving_layouts,
+    owners_without,
+)
 from plait.testing.check import graph_of
 from plait.testing.check_nodes import assert_same_on_nodes, compare_parts
 from plait.testing.nodes import run_on_nodes
@@ -352,7 +361,7 @@ def test_layouts_of_a_move() -> None:
         (12, (1, 1, 2, 0), ((3, 2),)),
         (15, (1, 1, 2, 2), ()),
     ]
-    assert moved_away(BASE, 0) == {0: 1, 3: 2}
+    assert owners_without(BASE, 0) == {0: 1, 3: 2}
 
 
 def test_layouts_of_a_copy_that_comes_to_nothing() -> None:

@@ -102,14 +102,14 @@ ONE = [{"n": 1}]
 SOURCE_FAULTS = [
     (raising(ValueError("boom")), r"source scripted at .*:\d+: ValueError: boom"),
     (raising(plait.SourceError("of its own")), "of its own"),
-    (42, r"scripted: poll returned int; it must return"),
-    ("text", r"scripted: poll returned str"),
-    (lambda most: ONE * (most + 1), r"scripted: poll\(4096\) returned 4097 rows"),
+    (42, r"source scripted at .*: ScriptedReader: poll returned 42 \(int\); it must return"),
+    ("text", r"poll returned 'text' \(str\)"),
+    (lambda most: ONE * (most + 1), r"source scripted at .*: poll\(4096\) returned 4097 rows"),
     ([{"m": 1}], 'column "n"'),
     ([{"n": "one"}], "column \"n\": expected int64, got 'one'"),
     ([{"n": None}], 'column "n"'),
     (plait.Wait("soon"), "soon"),  # type: ignore[arg-type]
-    (plait.Wait(float("nan")), "NaN"),
+    (plait.Wait(float("nan")), "nan"),
 ]
 
 

@@ -177,6 +177,8 @@ def test_each_model_has_its_threads(settings: dict[str, Any], want: list[str]) -
         while running.engine.records_delivered() == 0 and not running.engine.wait(0.001):
             pass
         found = thread_names()
+        while len(found) < len(want) and not running.engine.wait(0.001):
+            found = thread_names()  # a thread names itself when it first runs
     finally:
         running.stop()
         running.wait()

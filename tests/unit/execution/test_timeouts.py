@@ -153,8 +153,8 @@ class Wishful(Quiet):
 
 
 def test_mistakes() -> None:
-    with pytest.raises(plait.RecordError, match=r"timers.after calls on_timeout\(key, at, state"):
-        plait.run(job_of(rows(("a", 1)), Wishful()))
+    with pytest.raises(plait.JobError, match=r"Wishful.on_record calls timers.after.*on_timeout"):
+        job_of(rows(("a", 1)), Wishful())
     with pytest.raises(plait.RecordError, match="5 is not a duration"):
         plait.run(job_of(rows(("a", 1)), Silent(5)))  # type: ignore[arg-type]
 

@@ -59,6 +59,40 @@ def test_a_key_that_is_there_twice() -> None:
         records().enrich(pa.table({"kind": ["a", "a"]}), on="kind")
 
 
+def test_both_rows_of_a_doubled_key_are_shown() -> None:
+    table = pa.table({"kind": ["a", "b", "a"], "n": [1, 1, 1], "name": ["x", "y", "z"]})
+    with pytest.raises(plait.JobError, match=r"the key 'a', 1 twice \(kind, n\)") as caught:
+        records().enrich(table, on=["kind", "n"])
+    assert str(caught.value).split("\n")[1:] == [
+        "  row 1: {'kind': 'a', 'n': 1, 'name': 'x'}",
+        "  row 3: {'kind': 'a', 'n': 1, 'name': 'z'}",
+    ]
+    with pytest.raises(plait.JobError, match=r"the key 7 twice \(id\)") as caught:
+        records().enrich(pa.table({"id": [1, 7, 2, 7]}), on="id")
+    assert str(caught.value).split("\n")[1:] == ["  row 2: {'id': 7}", "  row 4: {'id': 7}"]
+
+
+@pytest.mark.parametrize("refresh", [None, "5m"])
+def test_a_doubled_key_in_a_file_is_an_error_when_the_job_is_built(
+    tmp_path: Path, refresh: str | None
+) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("id,name\n1,one\n2,two\n1,uno\n")
+    with pytest.raises(plait.JobError, match=r"enrich at .*the key 1 twice \(id\)"):
+        records().enrich(str(path), on="id", refresh=refresh)
+
+
+def test_a_key_that_is_doubled_later_fails_the_record_that_meets_it(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("id,name\n1,one\n")
+    fails = records().enrich(str(path), on="id")
+    skips = records().enrich(str(path), on="id", on_error="skip")
+    path.write_text("id,name\n1,one\n1,uno\n")
+    with pytest.raises(plait.RecordError, match=r"raised SourceError: .*names.csv: .*key 1 twice"):
+        fails.collect()
+    assert skips.collect() == []
+
+
 def test_the_columns() -> None:
     stream = records().enrich(TABLE, on="id")
     assert (
@@ -85,6 +119,14 @@ def test_tables_of_others(frame: Any) -> None:
     stream = records().enrich(frame({"letter": ["a", "c"], "v": [1.5, 2.5]}), on=("kind", "letter"))
     made = last_call(stream).function(pa.Table.from_pylist(RECORDS))
     assert made["v"].to_pylist() == [1.5, None, 2.5, 1.5, None, 2.5, 1.5]
+
+
+def test_a_list_of_records_is_a_table() -> None:
+    stream = records().enrich([{"id": 5, "name": "five"}, {"id": 2, "name": "two"}], on="id")
+    made = last_call(stream).function(pa.Table.from_pylist(RECORDS))
+    assert made["name"].to_pylist() == [None, None, "two", None, None, "five", None]
+    with pytest.raises(plait.JobError, match="the table has the key 5 twice"):
+        records().enrich([{"id": 5}, {"id": 5}], on="id")
 
 
 def test_a_path_is_read_when_it_is_needed(tmp_path: Path) -> None:
@@ -117,7 +159,7 @@ def test_a_path_is_read_again_when_it_is_old(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: s.enrich([{"id": 1}], on="id"), "is not a table"),
+        (lambda s: s.enrich(iter([{"id": 1}]), on="id"), "is not a table"),
         (lambda s: s.enrich(TABLE, on="name"), 'in the left stream: no column "name"'),
         (lambda s: s.enrich(TABLE, on=("id", "key")), 'in the right stream: no column "key"'),
         (lambda s: s.enrich(TABLE, on=("kind", "id")), "is string, .* is int64"),

@@ -377,6 +377,6 @@ def test_reprs() -> None:
 
 @pytest.mark.parametrize("module", [plait.expr.aggregates, plait.streams.job])
 def test_examples_in_docstrings(module: Any) -> None:
-    results = doctest.testmod(module)
+    results = doctest.testmod(module, extraglobs={"plait": plait}, optionflags=doctest.ELLIPSIS)
     assert results.attempted
     assert not results.failed

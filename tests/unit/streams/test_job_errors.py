@@ -58,6 +58,15 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: bids().filter(col("price")), "filter", ["is float64, not a bool"]),
     (lambda: bids().filter("price"), "filter", ['did you mean col("price")?']),
     (lambda: bids().filter(True), "filter", ["neither an expression nor a function"]),
+    (
+        lambda: bids().filter("price > 5"),
+        "filter",
+        ['write an expression such as col("price") > 5'],
+    ),
+    (lambda: bids().select(["auction", "price"]), "select", ["one by one: 'auction', 'price'"]),
+    (lambda: bids().rename({"price": "cents"}), "rename", ['write rename(new="old")']),
+    (lambda: bids().rename(price="cents"), "rename", ['comes first: rename(cents="price")']),
+    (lambda: bids().with_columns(x=lambda r: r.price), "with_columns", ["whole record use map"]),
     (lambda: bids().filter(col("name") > 3), "filter", ["int64 and string cannot be compared"]),
     (lambda: bids().filter(same, on_error="again"), "filter", ['one of "fail", "skip"']),
     (lambda: bids().branch(col("price")), "branch", ["not a bool"]),
@@ -101,6 +110,8 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: bids().key_by("price", "price"), "key_by", ["is named twice"]),
     (lambda: bids().key_by(col("price") + 1), "key_by", ["needs a name: key_by(name="]),
     (lambda: bids().key_by(7), "key_by", ["7 is not a column name"]),
+    (lambda: bids().key_by(["auction", "name"]), "key_by", ["one by one: 'auction', 'name'"]),
+    (lambda: bids().key_by(lambda bid: bid.name), "key_by", ["key_by(name=function)"]),
     (lambda: keyed().sum("name"), "sum", ["needs a number", "is string", ".cast(int)"]),
     (lambda: keyed().mean(col("price") > 1), "mean", ["needs a number", "is bool"]),
     (lambda: keyed().min("tags"), "min", ["values with an order", "is object"]),
@@ -109,12 +120,14 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: keyed().first(col("price") + "a"), "first", ["float64 and string cannot be added"]),
     (lambda: keyed().aggregate(), "aggregate", ["name at least one result"]),
     (lambda: keyed().aggregate(x=col("price")), "aggregate", ["write x=plait.sum("]),
+    (lambda: keyed().aggregate(plait.count()), "aggregate", ["write aggregate(total=plait.sum("]),
     (
         lambda: keyed().aggregate(auction=plait.count()),
         "aggregate",
         ['"auction" has the name of a key'],
     ),
     (lambda: keyed().fold(0, lambda a: a), "fold", ["cannot be called with a state and a record"]),
+    (lambda: keyed().fold(lambda a, b: a, 0), "fold", ["comes first: fold(0, function)"]),
     (
         lambda: bids().rename(value="price").key_by("value").fold(0, lambda a, b: a),
         "fold",
@@ -244,3 +257,65 @@ def test_a_keyed_stream_says_what_comes_next() -> None:
 def test_a_dead_letter_sink_must_be_one() -> None:
     with pytest.raises(plait.JobError, match="is not a sink"):
         plait.Job("test", dead_letters="letters.csv")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("group_by", "key_by"),
+        ("where", "filter"),
+        ("sort", "top"),
+        ("limit", "show"),
+        ("foo", "foo"),
+    ],
+)
+def test_words_of_others_are_answered(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"a stream has no {name}.*{instead}|no foo$"):
+        getattr(bids(), name)
+    with pytest.raises(AttributeError, match=r"a keyed stream has no reduce; use fold"):
+        keyed().reduce  # noqa: B018
+
+
+HINTS: list[tuple[Callable[[Any], Any], str]] = [
+    (
+        lambda s: s.map(lambda r: {"m": r.n}),
+        "without schema= or a return annotation the output has",
+    ),
+    (
+        lambda s: s.map(lambda r: r.n / 2, schema={"n": int}),
+        "without schema= or a return annotation",
+    ),
+    (lambda s: s.flat_map(same), "flat_map needs a function that returns a list of records"),
+    (lambda s: s.flat_map(lambda r: None), "flat_map needs a function that returns a list"),
+    (lambda s: s.flat_map(lambda r: {"n": 1}), "flat_map needs a function that returns a list"),
+    (
+        lambda s: s.fold(0, lambda a, r: a + r.n / 2),
+        "start with a value such as 0.0, or write type=",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "hint"), HINTS, ids=range(len(HINTS)))
+def test_a_failed_record_says_what_to_write(build: Callable[[Any], Any], hint: str) -> None:
+    with pytest.raises(plait.RecordError) as caught:
+        build(plait.stream([{"n": 1}, {"n": 2}])).collect()
+    assert hint in str(caught.value).split("\n")[-1]
+    assert "it is the first record, nothing after it was delivered" in str(caught.value)
+
+
+def test_an_error_of_a_function_has_no_hint() -> None:
+    with pytest.raises(plait.RecordError) as caught:
+        plait.stream([1, 0]).map(lambda r: {"value": 1 // r.value}).collect()
+    assert str(caught.value).split("\n")[-1] == (
+        "  the record before it was delivered, nothing after it;"
+        ' use on_error="dead_letter" to go on past bad records'
+    )
+
+
+def test_a_misspelt_setting() -> None:
+    with pytest.raises(
+        plait.JobError, match='there is no setting "worker"; did you mean "workers"'
+    ):
+        plait.stream([1]).collect(worker=1)
+    with pytest.raises(plait.JobError, match='explain: there is no setting "worker"'):
+        plait.stream([1]).explain(worker=1)

@@ -20,6 +20,7 @@ from plait.graph.operators import TimedOp
 from plait.graph.stages import make_pipeline
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
+from plait.testing.oracle import sequential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,15 +108,15 @@ def test_a_process() -> None:
     assert [shape.record_class for shape in bound.shapes] == [Bid]
     assert (spike.shapes, node.spec.sides) == ((), ())
     assert isinstance(stream._time, Lost)
-    plan = make_pipeline(stream.job.graph())
-    assert [stage.kind for stage in plan.stages] == ["source", "process", "sink"]
+    pipeline = make_pipeline(stream.job.graph())
+    assert [stage.kind for stage in pipeline.stages] == ["source", "process", "sink"]
 
 
 def test_a_process_does_not_fuse() -> None:
     keyed = bids().filter(plait.col("price") > 1).key_by("auction")
     stream = keyed.process(Spike()).filter(plait.col("price") > 2)
-    plan = make_pipeline(stream.sink(plait.Discard()).job.graph())
-    assert [stage.kind for stage in plan.stages] == [
+    pipeline = make_pipeline(stream.sink(plait.Discard()).job.graph())
+    assert [stage.kind for stage in pipeline.stages] == [
         "source",
         "native",
         "process",
@@ -230,6 +231,54 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
     pass
 
 
+class Misspelt(plait.Process):
+    out = Alert
+
+    def on_recrod(self, key: Any, record: Any, state: Any, timers: Timers) -> None:
+        pass
+
+
+class Unheard(plait.Process):
+    """Sets timers that no handler takes."""
+
+    out = Alert
+
+    def on_record(self, key: Any, record: Any, state: Any, clock: Timers) -> None:
+        if record.price > 1:
+            clock.at(record.ts)
+
+
+class Untimed(plait.Process):
+    out = Alert
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Timers) -> None:
+        timers.after("1s")
+
+
+class Spread(plait.Process):
+    """Sets its timers in another function, which nobody can see."""
+
+    out = Alert
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Timers) -> None:
+        self.remind(timers, record.ts)
+
+    def remind(self, timers: Timers, at: datetime.datetime) -> None:
+        timers.at(at)
+
+
+class Returning(plait.Process):
+    """Returns a record where a list of them is due."""
+
+    out = Alert
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Timers) -> Any:
+        return self.returned
+
+
 @pytest.mark.parametrize(
     ("process", "message"),
     [
@@ -249,13 +298,65 @@ def full(self: Any, key: Any, record: Any, state: Any, timers: Any) -> None:
         (process_with(state={"x": list}), '"x" is list; it must be'),
         (process_with(state={"x": list[list[int]]}), "it must be one of int, float"),
         (process_with(state={"x": dict[str, Any]}), "it must be one of int, float"),
-        (process_with(state={"x": []}), "it must be one of int, float"),
+        (process_with(state={"x": []}), r"it must be one of int, float.*for example, list\[int\]"),
+        (process_with(state={"x": dict}), r"write, for example, dict\[str, int\]"),
+        (process_with(state={"x": 0}), '"x" is 0; .*write its type, int, which starts as 0'),
+        (process_with(states={"x": int}), "Made has states, which nothing reads; did you mean st"),
+        (process_with(outs=Alert, out=None), "Made has outs, .* did you mean out?"),
+        (process_with(on_timers=full), "Made has on_timers, .* did you mean on_timer?"),
+        (process_with(on_timout=full), "Made has on_timout, .* did you mean on_timeout?"),
+        (Misspelt(), "Misspelt has on_recrod, .*; did you mean on_record?"),
+        (
+            Unheard(),
+            r"Unheard.on_record calls clock.at at test_process_build.py:\d+, and there is no",
+        ),
+        (
+            Untimed(),
+            r"Untimed.on_record calls timers.after at .*, and there is no on_timeout; write",
+        ),
     ],
 )
 def test_mistakes(process: Any, message: str) -> None:
     with pytest.raises(plait.JobError, match=message) as caught:
         bids().key_by("auction").process(process)
     assert str(caught.value).startswith("process at test_process_build.py:")
+
+
+def test_a_method_of_the_users_own_is_no_misspelling() -> None:
+    nodes(bids().key_by("auction").process(process_with(on_error=full, on_records=full, price=3)))
+
+
+def one_bid() -> plait.Stream:
+    at = datetime.datetime(2026, 1, 1, tzinfo=UTC)
+    return plait.stream([Bid(1, 2.0, at)], event_time="ts")
+
+
+def test_a_timer_that_nothing_takes_fails_its_record() -> None:
+    stream = one_bid().key_by("auction").process(Spread())
+    with pytest.raises(
+        plait.RecordError, match=r"timers.at calls on_timer.*, which this process la"
+    ):
+        stream.collect()
+    assert loop_failure(stream) is not None
+    assert loop_failure(one_bid().key_by("auction").process(Spike())) is None
+
+
+def loop_failure(stream: plait.Stream) -> Any:
+    """What the plain loop fails with, if it fails."""
+    return sequential(stream.sink(plait.Discard()).job.graph()).failure
+
+
+@pytest.mark.parametrize("returned", [3, {"auction": 1, "price": 2.0}, "text", Alert(1, 2.0)])
+def test_a_handler_that_returns_one_thing_fails_its_record(returned: Any) -> None:
+    stream = one_bid().key_by("auction").process(Returning(returned))
+    with pytest.raises(plait.RecordError, match=r"the handler returned .*; yield records, or ret"):
+        stream.collect()
+    assert loop_failure(stream) is not None
+
+
+def test_a_stream_without_a_key_says_what_process_needs() -> None:
+    with pytest.raises(AttributeError, match=r'first partition it: key_by\("column"\).process'):
+        bids().process  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_timers_need_event_time() -> None:

@@ -248,8 +248,8 @@ def test_abandoned_carts_read_as_they_should() -> None:
         .filter(~col("bought"))
     )
     assert abandoned.schema.names == ("user", "window_start", "window_end", "pages", "bought")
-    plan = make_pipeline(abandoned.sink(plait.Discard()).job.graph())
-    assert [stage.kind for stage in plan.stages] == ["source", "timed", "sink"]
+    pipeline = make_pipeline(abandoned.sink(plait.Discard()).job.graph())
+    assert [stage.kind for stage in pipeline.stages] == ["source", "timed", "sink"]
 
 
 def test_rows_have_no_times() -> None:
@@ -391,10 +391,10 @@ def test_windows_are_stages_that_take_native_operators_in() -> None:
         .by_window()
         .top(1, by="count")
     )
-    plan = make_pipeline(stream.sink(plait.Discard()).job.graph())
-    assert [stage.kind for stage in plan.stages] == ["source", "timed", "timed", "sink"]
-    assert len(plan.stages[1].operators) == 3
-    assert isinstance(plan.graph.operators[plan.stages[1].operators[0]], FilterOp)
+    pipeline = make_pipeline(stream.sink(plait.Discard()).job.graph())
+    assert [stage.kind for stage in pipeline.stages] == ["source", "timed", "timed", "sink"]
+    assert len(pipeline.stages[1].operators) == 3
+    assert isinstance(pipeline.graph.operators[pipeline.stages[1].operators[0]], FilterOp)
 
 
 def test_explain_says_windows_and_native(capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,4 +417,4 @@ def test_repr() -> None:
 
 @pytest.mark.parametrize("module", [plait.streams.event_time, plait.streams.windows])
 def test_examples(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"plait": plait}).failed == 0

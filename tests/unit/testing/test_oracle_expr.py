@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from plait.expr.text import WRAP
+from plait.expr.time_reading import TimeReading
 from plait.expr.tree import OPERATIONS, Expr
 from plait.model.records import microseconds_of
 from plait.model.schema import INT64_MAX, INT64_MIN, Schema, Type
@@ -44,18 +46,20 @@ class Doubled:
         return 10 // value * 2
 
 
+SECONDS = TimeReading(unit="s")
 CASES: list[tuple[str, Expr, Any]] = [
+    ("to_timestamp", ex("to_timestamp", 7, value=SECONDS), 7_000_000),
     ("add", ex("add", 1, 2), 3),
-    ("add wraps", ex("add", INT64_MAX, 1), INT64_MIN),
+    ("add wraps", ex("add", INT64_MAX, 1, value=WRAP), INT64_MIN),
     ("add widens", ex("add", 1, 0.5), 1.5),
     ("add strings", ex("add", "a", "é"), "aé"),
     ("add bytes", ex("add", b"a", b"b"), b"ab"),
     ("add time", ex("add", NOON, HOUR), NOON_US + 3_600_000_000),
     ("add to time", ex("add", HOUR, NOON), NOON_US + 3_600_000_000),
-    ("sub wraps", ex("sub", INT64_MIN, 1), INT64_MAX),
+    ("sub wraps", ex("sub", INT64_MIN, 1, value=WRAP), INT64_MAX),
     ("sub time", ex("sub", NOON, HOUR), NOON_US - 3_600_000_000),
     ("sub times", ex("sub", NOON, NOON), 0),
-    ("mul wraps", ex("mul", 2**62, 2), INT64_MIN),
+    ("mul wraps", ex("mul", 2**62, 2, value=WRAP), INT64_MIN),
     ("mul floats overflow", ex("mul", 1e308, 10.0), INF),
     ("truediv", ex("truediv", 1, 2), 0.5),
     ("truediv zero", ex("truediv", -1, 0.0), -INF),
@@ -63,7 +67,7 @@ CASES: list[tuple[str, Expr, Any]] = [
     ("truediv zeros", ex("truediv", 0, 0), NAN),
     ("truediv rounds each", ex("truediv", 2**53 + 1, 1), float(2**53)),
     ("floordiv", ex("floordiv", -7, 2), -4),
-    ("floordiv wraps", ex("floordiv", INT64_MIN, -1), INT64_MIN),
+    ("floordiv wraps", ex("floordiv", INT64_MIN, -1, value=WRAP), INT64_MIN),
     ("floordiv float", ex("floordiv", -7.5, 2), -4.0),
     ("floordiv float zero", ex("floordiv", 7.5, 0.0), INF),
     ("mod", ex("mod", -7, 3), 2),
@@ -71,9 +75,9 @@ CASES: list[tuple[str, Expr, Any]] = [
     ("mod least", ex("mod", INT64_MIN, -1), 0),
     ("mod float", ex("mod", -7.5, 2), 0.5),
     ("mod float zero", ex("mod", 7.5, 0), NAN),
-    ("neg", ex("neg", INT64_MIN), INT64_MIN),
+    ("neg", ex("neg", INT64_MIN, value=WRAP), INT64_MIN),
     ("neg float", ex("neg", 0.0), -0.0),
-    ("abs", ex("abs", INT64_MIN), INT64_MIN),
+    ("abs", ex("abs", INT64_MIN, value=WRAP), INT64_MIN),
     ("abs float", ex("abs", -0.0), 0.0),
     ("bit_and", ex("bit_and", -1, 6), 6),
     ("bit_or", ex("bit_or", 1, 6), 7),
@@ -156,8 +160,8 @@ def test_null_in_null_out(op: str) -> None:
         **dict.fromkeys(("is_nan", "length"), "f" if op == "is_nan" else "s"),
     }.get(op, "i")
     one = {"neg", "abs", "not", "is_null", "is_nan", "is_in", "lower", "upper", "strip", "length"}
-    one |= {"cast", "year", "month", "day", "hour", "minute", "second", "truncate"}
-    value = {"is_in": (1,), "cast": Type.FLOAT64, "truncate": 10}.get(op)
+    one |= {"cast", "year", "month", "day", "hour", "minute", "second", "truncate", "to_timestamp"}
+    value = {"is_in": (1,), "cast": Type.FLOAT64, "truncate": 10, "to_timestamp": SECONDS}.get(op)
     arg = ex("col", value=column)
     expr = ex(op, *[arg] * (1 if op in one else 2), value=value)
     assert run(expr) is (True if op == "is_null" else None)

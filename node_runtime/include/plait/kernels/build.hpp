@@ -56,7 +56,7 @@ class ProgramBuilder {
     if (kernel == "truncate_i64") {
       if (value <= 0) throw std::invalid_argument("truncate to no duration");
       in.magic = Magic::of(value);
-    } else if ((kernel == "floordiv_i64" || kernel == "mod_i64") && args.at(1) < 0) {
+    } else if ((kernel.ends_with("floordiv_i64") || kernel == "mod_i64") && args.at(1) < 0) {
       in.magic = Magic::of(program_->constants[size_t(~args[1])].i64);
     }
     program_->code.push_back(std::move(in));
@@ -70,6 +70,10 @@ class ProgramBuilder {
     for (const double x : floats) ints.push_back(std::bit_cast<int64_t>(x));
     program_->code.back().members =
         std::make_shared<const MemberSet>(std::move(ints), std::move(texts));
+  }
+
+  void set_times(std::shared_ptr<const TimeFormat> times) {
+    program_->code.back().times = std::move(times);
   }
 
   std::shared_ptr<Program> finish(int result) {

@@ -1,6 +1,7 @@
 // Kernels of casts between numbers, of times, and of calls to compiled functions.
 //
-// A float that int64 cannot hold fails its row; every other cast here always succeeds. Times are
+// A float that int64 cannot hold fails its row, and so does a time that cannot be rounded down;
+// every other cast here always succeeds. Times are
 // microseconds since 1970 in UTC, negative before. Pure functions of a chunk: any thread, nothing
 // blocks.
 #pragma once
@@ -62,9 +63,14 @@ struct Second {
 };
 
 struct LoopTruncate {
-  PLAIT_INLINE static void run(const int64_t* __restrict a, uint64_t m, int shift, int64_t d,
+  PLAIT_INLINE static bool run(const int64_t* __restrict a, uint64_t m, int shift, int64_t d,
                                int64_t* __restrict o, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) o[i] = Mul::of(magic_div(a[i], m, shift), d);
+    bool bad = false;
+    for (int64_t i = 0; i < n; ++i) {
+      o[i] = Mul::of(magic_div(a[i], m, shift), d);
+      bad |= o[i] > a[i];
+    }
+    return bad;
   }
 };
 // Rounds down to a multiple of `value` microseconds (positive) since 1970.
@@ -74,7 +80,12 @@ inline void truncate(Context& c, const Instr& in) {
   if (in.magic.power_of_two >= 0) {
     dispatch<LoopVC<BitAnd, int64_t, int64_t>>(a.as<int64_t>(), -in.value, o, c.n);
   } else {
-    dispatch<LoopTruncate>(a.as<int64_t>(), in.magic.multiplier, in.magic.shift, in.value, o, c.n);
+    const bool bad = dispatch<LoopTruncate>(a.as<int64_t>(), in.magic.multiplier, in.magic.shift,
+                                            in.value, o, c.n);
+    for (int64_t i = 0; bad && i < c.n; ++i) {  // the multiple below is less than an int64 can be
+      if (o[i] <= a.as<int64_t>()[i] || !a.ok(i)) continue;
+      c.fail(i, RowError::Overflow, "truncate(" + std::to_string(a.as<int64_t>()[i]) + ")");
+    }
   }
   c.set(in, o, c.valid_of(in, a));
 }

@@ -1,14 +1,16 @@
 // Kernels of arithmetic on int64 and float64: operand forms vector-vector, vector-constant,
 // constant-vector.
 //
-// int64 wraps around (computed unsigned); `//` and `%` round down as in Python; an integer division
-// by zero fails its row (unless an operand is null) and leaves 0. Division by a positive constant
-// is a multiply and a shift. Pure functions of a chunk: any thread, nothing blocks.
+// int64 wraps around (computed unsigned; checked.hpp fails rows instead); `//` and `%` round down
+// as in Python; an integer division by zero fails its row (unless an operand is null) and leaves 0.
+// Division by a positive constant is a multiply and a shift. Pure functions of a chunk: any thread,
+// nothing blocks.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include "plait/core/dispatch.hpp"
 #include "plait/kernels/program.hpp"
@@ -193,7 +195,8 @@ struct LoopMagicMod {
   }
 };
 
-template <bool kMod>
+// kWrap: the least int64 divided by -1 is itself, instead of an error.
+template <bool kMod, bool kWrap = true>
 void int_divide(Context& c, const Instr& in) {
   const Vec &a = c.vec(in.a()), &b = c.vec(in.b());
   int64_t* o = c.out<int64_t>(in);
@@ -221,6 +224,9 @@ void int_divide(Context& c, const Instr& in) {
         if (a.ok(i) && b.ok(i)) c.fail(i, kMod ? RowError::ModuloByZero : RowError::DivisionByZero);
       } else {
         o[i] = kMod ? floor_mod(p, q) : floor_div(p, q);
+        if (!kMod && !kWrap && q == -1 && p == INT64_MIN && a.ok(i) && b.ok(i)) {
+          c.fail(i, RowError::Overflow, std::to_string(p) + " // -1");
+        }
       }
     }
   }

@@ -34,6 +34,15 @@ enum class RowError : int32_t {
   TooLong = 7,
   ModuloByZero = 8,
   TimeOutOfRange = 9,
+  Overflow = 10,
+  NotATime = 11,
+  NoZone = 12,
+  TooFine = 13,
+  NoSuchTime = 14,
+  OutsideZone = 15,
+  OutsideYears = 16,
+  NumberTooFine = 17,
+  NumberOutsideYears = 18,
 };
 
 struct ErrorRow {
@@ -91,7 +100,8 @@ struct Magic {
   }
 };
 
-class MemberSet;  // the constants of `is_in`
+class MemberSet;   // the constants of `is_in`
+class TimeFormat;  // how texts and numbers are read as times
 struct Context;
 struct Instr;
 using Kernel = void (*)(Context&, const Instr&);
@@ -104,6 +114,7 @@ struct Instr {
   int64_t value = 0;      // column index, shift, width: what the kernel says
   Magic magic;
   std::shared_ptr<const MemberSet> members;
+  std::shared_ptr<const TimeFormat> times;
   CompiledLoop function = nullptr;
   int a() const { return args[0]; }
   int b() const { return args[1]; }

@@ -8,12 +8,14 @@
 #include <unordered_map>
 
 #include "plait/kernels/cast.hpp"
+#include "plait/kernels/checked.hpp"
 #include "plait/kernels/load.hpp"
 #include "plait/kernels/logic.hpp"
 #include "plait/kernels/member.hpp"
 #include "plait/kernels/number.hpp"
 #include "plait/kernels/program.hpp"
 #include "plait/kernels/text.hpp"
+#include "plait/kernels/time_text.hpp"
 
 namespace plait {
 
@@ -44,22 +46,29 @@ inline KernelTable make_kernel_table() {
       {"null_str", nulls<Text>},
       {"scope_begin", scope_begin},
       {"scope_end", scope_end},
-      {"add_i64", binary<Add, int64_t>},
+      {"add_i64", checked<CheckedAdd>},
+      {"wrapping_add_i64", binary<Add, int64_t>},
       {"add_f64", binary<Add, double>},
-      {"sub_i64", binary<Sub, int64_t>},
+      {"sub_i64", checked<CheckedSub>},
+      {"wrapping_sub_i64", binary<Sub, int64_t>},
       {"sub_f64", binary<Sub, double>},
-      {"mul_i64", binary<Mul, int64_t>},
+      {"mul_i64", checked_mul},
+      {"wrapping_mul_i64", binary<Mul, int64_t>},
       {"mul_f64", binary<Mul, double>},
-      {"muladd_i64", mul_add},
+      {"muladd_i64", checked_mul_add},
+      {"wrapping_muladd_i64", mul_add},
       {"muladd_f64", mul_add_float},
       {"truediv_f64", binary<TrueDiv, double>},
-      {"floordiv_i64", int_divide<false>},
+      {"floordiv_i64", int_divide<false, false>},
+      {"wrapping_floordiv_i64", int_divide<false>},
       {"mod_i64", int_divide<true>},
       {"floordiv_f64", float_divide<FloatFloorDiv>},
       {"mod_f64", float_divide<FloatMod>},
-      {"neg_i64", unary<Neg, int64_t>},
+      {"neg_i64", checked_sign<Neg, false>},
+      {"wrapping_neg_i64", unary<Neg, int64_t>},
       {"neg_f64", unary<Neg, double>},
-      {"abs_i64", unary<Abs, int64_t>},
+      {"abs_i64", checked_sign<Abs, true>},
+      {"wrapping_abs_i64", unary<Abs, int64_t>},
       {"abs_f64", unary<Abs, double>},
       {"bit_and_i64", binary<BitAnd, int64_t>},
       {"bit_or_i64", binary<BitOr, int64_t>},
@@ -113,6 +122,9 @@ inline KernelTable make_kernel_table() {
       {"minute_i64", unary<Minute, int64_t>},
       {"second_i64", unary<Second, int64_t>},
       {"truncate_i64", truncate},
+      {"to_timestamp_str", to_timestamp_text},
+      {"to_timestamp_i64", to_timestamp_int},
+      {"to_timestamp_f64", to_timestamp_float},
       {"call_i64", call<int64_t>},
       {"call_f64", call<double>},
       {"call_bool", call<uint8_t>},

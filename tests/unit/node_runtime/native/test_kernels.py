@@ -9,16 +9,19 @@ import operator
 import random
 import struct
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from plait.expr.conditionals import concat, when
-from plait.expr.tree import Expr, col, lit
+from plait.expr.tree import Expr, col, lit, wrapping
 from plait.model.schema import INT64_MAX, INT64_MIN, Schema, Type
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.native._kernels import NativeProgram, evaluate, mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 UTC = datetime.UTC
 Failures = list[tuple[int, str]]
@@ -62,7 +65,7 @@ def test_division_by_a_negative_constant(divisor: int) -> None:
     numbers = [n for n in awkward_ints(-divisor) if (n, divisor) != (INT64_MIN, -1)]
     assert values(col("k") // divisor, k=(int, numbers)) == [n // divisor for n in numbers]
     assert values(col("k") % divisor, k=(int, numbers)) == [n % divisor for n in numbers]
-    assert values(col("k") // -1, k=(int, [INT64_MIN])) == [INT64_MIN]
+    assert values(wrapping(col("k") // -1), k=(int, [INT64_MIN])) == [INT64_MIN]
 
 
 def test_division_by_zero_fails_the_row_unless_an_operand_is_null() -> None:
@@ -77,12 +80,80 @@ def test_division_by_zero_fails_the_row_unless_an_operand_is_null() -> None:
 def test_fused_multiply_and_add_wraps_around() -> None:
     numbers = awkward_ints(5)
     schema = Schema.of({"k": int})
-    assert [i.kernel for i in lower(col("k") * 31 - 7, schema).instructions] == [
+    assert [i.kernel for i in lower(wrapping(col("k") * 31 - 7), schema).instructions] == [
         "load_i64",
-        "muladd_i64",
+        "wrapping_muladd_i64",
     ]
     wanted = [(n * 31 - 7 + 2**63) % 2**64 - 2**63 for n in numbers]
-    assert values(col("k") * 31 - 7, k=(int, numbers)) == wanted
+    assert values(wrapping(col("k") * 31 - 7), k=(int, numbers)) == wanted
+
+
+def overflow(text: str) -> str:
+    return f"integer overflow: {text} does not fit int64"
+
+
+FACTORS = [0, 1, -1, 2, -2, 31, -31, 1000, 2**31, -(2**31), 2**62, -(2**62), INT64_MAX, INT64_MIN]
+
+
+@pytest.mark.parametrize("constant", FACTORS)
+@pytest.mark.parametrize("op", ["+", "-", "*", "* +", "* -"])
+def test_exactly_the_rows_that_leave_int64_fail(op: str, constant: int) -> None:
+    numbers = awkward_ints(constant) + [INT64_MAX // (constant or 1) + d for d in (-1, 0, 1)]
+    numbers = [n for n in numbers if INT64_MIN <= n <= INT64_MAX]
+    makers: dict[str, Callable[[Any], Any]] = {
+        "+": lambda k: k + constant,
+        "-": lambda k: k - constant,
+        "*": lambda k: k * constant,
+        "* +": lambda k: k * 3 + constant,
+        "* -": lambda k: k * -5 - constant,
+    }
+    wanted = [makers[op](n) for n in numbers]
+    got, failed = compute(makers[op](col("k")), k=(int, numbers))
+    first = {"* +": 3, "* -": -5}.get(op)
+    fits = [
+        INT64_MIN <= w <= INT64_MAX and (not first or INT64_MIN <= n * first <= INT64_MAX)
+        for n, w in zip(numbers, wanted, strict=True)
+    ]
+    assert [row for row, _ in failed] == [i for i, fine in enumerate(fits) if not fine]
+    assert [g for g, f in zip(got, fits, strict=True) if f] == [
+        w for w, f in zip(wanted, fits, strict=True) if f
+    ]
+
+
+def test_two_columns_fail_where_they_leave_int64_unless_one_is_null() -> None:
+    a = ("int64?", [INT64_MAX, INT64_MAX, None, 2**40, 2**40, -1])
+    b = ("int64?", [1, None, 1, 2**20, 2**40, INT64_MIN])
+    assert compute(col("a") + col("b"), a=a, b=b)[1] == [
+        (0, overflow("9223372036854775807 + 1")),
+        (5, overflow("-1 + -9223372036854775808")),
+    ]
+    assert compute(col("b") - col("a"), a=a, b=b)[1] == []
+    assert compute(col("a") - col("b"), a=a, b=b)[1] == []
+    assert compute(col("a") * col("b"), a=a, b=b)[1] == [
+        (4, overflow("1099511627776 * 1099511627776")),
+        (5, overflow("-1 * -9223372036854775808")),
+    ]
+
+
+def test_the_least_int_has_no_opposite() -> None:
+    numbers = (int, [1, INT64_MIN, -INT64_MAX])
+    assert compute(-col("k"), k=numbers)[1] == [(1, overflow(f"-({INT64_MIN})"))]
+    assert compute(col("k").abs(), k=numbers)[1] == [(1, overflow(f"abs({INT64_MIN})"))]
+    assert compute(col("k") // -1, k=numbers)[1] == [(1, overflow(f"{INT64_MIN} // -1"))]
+    assert compute(col("k") % -1, k=numbers) == ([0, 0, 0], [])
+
+
+def test_a_branch_not_taken_does_not_overflow() -> None:
+    guarded = when(col("k") < 100).then(col("k") * 2**60).otherwise(0)
+    assert compute(guarded, k=(int, [1, 100])) == ([2**60, 0], [])
+    unused = (col("k") * 2**60 + 1).is_null()
+    assert len(compute(unused, k=(int, [1, 100]))[1]) == 1
+
+
+def test_a_time_that_cannot_be_rounded_down_fails() -> None:
+    far = col("k").cast("timestamp").truncate("7s").cast(int)
+    failed = compute(far, k=(int, [INT64_MIN, 0]))[1]
+    assert failed == [(0, overflow(f"truncate({INT64_MIN})"))]
 
 
 def test_floats_print_as_python_does() -> None:

@@ -1,0 +1,280 @@
+"""Which wait may follow which, and by what fact: the life of a job as one table.
+
+`step.py` and its helpers decide; this module writes down what may come of it, and decides nothing.
+`invariants.check_transitions` holds every step of the simulator to it, and tests/sim takes every
+row of it. docs/coordinator.md has it as diagrams, drawn by `diagram.py`.
+
+>>> sorted(row.after for row in TRANSITIONS if row[:2] == ("join_pass", "done"))
+['leave_promise', 'quiet', 'ready_expect', 'stop_promise']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, assert_never
+
+from plait.coordinator.machine.state import (
+    Measuring,
+    Pacing,
+    Passing,
+    Placing,
+    Quiet,
+    Readying,
+    Starting,
+    Telling,
+)
+from plait.coordinator.messages.events import (
+    Asked,
+    ChunkDue,
+    Expired,
+    HostsSeen,
+    JobOver,
+    LoadsKnown,
+    NodeFailed,
+    NodeLost,
+    NodeMade,
+    NodeNotMade,
+    Restarted,
+    WaitDone,
+    WaitRefused,
+)
+from plait.coordinator.messages.requests import (
+    AbortMigration,
+    Cancel,
+    Drain,
+    Forget,
+    PauseMigration,
+    Rescale,
+    ResumeMigration,
+    Stop,
+    Submit,
+    Throttle,
+)
+
+if TYPE_CHECKING:
+    from plait.coordinator.machine.state import JobState
+    from plait.coordinator.messages.events import Fact
+    from plait.coordinator.messages.requests import Request
+
+
+class Transition(NamedTuple):
+    """In the wait `before`, the fact `cause` may lead to the wait `after`."""
+
+    before: str
+    cause: str
+    after: str
+
+
+WAITS = {
+    "start_place": "a look at the hosts, to place the first nodes",
+    "start_make": "the first nodes to be made",
+    "start_prepare": "the nodes to know each other and the first layout",
+    "start_begin": "the nodes to begin",
+    "quiet": "nothing: the job runs",
+    "measure": "the loads of the bins, to plan a rescale",
+    "join_place": "a look at the hosts, to place new nodes",
+    "join_make": "the new nodes to be made",
+    "join_prepare": "the new nodes and the members to connect",
+    "join_promise": "the members to promise an epoch from which the new nodes are members",
+    "join_lift": "the members to forget that promise",
+    "join_commit": "the members to know the epoch, and the new nodes to begin",
+    "join_pass": "all nodes to pass that epoch",
+    "ready_expect": "the nodes to know which bins will move",
+    "ready_wait": "the nodes that get bins to have memory for them",
+    "chunk_pace": "the next chunk of moves to be due",
+    "chunk_promise": "the members to promise an epoch for the chunk",
+    "chunk_lift": "the members to forget that promise",
+    "chunk_commit": "the members to know the layouts of the chunk",
+    "chunk_pass": "all nodes to pass the last of them",
+    "leave_promise": "the members to promise an epoch from which some nodes are gone",
+    "leave_lift": "the members to forget that promise",
+    "leave_commit": "the members to know the epoch",
+    "leave_pass": "all nodes to pass that epoch, and the leaving ones to leave",
+    "stop_promise": "the members to promise an epoch at which the sources end",
+    "stop_lift": "the members to forget that promise",
+    "stop_commit": "the members to know the epoch",
+    "stop_wait": "the nodes to come to their end",
+    "drop_drop": "the members to know which nodes are gone",
+    "over_end": "the nodes to end",
+    "over": "nothing: the job is over",
+}
+"""What a job waits for, by the name of the wait: the aim, then what is done for it."""
+
+NEW = "new"
+"""Before the first wait."""
+
+TABLE: tuple[tuple[str, str, str], ...] = (
+    (NEW, "submit", "start_place"),
+    ("start_place", "hosts seen", "start_make over_end"),
+    ("start_place", "node lost", "start_place"),
+    ("start_place", "stop", "over_end"),
+    ("start_make", "node made", "start_prepare"),
+    ("start_make", "node lost", "start_place"),
+    ("start_make", "stop", "over_end"),
+    ("start_prepare", "done", "start_begin"),
+    ("start_prepare", "node lost", "start_place"),
+    ("start_prepare", "refused", "over_end"),
+    ("start_prepare", "stop", "over_end"),
+    ("start_begin", "done", "quiet stop_promise"),
+    ("start_begin", "refused", "over_end"),
+    ("quiet", "rescale", "measure"),
+    ("quiet", "stop", "stop_promise"),
+    ("quiet", "node lost", "drop_drop"),
+    ("measure", "loads known", "join_place ready_expect leave_promise quiet stop_promise"),
+    ("measure", "node lost", "drop_drop"),
+    ("join_place", "hosts seen", "join_make leave_promise quiet"),
+    ("join_place", "node lost", "drop_drop"),
+    ("join_place", "steer", "leave_promise quiet"),
+    ("join_place", "stop", "stop_promise"),
+    ("join_make", "node made", "join_prepare"),
+    ("join_make", "node lost", "drop_drop leave_promise quiet"),
+    ("join_make", "node failed", "leave_promise quiet"),
+    ("join_make", "steer", "leave_promise quiet"),
+    ("join_make", "stop", "stop_promise"),
+    ("join_prepare", "done", "join_promise drop_drop"),
+    ("join_prepare", "refused", "drop_drop"),
+    ("join_prepare", "node lost", "drop_drop"),
+    ("join_prepare", "node failed", "drop_drop"),
+    ("join_promise", "done", "join_commit"),
+    ("join_promise", "refused", "join_lift"),
+    ("join_promise", "node lost", "join_lift"),
+    ("join_promise", "node failed", "join_lift"),
+    ("join_lift", "done", "join_promise drop_drop"),
+    ("join_commit", "done", "join_pass drop_drop"),
+    ("join_commit", "refused", "over_end"),
+    ("join_pass", "done", "ready_expect leave_promise quiet stop_promise"),
+    ("join_pass", "node lost", "drop_drop"),
+    ("ready_expect", "done", "ready_wait drop_drop leave_promise quiet stop_promise"),
+    ("ready_wait", "done", "chunk_pace leave_promise quiet stop_promise"),
+    ("ready_wait", "node lost", "drop_drop"),
+    ("ready_wait", "steer", "leave_promise quiet stop_promise"),
+    ("ready_wait", "stop", "stop_promise"),
+    ("chunk_pace", "chunk due", "chunk_promise"),
+    ("chunk_pace", "node lost", "drop_drop"),
+    ("chunk_pace", "steer", "leave_promise quiet"),
+    ("chunk_pace", "stop", "stop_promise"),
+    ("chunk_promise", "done", "chunk_commit"),
+    ("chunk_promise", "refused", "chunk_lift"),
+    ("chunk_promise", "node lost", "chunk_lift"),
+    ("chunk_lift", "done", "chunk_pace drop_drop leave_promise quiet stop_promise"),
+    ("chunk_commit", "done", "chunk_pass drop_drop"),
+    ("chunk_commit", "refused", "over_end"),
+    ("chunk_pass", "done", "chunk_pace leave_promise quiet stop_promise"),
+    ("chunk_pass", "node lost", "drop_drop"),
+    ("leave_promise", "done", "leave_commit"),
+    ("leave_promise", "refused", "leave_lift"),
+    ("leave_promise", "node lost", "leave_lift"),
+    ("leave_lift", "done", "leave_promise drop_drop quiet stop_promise"),
+    ("leave_commit", "done", "leave_pass drop_drop"),
+    ("leave_commit", "refused", "over_end"),
+    ("leave_pass", "done", "quiet stop_promise"),
+    ("leave_pass", "node lost", "drop_drop"),
+    ("stop_promise", "done", "stop_commit"),
+    ("stop_promise", "refused", "stop_lift"),
+    ("stop_promise", "node lost", "stop_lift"),
+    ("stop_lift", "done", "stop_promise drop_drop quiet"),
+    ("stop_commit", "done", "stop_wait drop_drop"),
+    ("stop_commit", "refused", "over_end"),
+    ("stop_wait", "node lost", "drop_drop"),
+    ("drop_drop", "done", "measure join_pass ready_wait chunk_pace chunk_pass"),
+    ("drop_drop", "done", "leave_promise leave_pass drop_drop quiet stop_promise stop_wait"),
+    ("over_end", "done", "over"),
+)
+"""In a wait (first), a fact (second) leads to one of the waits that are named third. What can end
+a job in any wait is in ENDINGS."""
+
+UNDER_WAY = tuple(name for name in WAITS if name not in ("over_end", "over"))
+BEGUN = tuple(n for n in UNDER_WAY if n not in ("start_place", "start_make", "start_prepare"))
+
+ENDINGS = {
+    "cancel": UNDER_WAY,
+    "node failed": UNDER_WAY,
+    "node lost": UNDER_WAY,
+    "job over": BEGUN,
+}
+"""What leads to `over_end`, and from which waits."""
+
+TRANSITIONS = frozenset(
+    Transition(before, cause, after) for before, cause, afters in TABLE for after in afters.split()
+) | frozenset(
+    Transition(before, cause, "over_end") for cause, waits in ENDINGS.items() for before in waits
+)
+"""Every step that a job may take."""
+
+
+def wait_name(job: JobState | None) -> str:
+    """The name of what a job waits for; of no job: `NEW`."""
+    if job is None:
+        return NEW
+    match job.wait.kind:
+        case Placing():
+            return "start_place" if job.changing is None else "join_place"
+        case Starting():
+            return "start_make" if job.changing is None else "join_make"
+        case Telling(aim=aim, act=act):
+            return f"{aim}_{act}"
+        case Passing(aim=aim):
+            return f"{aim}_pass"
+        case Measuring():
+            return "measure"
+        case Readying():
+            return "ready_wait"
+        case Pacing():
+            return "chunk_pace"
+        case Quiet():
+            if job.over:
+                return "over"
+            return "stop_wait" if job.phase == "stopping" else "quiet"
+        case _:
+            assert_never(job.wait.kind)
+
+
+def cause_name(job: JobState | None, fact: Fact) -> str:
+    """The name of a fact about a job. A process in the place of a known one means that the known
+    one is lost."""
+    match fact:
+        case Asked(request=request):
+            return request_name(request)
+        case HostsSeen():
+            return "hosts seen"
+        case NodeMade(rank=rank):
+            known = job.nodes.get(rank) if job is not None else None
+            return "node made" if known is None or known.peer is None else "node lost"
+        case NodeNotMade() | NodeLost():
+            return "node lost"
+        case WaitDone():
+            return "done"
+        case WaitRefused():
+            return "refused"
+        case LoadsKnown():
+            return "loads known"
+        case ChunkDue():
+            return "chunk due"
+        case NodeFailed():
+            return "node failed"
+        case JobOver():
+            return "job over"
+        case Expired():
+            return "expired"
+        case Restarted():
+            return "restarted"
+        case _:
+            assert_never(fact)
+
+
+def request_name(request: Request) -> str:
+    """The name of a request. `steer`: a wish about a running migration."""
+    match request:
+        case Submit():
+            return "submit"
+        case Rescale() | Drain():
+            return "rescale"
+        case Stop():
+            return "stop"
+        case Cancel():
+            return "cancel"
+        case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
+            return "steer"
+        case Forget():
+            return "forget"
+        case _:
+            assert_never(request)
