@@ -1,0 +1,136 @@
+"""The first paragraph of the README, to the letter.
+
+"A job produces exactly what a plain `for` loop over the same input would: same rows, same order,
+byte for byte, on any number of cores and nodes." The loop reads its input in one piece and knows
+nothing of epochs; the runs cut it into epochs of any size, whatever a reader's polls give, and
+share the work in any way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import plait
+from plait.connectors.base import Reader, Source
+from plait.graph.operators import CallOp, SourceOp
+from plait.testing import sequential
+from plait.testing.check import capturing, compare_outputs, rows_of
+from plait.testing.nodes import run_on_nodes
+from plait.testing.random_jobs import graphs, timed_graphs
+
+if TYPE_CHECKING:
+    from plait.graph.operators import Graph
+
+EPOCHS = (1, 2, 3, 5, 17, 4096)
+TIMEOUT_S = 60.0
+
+slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+seeds = st.integers(0, 2**32 - 1)
+
+
+class SomeRows(Reader):
+    """Gives as many rows at a poll as it likes."""
+
+    def __init__(self, reader: Reader, seed: int) -> None:
+        self.reader = reader
+        self.chance = random.Random(seed)
+
+    def poll(self, max_records: int) -> Any:
+        return self.reader.poll(min(max_records, self.chance.choice((1, 1, 2, 3, 7, 50))))
+
+    def position(self) -> Any:
+        return self.reader.position()
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+class InPieces(Source):
+    """Another source, read in pieces of any size."""
+
+    bounded = True
+
+    def __init__(self, source: Source, seed: int) -> None:
+        self.source = source
+        self.seed = seed
+        self.schema = source.schema
+        self.label = source.label
+
+    def open(self, position: Any = None) -> Reader:
+        return SomeRows(self.source.open(position), self.seed)
+
+
+def in_pieces(graph: Graph, seed: int) -> Graph:
+    operators = tuple(
+        dataclasses.replace(op, source=InPieces(op.source, seed))
+        if isinstance(op, SourceOp)
+        else op
+        for op in graph.operators
+    )
+    return dataclasses.replace(graph, operators=operators)
+
+
+def sees_batches(graph: Graph) -> bool:
+    """Whether a function of the job is given batches, and so sees where epochs are cut."""
+    return any(isinstance(op, CallOp) and op.mode == "batches" for op in graph.operators)
+
+
+@st.composite
+def ways(draw: Any) -> dict[str, Any]:
+    """One way to run a job."""
+    return {
+        "epoch_records": draw(st.sampled_from(EPOCHS)),
+        "workers": draw(st.sampled_from([1, 2, 4])),
+        "lanes": draw(st.sampled_from([None, 1, 4])),
+        "bin_bits": draw(st.sampled_from([3, 6])),
+        "scheduler": draw(st.sampled_from(["ct", "lru"])),
+        "threading": draw(st.sampled_from(["dynamic", "dedicated", "manual"])),
+        "fuse": draw(st.booleans()),
+        "timeout": TIMEOUT_S,
+    }
+
+
+def assert_exactly(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
+    """What a run gives to its sinks is what the plain loop over the whole input gives."""
+    wanted = sequential(graph, epoch_records=10**6)
+    captured, sinks = capturing(graph)
+    failure = None
+    try:
+        if nodes:
+            run_on_nodes(captured, nodes, **chosen)
+        else:
+            plait.run(captured, **chosen)
+    except plait.RecordError as error:
+        failure = error
+    assert (failure is None) == (wanted.failure is None)
+    outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
+    compare_outputs(f"{nodes} nodes, {chosen}", outputs, wanted, failure)
+
+
+def has_one_source(graph: Graph) -> bool:
+    return sum(isinstance(op, SourceOp) for op in graph.operators) == 1
+
+
+one_source = st.one_of(timed_graphs(sources=(1,)), graphs().filter(has_one_source))
+
+
+@slow
+@given(graph=one_source, first=ways(), second=ways(), seed=seeds)
+def test_exactly_what_a_plain_loop_gives(
+    graph: Graph, first: dict[str, Any], second: dict[str, Any], seed: int
+) -> None:
+    assume(not sees_batches(graph))
+    assert_exactly(graph, first, 0)
+    assert_exactly(in_pieces(graph, seed), second, 0)
+
+
+@slow
+@given(graph=one_source, chosen=ways(), nodes=st.sampled_from([1, 2, 3]))
+def test_on_any_number_of_nodes(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
+    assume(not sees_batches(graph))
+    assert_exactly(graph, chosen, nodes)
