@@ -45,7 +45,8 @@ FAULTS: Faults = {
         "static int64_t since;\n"
         "      if (i == 0) since = time == kNoTime ? next : time;\n"
         "      const int64_t from = FAULT ? since : time;\n"
-        "      time = time == kNoTime ? next : std::max(time, std::min(next, add_times(from, jump)));",
+        "      const int64_t most = add_times(from, jump);\n"
+        "      time = time == kNoTime ? next : std::max(time, std::min(next, most));",
     ),
     "slices joined by arrival": (
         "clock_test",

@@ -250,7 +250,8 @@ class Case {
     b.base = base;
     b.rows = rows;
     b.halves = halves;
-    b.first_row = halves ? base : base + mine[0].number / 2 - int64_t(below(2)) * (mine[0].number / 2);
+    b.first_row =
+        halves ? base : base + mine[0].number / 2 - int64_t(below(2)) * (mine[0].number / 2);
     b.columns.push_back(column_of(mine, 0));
     b.tags_owner = BufferRef::make(4 * b.length);
     for (int64_t i = 0; i < b.length; ++i) {

@@ -1,6 +1,6 @@
-// Joins and spans against a model of vectors: random specs, rows and sources that move the watermark
-// with every record, with bins that go to other operators and come back in between, and bytes that
-// are damaged on the way. Arguments: runs, seed, a planted fault.
+// Joins and spans against a model of vectors: random specs, rows and sources that move the
+// watermark with every record, with bins that go to other operators and come back in between, and
+// bytes that are damaged on the way. Arguments: runs, seed, a planted fault.
 namespace plait {
 inline int seeded_fault = 0;  // see test_native_time.py
 }
@@ -343,7 +343,7 @@ class Run {
         spec_(spec),
         sources_(random_sources(random)),
         many_(draw(random, 0, 39) == 0),  // enough to fill chunks and tables
-        ways_{many_                 ? 2000
+        ways_{many_                ? 2000
               : draw(random, 0, 1) ? 3
                                    : 30,
               draw(random, 0, 15), draw(random, 0, 1) == 1},

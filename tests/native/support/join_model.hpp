@@ -1,5 +1,5 @@
-// The joins and spans of the tests in the plainest way: vectors of rows, walked from the front, mark
-// by mark and row by row.
+// The joins and spans of the tests in the plainest way: vectors of rows, walked from the front,
+// mark by mark and row by row.
 //
 // A row has both sides' fields; the columns of its own side are set, the others are null in the
 // batch. Results are texts, so that they can be compared and printed. Any thread, nothing shared.
@@ -223,7 +223,8 @@ class Model {
   }
 
   void take_as_of(const Row& row) {
-    const bool gone = row.side ? spec_.tolerance && row.time + spec_.tolerance < now_ : is_late(row);
+    const bool gone =
+        row.side ? spec_.tolerance && row.time + spec_.tolerance < now_ : is_late(row);
     if (gone) {
       ++late;
       return;

@@ -1,5 +1,5 @@
-// Event time as a plain loop: the watermark of an operator, moved by one record after the other, and
-// random units of sources whose rows move it.
+// Event time as a plain loop: the watermark of an operator, moved by one record after the other,
+// and random units of sources whose rows move it.
 //
 // Nothing here looks ahead, searches or clips a whole unit: what the headers find out about a unit
 // at once must be what this comes to row by row.

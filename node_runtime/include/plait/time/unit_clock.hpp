@@ -25,8 +25,8 @@ class UnitClock {
   UnitClock(int64_t before, int64_t rows) : rows_(rows), before_(before), end_(before) {}
   // It goes on with `reach`, the times of the unit's first rows: `others` is the least watermark of
   // the other sources, `since` the time of this one before the unit, which counts from the first
-  // row on (before, it does not if the source was idle). The unit is alive as long as the clock, and
-  // so is `owner`.
+  // row on (before, it does not if the source was idle). The unit is alive as long as the clock,
+  // and so is `owner`.
   UnitClock(int64_t before, int64_t rows, const int64_t* reach, int64_t reach_rows,
             int64_t out_of_order, int64_t since, int64_t others, BufferRef owner = {})
       : rows_(rows),
@@ -85,7 +85,7 @@ class UnitClock {
   const int64_t* reach_ = nullptr;
   int64_t reach_rows_ = 0, out_of_order_ = 0;
   int64_t most_ = kNoTime, least_ = kNoTime;  // at the rows
-  BufferRef owner_;  // of the reach, if that is not the unit's own
+  BufferRef owner_;                           // of the reach, if that is not the unit's own
   mutable int64_t found_ = 0;
 };
 

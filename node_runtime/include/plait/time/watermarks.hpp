@@ -37,9 +37,9 @@ class Watermarks {
   // The greatest wall clock of the units so far.
   int64_t clock() const { return clock_; }
 
-  // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator that
-  // no source with an event time reaches, time stands still until the end. Behind a failure in the
-  // unit nothing is delivered, so there the clock ends at the failed record.
+  // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator
+  // that no source with an event time reaches, time stands still until the end. Behind a failure in
+  // the unit nothing is delivered, so there the clock ends at the failed record.
   UnitClock pass(const Batch& unit) {
     UnitClock clock = rows_of(unit);
     if (unit.failure) {
