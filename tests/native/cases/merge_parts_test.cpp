@@ -1,7 +1,12 @@
 // The parts of an epoch from several nodes, put together: against a stable sort of all their rows.
 //
 // Random parts of every kind of column: tags dense, with gaps, or repeated and numbered by subs;
-// slices of larger columns, nulls, empty texts. Arguments: cases, seed.
+// slices of larger columns, nulls, empty texts. Inputs of a union: some of an event-time operator,
+// whose rows are at marks or at records. Arguments: cases, seed, a planted fault.
+namespace plait {
+inline int seeded_fault = 0;  // see test_native_time.py
+}
+
 #include "plait/columns/merge_parts.hpp"
 
 #include <algorithm>
@@ -202,6 +207,62 @@ class Case {
     CHECK(rows_of(merged) == want);
   }
 
+  // Rows of several inputs of a unit, by position, then input.
+ public:
+  void unite() {
+    types_ = {Type::Int64};
+    const int64_t base = int64_t(below(1000)), rows = 1 + int64_t(below(30));
+    std::vector<Batch> parts;
+    std::vector<Row> want;
+    for (size_t input = 1 + below(4); input > 0; --input) {
+      const bool halves = below(2);
+      std::vector<Row> mine;
+      for (int64_t at = 0; at <= 2 * rows; ++at) {
+        if (at % 2 == 0 && !halves) continue;
+        for (size_t n = below(3) ? 0 : 1 + below(2); n > 0; --n) {
+          mine.push_back({at, 0, random_values()});
+        }
+      }
+      if (mine.empty()) continue;
+      parts.push_back(input_of(mine, halves, base, rows));
+      want.insert(want.end(), mine.begin(), mine.end());
+    }
+    if (parts.empty()) return;
+    std::stable_sort(want.begin(), want.end(),
+                     [](const Row& a, const Row& b) { return a.number < b.number; });
+    even_halves(parts);
+    Batch merged = parts.size() > 1 ? merge_parts(parts, false) : parts[0];
+    merged.base = base;
+    CHECK(merged.length == int64_t(want.size()));
+    for (int64_t i = 0; i < merged.length; ++i) {
+      CHECK(merged.position(i) == want[size_t(i)].number);
+      CHECK(merged.row_number(i) == base + want[size_t(i)].number / 2);
+      CHECK(merged.half(i) == want[size_t(i)].number % 2);
+      CHECK(text_of(merged.columns[0], i) == want[size_t(i)].values[0]);
+    }
+  }
+
+ private:
+  // `mine` by position; the rows of an input without halves are all of records.
+  Batch input_of(const std::vector<Row>& mine, bool halves, int64_t base, int64_t rows) {
+    Batch b;
+    b.length = int64_t(mine.size());
+    b.base = base;
+    b.rows = rows;
+    b.halves = halves;
+    b.first_row =
+        halves ? base : base + mine[0].number / 2 - int64_t(below(2)) * (mine[0].number / 2);
+    b.columns.push_back(column_of(mine, 0));
+    b.tags_owner = BufferRef::make(4 * b.length);
+    for (int64_t i = 0; i < b.length; ++i) {
+      const int64_t at = mine[size_t(i)].number;
+      b.tags_owner.as<uint32_t>()[i] = uint32_t(halves ? at : base + at / 2 - b.first_row);
+    }
+    b.tags = b.tags_owner.as<uint32_t>();
+    if (!halves && below(2)) tags_to_bits(b);
+    return b;
+  }
+
   std::mt19937_64 rng_;
   std::vector<Type> types_;
   size_t last_ = 0;
@@ -214,10 +275,12 @@ class Case {
 int main(int argc, char** argv) {
   const auto cases = plait::testing::argument(argc, argv, 10'000);
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device()();
+  plait::seeded_fault = argc > 3 ? std::atoi(argv[3]) : 0;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   for (unsigned long i = 0; i < cases; ++i) {
     plait::testing::story() = "seed " + std::to_string(seed + i) + ": ";
     Case(seed + i).run();
+    Case(seed + i).unite();
   }
   std::printf("%lu cases\n", cases);
   return 0;

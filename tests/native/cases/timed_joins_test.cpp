@@ -1,9 +1,15 @@
-// Joins and spans against a model of vectors: random specs, rows and watermarks, with bins that go
-// to other operators and come back in between, and bytes that are damaged on the way.
+// Joins and spans against a model of vectors: random specs, rows and sources that move the
+// watermark with every record, with bins that go to other operators and come back in between, and
+// bytes that are damaged on the way. Arguments: runs, seed, a planted fault.
+namespace plait {
+inline int seeded_fault = 0;  // see test_native_time.py
+}
+
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,6 +17,8 @@
 #include "join_model.hpp"
 #include "plait/columns/key_hash.hpp"
 #include "plait/joins/make_join_lane.hpp"
+#include "plait/time/timed_lane.hpp"
+#include "unit_marks.hpp"
 
 namespace {
 
@@ -20,11 +28,11 @@ using Random = std::mt19937_64;
 using Kind = TimedSpec::Kind;
 using Within = TimedSpec::Within;
 using How = TimedSpec::How;
-using Lanes = std::vector<std::unique_ptr<LaneOperator>>;
+using Lanes = std::vector<std::unique_ptr<TimedLane>>;
 
 const std::vector<Type> kTypes = {Type::Int64,   Type::Int64,  Type::String,    Type::Timestamp,
                                   Type::Int64,   Type::String, Type::Timestamp, Type::Timestamp,
-                                  Type::Float64, Type::Bool,   Type::String};
+                                  Type::Float64, Type::Bool,   Type::String,    Type::Timestamp};
 
 int64_t draw(Random& random, int64_t from, int64_t to) {
   return std::uniform_int_distribution<int64_t>(from, to)(random);
@@ -88,7 +96,7 @@ TimedSpec random_spec(Random& random) {
   for (int c : s.left.columns) s.out_types.push_back(s.types[size_t(c)]);
   s.kind = draw(random, 0, 3) == 0 ? Kind::Span : Kind::Join;
   if (s.kind == Kind::Span) {
-    s.span_start = kLeftTime;
+    s.span_start = kLeftStart;
     s.span_end = kLeftEnd;
     s.empty = draw(random, 0, 1);
     s.wait = draw(random, 0, 1) * draw(random, 0, 40);
@@ -98,10 +106,11 @@ TimedSpec random_spec(Random& random) {
     }
     return s;
   }
-  s.how = How(draw(random, 0, 3));
+  s.how = How(draw(random, 0, 4));
   const Within within[] = {Within::None, Within::None, Within::Grid, Within::Between, Within::AsOf};
   s.within = within[draw(random, 0, 4)];
-  if (s.within == Within::None) s.ttl = draw(random, 0, 1) * draw(random, 1, 40);
+  const bool may_stay = s.how != How::Late;
+  if (s.within == Within::None) s.ttl = draw(random, !may_stay, 1) * draw(random, 1, 40);
   s.size = draw(random, 1, 30);
   s.every = draw(random, 0, 1) ? s.size : draw(random, 1, s.size);
   s.offset = draw(random, -20, 20);
@@ -119,14 +128,16 @@ struct Ways {
   bool wild;
 };
 
+// Most have the time that moves the watermark in front of them.
 Row random_row(Random& random, const Ways& ways, int64_t now, uint64_t place) {
   Row r;
   r.side = int(draw(random, 0, 1));
   if (draw(random, 0, 15)) r.key = draw(random, 0, ways.keys);
   if (draw(random, 0, 15)) r.text = std::string(size_t(draw(random, 0, 3)), 'k');
-  r.time = now + draw(random, -ways.jitter, ways.jitter);
+  r.time = draw(random, 0, 2) ? now : now + draw(random, -ways.jitter, 2);
   if (ways.wild && draw(random, 0, 50) == 0) r.time += draw(random, -300, 300);
-  r.end = r.time + draw(random, -3, 30);
+  r.start = draw(random, 0, 2) ? r.time : r.time - draw(random, 0, 30);
+  r.end = r.start + draw(random, -3, 30);
   if (draw(random, 0, 3)) r.a = draw(random, -50, 50);
   if (draw(random, 0, 3)) r.b = random_text(random);
   r.c = draw(random, 0, 1);
@@ -134,7 +145,7 @@ Row random_row(Random& random, const Ways& ways, int64_t now, uint64_t place) {
   return r;
 }
 
-Batch batch_of(const std::vector<Row>& rows) {
+void add_columns(Batch& batch, const std::vector<Row>& rows) {
   std::vector<GrowingColumn> columns;
   for (Type t : kTypes) columns.emplace_back(t);
   const auto number = [&](int c, bool there, uint64_t bits) {
@@ -156,11 +167,9 @@ Batch batch_of(const std::vector<Row>& rows) {
     number(kRightA, right && r.a, std::bit_cast<uint64_t>(double(r.a.value_or(0)) / 4));
     number(kRightC, right, r.c);
     text(kRightB, right, r.b);
+    number(kLeftStart, left, uint64_t(r.start));
   }
-  Batch batch;
-  batch.length = int64_t(rows.size());
   for (const GrowingColumn& c : columns) batch.columns.push_back(c.finish());
-  return batch;
 }
 
 uint64_t hash_of(const TimedSpec& spec, const Batch& batch, int64_t row) {
@@ -193,45 +202,47 @@ void collect(const Emitter& out, std::vector<Made>& made) {
     std::string row;
     for (const Column& c : columns) row += value_of(c, i) + " ";
     const auto& o = out.orders[size_t(i)];
-    made.push_back({o.time == kAtOnce, o.time, o.place, row});
+    made.push_back({o.tag, o.time == kAtOnce, o.time, o.place, row});
   }
 }
 
-Lanes lanes_of(const TimedSpec& spec) {
+Lanes lanes_of(const TimedSpec& spec, const Sources& sources) {
   Lanes lanes;
-  for (unsigned l = 0; l < 1u << spec.lane_bits; ++l) lanes.push_back(make_join_lane(spec, l));
+  const uint32_t bins = 1u << (spec.bin_bits - spec.lane_bits);
+  for (unsigned l = 0; l < 1u << spec.lane_bits; ++l) {
+    lanes.push_back(std::make_unique<TimedLane>(l, l * bins, bins, false, make_join_lane(spec, l),
+                                                UnitTime(sources)));
+    lanes.back()->used = true;
+  }
   return lanes;
 }
 
-// Each lane's rows of a unit, then the watermark.
-std::vector<Made> run_unit(const TimedSpec& spec, Lanes& lanes, const std::vector<Row>& rows,
-                           int64_t before, int64_t watermark, int64_t& late) {
+struct Counted {
+  int64_t late = 0, left_out = 0;
+};
+
+// Each lane's rows of a unit; lanes that have no rows see time go on.
+std::vector<Made> run_unit(const TimedSpec& spec, Lanes& lanes, const Batch& batch,
+                           const std::vector<uint32_t>& order, bool rows, Counted& counted) {
   std::vector<Made> made;
-  const Batch batch = batch_of(rows);
-  std::vector<uint32_t> order;
-  for (const Row& r : rows) order.push_back(uint32_t(r.place));
   for (unsigned l = 0; l < lanes.size(); ++l) {
     std::vector<uint32_t> mine;
     std::vector<uint64_t> hashes;
-    for (uint32_t i = 0; i < rows.size(); ++i) {
+    for (uint32_t i = 0; rows && i < batch.length; ++i) {
       const uint64_t h = hash_of(spec, batch, i);
       if (top_bits(h, spec.lane_bits) != l) continue;
       mine.push_back(i);
       hashes.push_back(h);
     }
     Emitter out(spec.out_types);
-    if (!mine.empty()) {
-      lanes[l]->process(
-          {batch, mine.data(), uint32_t(mine.size()), hashes.data(), 0, order.data(), before}, out);
-    }
-    if (watermark > before || (lanes[l]->wants_end() && !mine.empty())) {
-      lanes[l]->advance(before, watermark, out);
-    }
-    late += out.late;
+    lanes[l]->run(batch, mine.data(), uint32_t(mine.size()), hashes.data(),
+                  order.empty() ? nullptr : order.data(), out);
+    counted.late += out.late;
+    counted.left_out += out.left_out;
     collect(out, made);
   }
   std::stable_sort(made.begin(), made.end(), [](const Made& x, const Made& y) {
-    return x.time != y.time ? x.time < y.time : x.place < y.place;
+    return std::tie(x.position, x.time, x.place) < std::tie(y.position, y.time, y.place);
   });
   return made;
 }
@@ -269,27 +280,28 @@ void move_bins(Random& random, const TimedSpec& spec, Lanes& from, Lanes& to) {
       if (draw(random, 0, 2)) bins.push_back(b);
     }
     std::shuffle(bins.begin(), bins.end(), random);
-    const std::vector<Bytes> all = from[l]->copy_bins(bins);
+    LaneOperator &here = *from[l]->op, &there = *to[l]->op;
+    const std::vector<Bytes> all = here.copy_bins(bins);
     CHECK(all.size() == bins.size());
     for (size_t i = 0; i < bins.size(); ++i) {
-      const uint64_t keys = from[l]->bin_keys(bins[i]);
+      const uint64_t keys = here.bin_keys(bins[i]);
       CHECK((all[i].size == 0) == (keys == 0));
       if (keys == 0) continue;
-      if (to[l]->bin_keys(bins[i]) == 0) damage(random, *to[l], bins[i], all[i]);
-      CHECK(!from[l]->put_bin(bins[i], all[i].data(), size_t(all[i].size)).empty());
+      if (there.bin_keys(bins[i]) == 0) damage(random, there, bins[i], all[i]);
+      CHECK(!here.put_bin(bins[i], all[i].data(), size_t(all[i].size)).empty());
       if (from.size() > 1) {
-        LaneOperator& other = *to[(l + 1) % from.size()];
+        LaneOperator& other = *to[(l + 1) % from.size()]->op;
         CHECK(!other.put_bin(bins[i], all[i].data(), size_t(all[i].size)).empty());
       }
     }
-    from[l]->drop_bins(bins);
+    here.drop_bins(bins);
     for (size_t i = 0; i < bins.size(); ++i) {
-      CHECK(from[l]->bin_keys(bins[i]) == 0);
+      CHECK(here.bin_keys(bins[i]) == 0);
       if (all[i].size == 0) continue;
-      const std::string reason = to[l]->put_bin(bins[i], all[i].data(), size_t(all[i].size));
+      const std::string reason = there.put_bin(bins[i], all[i].data(), size_t(all[i].size));
       if (!reason.empty()) story() += reason + "\n";
       CHECK(reason.empty());
-      CHECK(to[l]->bin_keys(bins[i]) > 0);
+      CHECK(there.bin_keys(bins[i]) > 0);
     }
   }
 }
@@ -297,72 +309,122 @@ void move_bins(Random& random, const TimedSpec& spec, Lanes& from, Lanes& to) {
 void compare(const std::vector<Made>& got, const std::vector<Made>& right) {
   for (size_t i = 0; i < std::max(got.size(), right.size()); ++i) {
     const bool same = i < got.size() && i < right.size() && got[i].row == right[i].row &&
-                      got[i].place == right[i].place && got[i].at_once == right[i].at_once;
+                      got[i].place == right[i].place && got[i].at_once == right[i].at_once &&
+                      got[i].position == right[i].position;
     if (same) continue;
-    story() += "row " + std::to_string(i) + " of " + std::to_string(right.size()) + ": got " +
-               (i < got.size() ? got[i].row.substr(0, 200) : "none") + "\nright " +
-               (i < right.size() ? right[i].row.substr(0, 200) : "none") + "\n";
+    const auto text = [i](const std::vector<Made>& made) {
+      if (i >= made.size()) return std::string("none");
+      return "at " + std::to_string(made[i].position) + ": " + made[i].row.substr(0, 200);
+    };
+    story() += "row " + std::to_string(i) + " of " + std::to_string(right.size()) + ":\n  got " +
+               text(got) + "\nright " + text(right) + "\n";
     CHECK(same);
   }
 }
 
+// What stayed behind when bins went to and fro.
+void bring_back(const TimedSpec& spec, Lanes& from, Lanes& to) {
+  const unsigned per_lane = spec.bin_bits - spec.lane_bits;
+  for (unsigned l = 0; l < from.size(); ++l) {
+    for (uint32_t b = l << per_lane; b < (l + 1) << per_lane; ++b) {
+      if (from[l]->op->bin_keys(b) == 0) continue;
+      const uint32_t bins[] = {b};
+      const Bytes bytes = from[l]->op->copy_bins(bins)[0];
+      from[l]->op->drop_bins(bins);
+      CHECK(to[l]->op->put_bin(b, bytes.data(), size_t(bytes.size)).empty());
+    }
+  }
+}
+
+class Run {
+ public:
+  Run(uint64_t seed, const TimedSpec& spec, Random& random)
+      : random_(random),
+        spec_(spec),
+        sources_(random_sources(random)),
+        many_(draw(random, 0, 39) == 0),  // enough to fill chunks and tables
+        ways_{many_                ? 2000
+              : draw(random, 0, 1) ? 3
+                                   : 30,
+              draw(random, 0, 15), draw(random, 0, 1) == 1},
+        halves_(draw(random, 0, 1)),
+        spaced_(draw(random, 0, 1)),
+        model_(spec),
+        clock_(sources_),
+        here_(lanes_of(spec, sources_)),
+        there_(lanes_of(spec, sources_)) {
+    story() = "seed " + std::to_string(seed) + " kind " + std::to_string(int(spec.kind)) +
+              " within " + std::to_string(int(spec.within)) + " how " +
+              std::to_string(int(spec.how)) + "\n";
+  }
+
+  uint64_t go() {
+    MarkedUnits units(random_, sources_);
+    const bool fails = draw(random_, 0, 7) == 0;
+    const int64_t epochs = draw(random_, 1, 12);
+    for (int64_t epoch = 0; epoch <= epochs; ++epoch) {
+      for (uint32_t s = 0; s < sources_->size(); ++s) {
+        if (!(*sources_)[s].reaches) continue;
+        UnitMarks marks = units.next(s, epoch == epochs, many_ ? 600 : 25);
+        marks.positions = random_positions(random_, marks.rows(), halves_);
+        if (fails && marks.rows() && draw(random_, 0, 9) == 0) {
+          marks.failed = draw(random_, 0, 2 * marks.rows() - 1);
+          std::erase_if(marks.positions, [&](int64_t at) { return at > marks.failed; });
+        }
+        unit(marks, uint64_t(epoch));
+        if (marks.failed >= 0) return rows_made_;
+        if (draw(random_, 0, 2)) continue;
+        move_bins(random_, spec_, here_, there_);
+        move_bins(random_, spec_, there_, here_);
+        bring_back(spec_, there_, here_);
+      }
+    }
+    CHECK(clock_.now == kAllTime);
+    return rows_made_;
+  }
+
+ private:
+  void unit(const UnitMarks& marks, uint64_t epoch) {
+    Batch batch = batch_of(marks, epoch, (*sources_)[marks.source].timed, halves_);
+    const uint64_t base = here_[0]->time.place(batch);
+    std::vector<Row> rows;
+    std::vector<uint32_t> order;
+    for (size_t i = 0; i < marks.positions.size(); ++i) {
+      if (spaced_) order.push_back(uint32_t(2 * i + 1));
+      const int64_t now = marks.rows() ? marks.time_at(marks.positions[i]) : 0;
+      rows.push_back(random_row(random_, ways_, now, base + (spaced_ ? 2 * i + 1 : i)));
+    }
+    add_columns(batch, rows);
+    model_.made.clear();
+    walk_unit(
+        clock_, marks, [&](size_t i) { model_.take(rows[i], marks.positions[i], clock_.now); },
+        [&](int64_t position, int64_t) { model_.due(position, clock_.now); });
+    const std::vector<Made> made = run_unit(spec_, here_, batch, order, true, counted_);
+    compare(made, model_.made);
+    rows_made_ += made.size();
+    CHECK(counted_.late == model_.late);
+    CHECK(counted_.left_out == model_.left_out);
+    Counted none;  // the others see time go on, too
+    CHECK(run_unit(spec_, there_, batch, order, false, none).empty());
+  }
+
+  Random& random_;
+  const TimedSpec& spec_;
+  const Sources sources_;
+  const bool many_;
+  const Ways ways_;
+  const bool halves_, spaced_;
+  Model model_;
+  PlainClock clock_;
+  Lanes here_, there_;
+  Counted counted_;
+  uint64_t rows_made_ = 0;
+};
+
 uint64_t run(uint64_t seed) {
   Random random(seed);
   const TimedSpec spec = random_spec(random);
-  story() = "seed " + std::to_string(seed) + " kind " + std::to_string(int(spec.kind)) +
-            " within " + std::to_string(int(spec.within)) + " how " +
-            std::to_string(int(spec.how)) + "\n";
-  const bool many = draw(random, 0, 39) == 0;  // enough to fill chunks and tables
-  const Ways ways{many                 ? 2000
-                  : draw(random, 0, 1) ? 3
-                                       : 30,
-                  draw(random, 0, 15), draw(random, 0, 1) == 1};
-  const int64_t pace = draw(random, 1, 12);
-  Model model(spec);
-  Lanes here = lanes_of(spec), there = lanes_of(spec);
-  int64_t now = draw(random, -50, 50), before = kNoTime, late = 0;
-  uint64_t place = 0, rows_made = 0;
-  const int64_t units = draw(random, 1, 20);
-  for (int64_t u = 0; u <= units; ++u) {
-    std::vector<Row> rows;
-    if (u < units) {
-      for (int64_t n = draw(random, 0, many ? 600 : 25); n > 0; --n) {
-        rows.push_back(random_row(random, ways, now, place));
-        place += uint64_t(draw(random, 1, 3));
-      }
-    }
-    now += draw(random, 0, pace);
-    int64_t watermark = before;
-    if (draw(random, 0, 3)) watermark = std::max(before, now - draw(random, 0, 10));
-    if (u == units) watermark = kAllTime;
-    model.unit(rows, watermark);
-    std::vector<Made> made = run_unit(spec, here, rows, before, watermark, late);
-    compare(made, model.made);
-    rows_made += made.size();
-    CHECK(late == model.late);
-    before = watermark;
-    // The others see time go on, too.
-    for (auto& lane : there) {
-      Emitter out(spec.out_types);
-      lane->advance(kNoTime, watermark, out);
-      CHECK(out.length() == 0);
-    }
-    if (draw(random, 0, 2) == 0) {
-      move_bins(random, spec, here, there);
-      move_bins(random, spec, there, here);
-      for (unsigned l = 0; l < here.size(); ++l) {  // what stayed behind
-        const unsigned per_lane = spec.bin_bits - spec.lane_bits;
-        for (uint32_t b = l << per_lane; b < (l + 1) << per_lane; ++b) {
-          if (there[l]->bin_keys(b) == 0) continue;
-          const uint32_t bins[] = {b};
-          const Bytes bytes = there[l]->copy_bins(bins)[0];
-          there[l]->drop_bins(bins);
-          CHECK(here[l]->put_bin(b, bytes.data(), size_t(bytes.size)).empty());
-        }
-      }
-    }
-  }
-  return rows_made;
+  return Run(seed, spec, random).go();
 }
 
 // What waits for its time is still there when a watermark that fell was refused.
@@ -393,6 +455,7 @@ void falling_watermark() {
 int main(int argc, char** argv) {
   const unsigned long runs = argument(argc, argv, 500);
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  seeded_fault = argc > 3 ? std::atoi(argv[3]) : 0;
   falling_watermark();
   uint64_t made = 0;
   for (uint64_t i = 0; i < runs; ++i) made += run(seed + i);

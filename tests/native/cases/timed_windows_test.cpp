@@ -1,5 +1,10 @@
 // The lane operators of windows against plain loops over all rows: random windows, keys, results,
-// rows and watermarks, and two sets of lanes between which bins move while the rows flow.
+// rows and sources that move the watermark with every record, and two sets of lanes between which
+// bins move while the rows flow. Arguments: jobs, seed, a planted fault.
+namespace plait {
+inline int seeded_fault = 0;  // see test_native_time.py
+}
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -9,6 +14,7 @@
 
 #include "check.hpp"
 #include "plait/keyed/split_by_lane.hpp"
+#include "plait/time/timed_lane.hpp"
 #include "plait/windows/make_window_lane.hpp"
 #include "window_model.hpp"
 
@@ -18,9 +24,14 @@ using namespace plait;
 using namespace plait::testing;
 
 struct Lanes {
-  std::vector<std::unique_ptr<LaneOperator>> lanes;
-  explicit Lanes(const TimedSpec& spec) {
-    for (unsigned l = 0; l < 1u << spec.lane_bits; ++l) lanes.push_back(make_window_lane(spec, l));
+  std::vector<std::unique_ptr<TimedLane>> lanes;
+  Lanes(const TimedSpec& spec, const Sources& sources) {
+    const uint32_t bins = 1u << (spec.bin_bits - spec.lane_bits);
+    for (unsigned l = 0; l < 1u << spec.lane_bits; ++l) {
+      lanes.push_back(std::make_unique<TimedLane>(l, l * bins, bins, spec.key_columns.empty(),
+                                                  make_window_lane(spec, l), UnitTime(sources)));
+      lanes.back()->used = true;
+    }
   }
 };
 
@@ -46,26 +57,33 @@ void collect(const TimedSpec& spec, const Emitter& out, std::vector<Made>& made)
 class Run {
  public:
   Run(const TimedSpec& spec, Random& random)
-      : spec_(spec), random_(random), nodes_(make_nodes()), owner_(1u << spec.bin_bits, 0) {}
+      : spec_(spec),
+        random_(random),
+        sources_(random_sources(random)),
+        nodes_(make_nodes()),
+        owner_(1u << spec.bin_bits, 0) {}
 
-  void go(unsigned units) {
+  void go(unsigned epochs) {
     const std::unique_ptr<Model> model = make_model(spec_);
-    int64_t now = 0, watermark = kNoTime;
-    for (unsigned u = 0; u < units; ++u) {
-      Unit unit = random_unit(spec_, random_, now, u);
-      const int64_t before = watermark;
-      now += int64_t(random_() % 9);
-      if (random_() % 3) watermark = std::max(watermark, now - int64_t(random_() % 12));
-      if (u + 1 == units) watermark = kAllTime;
-      std::vector<Made> made;
-      int64_t late = 0, left_out = 0;
-      run_unit(unit, before, watermark, made, late, left_out);
-      const Expected expected = model->unit(unit.rows, before, watermark);
-      compare(made, expected);
-      CHECK(late == expected.late);
-      CHECK(left_out == expected.left_out);
-      if (random_() % 2) move_bins();
+    PlainClock clock(sources_);
+    MarkedUnits units(random_, sources_);
+    const bool halves = random_() % 2, fails = random_() % 8 == 0;
+    for (unsigned epoch = 0; epoch < epochs; ++epoch) {
+      for (uint32_t s = 0; s < sources_->size(); ++s) {
+        if (!(*sources_)[s].reaches) continue;
+        UnitMarks marks = units.next(s, epoch + 1 == epochs, random_() % 20 ? 40 : 500);
+        marks.positions = random_positions(random_, marks.rows(), halves);
+        if (fails && marks.rows() && random_() % 10 == 0) {
+          marks.failed = int64_t(random_() % uint64_t(2 * marks.rows()));
+          std::erase_if(marks.positions, [&](int64_t at) { return at > marks.failed; });
+        }
+        run_unit(random_unit(spec_, random_, marks, epoch, (*sources_)[s].timed, halves), clock,
+                 *model);
+        if (marks.failed >= 0) return;
+        if (random_() % 2) move_bins();
+      }
     }
+    CHECK(clock.now == kAllTime);
     using Kind = TimedSpec::Kind;
     const bool stays = spec_.kind == Kind::Last || spec_.kind == Kind::Running;
     if (stays || spec_.within == TimedSpec::Within::Rows) return;
@@ -75,16 +93,33 @@ class Run {
  private:
   std::vector<Lanes> make_nodes() const {
     std::vector<Lanes> nodes;
-    nodes.emplace_back(spec_);
-    nodes.emplace_back(spec_);
+    nodes.emplace_back(spec_, sources_);
+    nodes.emplace_back(spec_, sources_);
     return nodes;
   }
   LaneOperator& lane(unsigned node, uint32_t bin) {
-    return *nodes_[node].lanes[bin >> (spec_.bin_bits - spec_.lane_bits)];
+    return *nodes_[node].lanes[bin >> (spec_.bin_bits - spec_.lane_bits)]->op;
   }
 
-  void run_unit(const Unit& unit, int64_t before, int64_t watermark, std::vector<Made>& made,
-                int64_t& late, int64_t& left_out) {
+  void run_unit(Unit unit, PlainClock& clock, Model& model) {
+    const uint64_t base = nodes_[0].lanes[0]->time.place(unit.batch);
+    for (size_t i = 0; i < unit.rows.size(); ++i) {
+      unit.rows[i].place = base + (unit.order.empty() ? i : unit.order[i]);
+    }
+    model.out = {};
+    walk_unit(
+        clock, unit.marks,
+        [&](size_t i) { model.take(unit.rows[i], unit.marks.positions[i], clock.now); },
+        [&](int64_t position, int64_t before) { model.due(position, before, clock.now); });
+    std::vector<Made> made;
+    int64_t late = 0, left_out = 0;
+    run_lanes(unit, made, late, left_out);
+    compare(made, model.out);
+    CHECK(late == model.out.late);
+    CHECK(left_out == model.out.left_out);
+  }
+
+  void run_lanes(const Unit& unit, std::vector<Made>& made, int64_t& late, int64_t& left_out) {
     std::vector<Type> key_types;
     for (int k : spec_.key_columns) key_types.push_back(spec_.types[size_t(k)]);
     const KeyedPlan plan =
@@ -104,20 +139,14 @@ class Run {
           mine.push_back(hashes[r]);
         }
         Emitter out(spec_.out_types);
-        LaneOperator& op = *nodes_[n].lanes[l];
+        TimedLane& lane = *nodes_[n].lanes[l];
         const bool all = rows.size() == hashes.size();
-        if (!rows.empty()) {
-          op.process({unit.batch, all ? nullptr : rows.data(), uint32_t(rows.size()), mine.data(),
-                      unit.base, unit.order.data(), before},
-                     out);
-        }
-        if (watermark > before || (op.wants_end() && !rows.empty())) {
-          op.advance(before, watermark, out);
-        }
+        lane.run(unit.batch, all ? nullptr : rows.data(), uint32_t(rows.size()), mine.data(),
+                 unit.order.empty() ? nullptr : unit.order.data(), out);
         collect(spec_, out, made);
         late += out.late;
         left_out += out.left_out;
-        CHECK(op.byte_size() >= 0);
+        CHECK(lane.op->byte_size() >= 0);
       }
     }
     std::stable_sort(made.begin(), made.end(),
@@ -127,8 +156,11 @@ class Run {
   void compare(const std::vector<Made>& made, const Expected& expected) {
     const size_t n = std::max(made.size(), expected.rows.size());
     for (size_t i = 0; i < n; ++i) {
-      const std::string got = i < made.size() ? made[i].text : "nothing";
-      const std::string want = i < expected.rows.size() ? expected.rows[i] : "nothing";
+      std::string got = "nothing", want = "nothing";
+      if (i < made.size()) got = "at " + std::to_string(made[i].order.tag) + ": " + made[i].text;
+      if (i < expected.rows.size()) {
+        want = "at " + std::to_string(expected.rows[i].position) + ": " + expected.rows[i].text;
+      }
       if (got == want) continue;
       story() += "row " + std::to_string(i) + "\n got " + got + "\nwant " + want + "\n";
       CHECK(got == want);
@@ -144,7 +176,7 @@ class Run {
           const bool here = b >> (spec_.bin_bits - spec_.lane_bits) == l && owner_[b] == from;
           if (here && random_() % 3 == 0) bins.push_back(b);
         }
-        move(*nodes_[from].lanes[l], *nodes_[1 - from].lanes[l], bins);
+        move(*nodes_[from].lanes[l]->op, *nodes_[1 - from].lanes[l]->op, bins);
         for (uint32_t b : bins) owner_[b] = 1 - from;
       }
     }
@@ -180,14 +212,15 @@ class Run {
     bytes[sizeof h + random_() % h.length] ^= uint8_t(1 + random_() % 255);
     h.checksum = h.right_checksum(bytes.data() + sizeof h);
     std::memcpy(bytes.data(), &h, sizeof h);
-    Lanes other(spec_);
+    Lanes other(spec_, sources_);
     const unsigned l = bin >> (spec_.bin_bits - spec_.lane_bits);
-    (void)other.lanes[l]->put_bin(bin, bytes.data(), bytes.size()).empty();
+    (void)other.lanes[l]->op->put_bin(bin, bytes.data(), bytes.size()).empty();
     CHECK(to.bin_keys(bin) == 0);
   }
 
   const TimedSpec& spec_;
   Random& random_;
+  const Sources sources_;
   std::vector<Lanes> nodes_;
   std::vector<unsigned> owner_;
 };
@@ -221,6 +254,7 @@ void refuses_nonsense() {
 int main(int argc, char** argv) {
   const unsigned long jobs = argument(argc, argv, 2000);
   const unsigned long seed = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
+  seeded_fault = argc > 3 ? std::atoi(argv[3]) : 0;
   refuses_nonsense();
   for (unsigned long job = 0; job < jobs; ++job) {
     Random random(seed + job);

@@ -73,6 +73,23 @@ inline void tags_to_bits(Batch& b, Random& random) {
   b.tags = nullptr;
 }
 
+// How far time is at some rows of the unit: a slice of them, or all.
+inline ReachRef random_reach(Random& random) {
+  const int64_t rows = 1 + below(random, 60);
+  BufferRef times = BufferRef::make(8 * rows);
+  const int64_t spread = chance(random, 50) ? 3 : 1'000'000'000'000;
+  int64_t now = int64_t(random() >> below(random, 40)) / 4;
+  for (int64_t i = 0; i < rows; ++i) {
+    now += below(random, spread);
+    times.as<int64_t>()[i] = chance(random, 80) ? now : now - below(random, spread);
+    if (chance(random, 1)) times.as<int64_t>()[i] = chance(random, 50) ? INT64_MAX : INT64_MIN + 1;
+  }
+  const auto* from = times.as<int64_t>();
+  auto reach = reach_of(from, rows, std::move(times), below(random, 1000));
+  reach->whole = chance(random, 10);
+  return reach;
+}
+
 inline Batch random_batch(Random& random, int64_t n, bool riders) {
   Batch b;
   b.length = n;
@@ -88,18 +105,29 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
   if (chance(random, 60)) {
     b.tags_owner = BufferRef::make(4 * n);
     const int64_t gap = 1 + below(random, chance(random, 50) ? 3 : 200);
-    uint32_t tag = uint32_t(below(random, 1 << 20));
+    uint32_t tag = uint32_t(chance(random, 20) ? 0 : below(random, 1 << 20));
     for (int64_t i = 0; i < n; ++i) {
       b.tags_owner.as<uint32_t>()[i] = tag;
       tag += uint32_t(chance(random, 98) ? 1 + below(random, gap) : 0);
     }
     b.tags = b.tags_owner.as<uint32_t>();
+    b.halves = chance(random, 40);
     if (chance(random, 40)) tags_to_bits(b, random);
   }
+  if (chance(random, 30)) b.reach = random_reach(random);
+  b.base = b.first_row - below(random, std::min<int64_t>(b.first_row, 100) + 1);
+  b.rows = below(random, 1000);
+  b.flow = Flow(below(random, 3));
+  b.stamp = int64_t(random() >> 2);
   if (chance(random, 30)) {
     b.subs_owner = BufferRef::make(8 * n);
     for (int64_t i = 0; i < n; ++i) b.subs_owner.as<uint64_t>()[i] = random();
     b.subs = b.subs_owner.as<uint64_t>();
+  }
+  if (b.subs && chance(random, 50)) {  // on the way from an event-time operator
+    b.times_owner = BufferRef::make(8 * n);
+    for (int64_t i = 0; i < n; ++i) b.times_owner.as<int64_t>()[i] = int64_t(random());
+    b.times = b.times_owner.as<int64_t>();
   }
   if (riders) {
     const auto letter = [&random] {
@@ -110,6 +138,7 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
       l.row = int64_t(random());
       l.time = int64_t(random());
       l.sub = random();
+      l.half = chance(random, 50);
       l.kind = FailureKind(below(random, int64_t(kLastFailureKind) + 1));
       l.message = std::string(size_t(below(random, 400)), 'x');
       l.code = int32_t(random());
@@ -146,27 +175,41 @@ inline void check_column(const Column& a, const uint32_t* rows, const Column& b,
   }
 }
 
+// All nodes have what is whole: it is not sent.
+inline void check_reach(const ReachRef& a, const ReachRef& b) {
+  CHECK(!b == (!a || a->whole));
+  if (!b) return;
+  CHECK(a->first == b->first && a->rows == b->rows && !b->whole);
+  for (int64_t i = 0; i < a->rows; ++i) {
+    CHECK(a->times[i] == b->times[i] && a->row_times[i] == b->row_times[i]);
+  }
+}
+
 inline void check_rows(const Batch& a, const uint32_t* rows, const Batch& b, int64_t n) {
   CHECK(b.length == n && a.epoch == b.epoch && a.source == b.source);
   CHECK(a.first_row == b.first_row && a.ingest_ns == b.ingest_ns && a.end == b.end);
-  CHECK(a.columns.size() == b.columns.size() && !a.subs == !b.subs);
+  CHECK(a.columns.size() == b.columns.size() && !a.subs == !b.subs && !a.times == !b.times);
+  CHECK(a.base == b.base && a.rows == b.rows && a.flow == b.flow && a.stamp == b.stamp);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t from = rows ? rows[i] : i;
     CHECK(a.row_number(from) == b.row_number(i));
+    CHECK(a.position(from) == b.position(i));
     if (a.subs) CHECK(a.subs[from] == b.subs[i]);
+    if (a.times) CHECK(a.times[from] == b.times[i]);
   }
   for (size_t c = 0; c < a.columns.size(); ++c) check_column(a.columns[c], rows, b.columns[c], n);
 }
 
 inline void check_letter(const Letter& a, const Letter& b) {
   CHECK(a.op == b.op && a.source == b.source && a.epoch == b.epoch && a.row == b.row);
-  CHECK(a.time == b.time && a.sub == b.sub && a.kind == b.kind);
+  CHECK(a.time == b.time && a.sub == b.sub && a.kind == b.kind && a.half == b.half);
   CHECK(a.message == b.message && a.code == b.code && b.handle == -1);
   check_rows(a.record, nullptr, b.record, a.record.length);
 }
 
 inline void check_batch(const Batch& a, const uint32_t* rows, const Batch& b, int64_t n) {
   check_rows(a, rows, b, n);
+  check_reach(a.reach, b.reach);
   CHECK(!a.failure == !b.failure);
   CHECK((a.letters ? a.letters->size() : 0) == (b.letters ? b.letters->size() : 0));
   if (b.letters) {

@@ -1,4 +1,5 @@
-// The joins and spans of the tests in the plainest way: vectors of rows, walked from the front.
+// The joins and spans of the tests in the plainest way: vectors of rows, walked from the front,
+// mark by mark and row by row.
 //
 // A row has both sides' fields; the columns of its own side are set, the others are null in the
 // batch. Results are texts, so that they can be compared and printed. Any thread, nothing shared.
@@ -28,6 +29,7 @@ enum Col {
   kRightA,
   kRightC,
   kRightB,
+  kLeftStart,
   kCols
 };
 
@@ -35,7 +37,7 @@ struct Row {
   int side = 0;
   std::optional<int64_t> key;
   std::optional<std::string> text;
-  int64_t time = 0, end = 0;
+  int64_t time = 0, start = 0, end = 0;
   std::optional<int64_t> a;
   std::optional<std::string> b;
   bool c = false;
@@ -43,6 +45,7 @@ struct Row {
 };
 
 struct Made {
+  int64_t position;
   bool at_once;
   int64_t time;
   uint64_t place;
@@ -67,20 +70,27 @@ class Model {
   explicit Model(const TimedSpec& spec) : spec_(spec) {}
 
   std::vector<Made> made;
-  int64_t late = 0;
+  int64_t late = 0, left_out = 0;
 
-  void unit(const std::vector<Row>& rows, int64_t watermark) {
-    made.clear();
-    for (const Row& row : rows) {
-      if (spec_.kind == TimedSpec::Kind::Span) {
-        take_span(row);
-      } else if (spec_.within == Within::AsOf) {
-        take_as_of(row);
-      } else {
-        take(row);
-      }
+  // A row comes at a position, when the watermark is `now`.
+  void take(const Row& row, int64_t position, int64_t now) {
+    position_ = position;
+    now_ = now;
+    if (spec_.how == How::Late) {
+      take_late(row);
+    } else if (spec_.kind == TimedSpec::Kind::Span) {
+      take_span(row);
+    } else if (spec_.within == Within::AsOf) {
+      take_as_of(row);
+    } else {
+      take_pair(row);
     }
-    now_ = std::max(now_, watermark);
+  }
+  // The watermark has risen to `now`, at a mark.
+  void due(int64_t position, int64_t now) {
+    position_ = position;
+    now_ = now;
+    const size_t from = made.size();
     if (spec_.kind == TimedSpec::Kind::Span) {
       end_spans();
     } else if (spec_.within == Within::AsOf) {
@@ -88,10 +98,8 @@ class Model {
     } else {
       end();
     }
-    std::stable_sort(made.begin(), made.end(), [](const Made& x, const Made& y) {
-      if (x.at_once != y.at_once) return x.at_once;
-      if (!x.at_once && x.time != y.time) return x.time < y.time;
-      return x.place < y.place;
+    std::sort(made.begin() + ptrdiff_t(from), made.end(), [](const Made& x, const Made& y) {
+      return std::pair(x.time, x.place) < std::pair(y.time, y.place);
     });
   }
 
@@ -153,9 +161,33 @@ class Model {
     return 1;
   }
 
-  void take(const Row& row) {
-    if (over(row)) {
+  void at_once(uint64_t place, const std::string& row) {
+    made.push_back({position_, true, 0, place, row});
+  }
+  void later(int64_t time, uint64_t place, const std::string& row) {
+    made.push_back({position_, false, time, place, row});
+  }
+  // One that is not behind the watermark is in time, even if all that it could meet is over.
+  bool is_late(const Row& row) const {
+    if (spec_.within == Within::AsOf) return row.time < now_;
+    return over(row) && (spec_.within != Within::Between || row.time < now_);
+  }
+  void take_late(const Row& row) {
+    if (row.side == 0 && is_late(row)) {
+      at_once(row.place, show_left(row));
+    } else {
+      ++left_out;
+    }
+  }
+
+  void take_pair(const Row& row) {
+    if (is_late(row)) {
       ++late;
+      return;
+    }
+    const bool alone_too = row.side == 0 && (spec_.how == How::Left || spec_.how == How::Anti);
+    if (key_null(row) && !alone_too) {
+      ++left_out;
       return;
     }
     Kept kept{row};
@@ -169,9 +201,12 @@ class Model {
         const bool first = !left.matched;
         left.matched = true;
         if (spec_.how == How::Anti || (spec_.how == How::Semi && !first)) continue;
-        made.push_back(
-            {true, 0, row.place, show_left(l) + (spec_.how == How::Semi ? "" : show_right(r))});
+        at_once(row.place, show_left(l) + (spec_.how == How::Semi ? "" : show_right(r)));
       }
+    }
+    if (alone_too && over(row)) {
+      kept.out = true;
+      if (!kept.matched) at_once(row.place, alone(row));
     }
     (row.side ? rights_ : lefts_).push_back(kept);
   }
@@ -180,14 +215,16 @@ class Model {
       if (k.out || !over(k.row)) continue;
       k.out = true;
       if (k.matched || (spec_.how != How::Left && spec_.how != How::Anti)) continue;
-      made.push_back({false, last(k.row), k.row.place,
-                      show_left(k.row) + (spec_.how == How::Left ? kNoRight : "")});
+      later(last(k.row), k.row.place, alone(k.row));
     }
+  }
+  std::string alone(const Row& left) const {
+    return show_left(left) + (spec_.how == How::Left ? kNoRight : "");
   }
 
   void take_as_of(const Row& row) {
     const bool gone =
-        row.side ? spec_.tolerance && row.time + spec_.tolerance < now_ : row.time < now_;
+        row.side ? spec_.tolerance && row.time + spec_.tolerance < now_ : is_late(row);
     if (gone) {
       ++late;
       return;
@@ -196,7 +233,7 @@ class Model {
   }
   void end_as_of() {
     for (Kept& k : lefts_) {
-      if (k.out || k.row.time > now_) continue;
+      if (k.out || k.row.time >= now_) continue;
       k.out = true;
       const Row* best = nullptr;
       for (const Kept& r : rights_) {
@@ -209,17 +246,17 @@ class Model {
       if (spec_.how == How::Inner || spec_.how == How::Left) {
         right = best ? show_right(*best) : kNoRight;
       }
-      made.push_back({false, k.row.time, k.row.place, show_left(k.row) + right});
+      later(k.row.time, k.row.place, show_left(k.row) + right);
     }
   }
 
   void take_span(const Row& row) {
-    if (row.side == 0 && row.end < now_) {
+    if (row.side == 0 && std::max(row.end, row.time) < now_) {
       ++late;
       return;
     }
     const auto in = [&](const Row& l, const Row& r) {
-      return same_key(l, r) && l.time <= r.time && r.time <= l.end;
+      return same_key(l, r) && l.start <= r.time && r.time <= l.end;
     };
     if (row.side) {
       for (Kept& k : lefts_) {
@@ -230,20 +267,24 @@ class Model {
     }
     Kept kept{row};
     for (const Kept& r : rights_) {
-      const bool there = now_ == kNoTime || r.row.time + spec_.wait >= now_;
-      if (there && in(row, r.row)) kept.rights.push_back(r.row);
+      if (r.row.time + spec_.wait >= now_ && in(row, r.row)) kept.rights.push_back(r.row);
     }
+    kept.out = row.end < now_;
+    if (kept.out && gives(kept)) at_once(row.place, span(kept));
     lefts_.push_back(kept);
   }
   void end_spans() {
     for (Kept& k : lefts_) {
       if (k.out || k.row.end >= now_) continue;
       k.out = true;
-      if (k.rights.empty() && !spec_.empty) continue;
-      std::string row = show_left(k.row);
-      for (const AggregateSpec& a : spec_.aggregates) row += result(a, k.rights) + " ";
-      made.push_back({false, k.row.end, k.row.place, row});
+      if (gives(k)) later(k.row.end, k.row.place, span(k));
     }
+  }
+  bool gives(const Kept& k) const { return spec_.empty || !k.rights.empty(); }
+  std::string span(const Kept& k) const {
+    std::string row = show_left(k.row);
+    for (const AggregateSpec& a : spec_.aggregates) row += result(a, k.rights) + " ";
+    return row;
   }
   static std::string result(const AggregateSpec& spec, const std::vector<Row>& rows) {
     using K = AggregateKind;
@@ -293,7 +334,7 @@ class Model {
   }
 
   const TimedSpec& spec_;
-  int64_t now_ = kNoTime;
+  int64_t position_ = 0, now_ = kNoTime;
   std::vector<Kept> lefts_, rights_;
 };
 

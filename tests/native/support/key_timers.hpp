@@ -3,7 +3,9 @@
 //
 // Rows are (key, value, time). A value is added to the sum of its key, and a sum that three does
 // not divide makes a row (key, sum) at once. With timers each row sets one, which makes (key, -sum)
-// when it is due. Negative values go wrong, at once or where their timer is due: see below.
+// when it is due: before the first row that is taken at such a watermark, or behind the row itself
+// if that is reached already. Negative values go wrong, at once or where their timer is due: see
+// below.
 #pragma once
 
 #include <compare>
@@ -25,7 +27,7 @@ class KeyTimers {
   bool stops = false;   // with the policy fail: nothing behind a failed row
   bool timers = false;  // else rows set none
 
-  // What becomes of rows, and of the timers that are due behind them.
+  // What becomes of rows, and of the timers that are due before and behind them.
   struct Made {
     std::vector<int64_t> keys, sums, times;
     std::vector<uint64_t> places;
@@ -56,11 +58,13 @@ class KeyTimers {
     }
   };
 
-  // `order`: of each row, or null; see ProcessUnit.
+  // `order`, `watermarks`: of each row, or null; see ProcessUnit.
   Made take(const std::vector<Column>& in, int64_t length, uint64_t base, const uint32_t* order,
-            int64_t watermark) {
+            const int64_t* watermarks, int64_t watermark) {
     Made made;
     for (uint32_t i = 0; i < length; ++i) {
+      if (timers) fire(watermarks[i], made);
+      if (made.stopped) return made;
       const int64_t key = in[0].i64()[i], value = in[1].i64()[i], time = in[2].i64()[i];
       const Emitter::Order at{kAtOnce, base + (order ? order[i] : i)};
       if (value == kBad) {
@@ -76,6 +80,8 @@ class KeyTimers {
       state.sum += value < 0 ? 1 : value;
       if (timers) state.due.insert({time + (value < 0 ? 5 : 3 * value), at.place, value});
       if (state.sum % 3) made.add(key, state.sum, at, i);
+      if (timers) fire(watermarks[i], made, &at);
+      if (made.stopped) return made;
     }
     if (timers) fire(watermark, made);
     return made;
@@ -141,9 +147,9 @@ class KeyTimers {
     if (m.has_rows()) {
       const bool unit = m.what == LaneDo::Unit;
       CHECK(unit == timers && (!unit || m.unit.told));
-      answer(
-          take(m.columns, m.length, m.unit.base, unit ? m.order.data() : nullptr, m.unit.watermark),
-          m.length, step);
+      answer(take(m.columns, m.length, m.unit.base, unit ? m.order.data() : nullptr,
+                  unit ? m.watermarks.data() : nullptr, m.unit.watermark),
+             m.length, step);
     } else if (m.what == LaneDo::Put) {
       put_all(m.put, step.told);
     } else {
@@ -176,7 +182,8 @@ class KeyTimers {
   uint32_t bin_of(int64_t key) const {
     return uint32_t(top_bits(hash_fixed(uint64_t(key), Type::Int64), bin_bits));
   }
-  void fire(int64_t watermark, Made& made) {
+  // `behind`: the record behind which they fire, because it set them for a time gone by.
+  void fire(int64_t watermark, Made& made, const Emitter::Order* behind = nullptr) {
     for (;;) {
       Key* first = nullptr;
       int64_t of = 0;
@@ -191,7 +198,7 @@ class KeyTimers {
       if (!first) return;
       const Timer timer = *first->due.begin();
       first->due.erase(first->due.begin());
-      const Emitter::Order at{timer.due, timer.place};
+      const Emitter::Order at = behind ? *behind : Emitter::Order{timer.due, timer.place};
       if (timer.value == kBadTimer) return made.end("bad timer", at, false);
       if (timer.value == kTimerLeaves) return made.end("the timer left", at, true);
       made.add(of, -first->sum, at, 0);

@@ -209,7 +209,8 @@ class MovesJob {
   static void unit(void* context, const ProcessUnit& u, ProcessOutcome& o) {
     MovesJob& job = *static_cast<MovesJob*>(context);
     CHECK(!job.gone_);
-    auto made = job.state_.take(u.rows->columns, u.rows->length, u.base, u.order, u.watermark);
+    auto made = job.state_.take(u.rows->columns, u.rows->length, u.base, u.order, u.watermarks,
+                                u.watermark);
     o.next_timer = job.state_.next_timer();
     if (made.fatal) {
       o.fatal = true;
@@ -227,7 +228,7 @@ class MovesJob {
   static void batch(void* context, const Batch& in, CallOutcome& o) {
     MovesJob& job = *static_cast<MovesJob*>(context);
     CHECK(!job.gone_);
-    auto made = job.state_.take(in.columns, in.length, 0, nullptr, kNoTime);
+    auto made = job.state_.take(in.columns, in.length, 0, nullptr, nullptr, kNoTime);
     if (made.fatal) {
       o = fatal_outcome(made.stop.message);
       return;

@@ -1,4 +1,5 @@
-// Windows as plain loops over all rows ever seen: what the lane operators must give, row by row.
+// Windows as plain loops over all rows ever seen: what the lane operators must give, mark by mark
+// and row by row.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "window_samples.hpp"
@@ -18,7 +20,11 @@ namespace plait::testing {
 using Rows = std::vector<Row>;
 
 struct Expected {
-  std::vector<std::string> rows;
+  struct At {
+    int64_t position;
+    std::string text;
+  };
+  std::vector<At> rows;
   int64_t late = 0, left_out = 0;
 };
 
@@ -107,7 +113,12 @@ class Model {
  public:
   explicit Model(const TimedSpec& spec) : spec_(spec) {}
   virtual ~Model() = default;
-  virtual Expected unit(const Rows& rows, int64_t before, int64_t watermark) = 0;
+  // A row comes at a position, when the watermark is `now`.
+  virtual void take(const Row& row, int64_t position, int64_t now) = 0;
+  // The watermark has risen from `before` to `now`, at a mark.
+  virtual void due(int64_t position, int64_t before, int64_t now) = 0;
+
+  Expected out;
 
  protected:
   using Key = std::vector<Value>;
@@ -137,15 +148,15 @@ class Model {
     return text;
   }
   // The rows of one key and window as they come out.
-  void give(const Key& key, const Rows& rows, int64_t start, int64_t end, Expected& out) const {
+  void give(const Key& key, const Rows& rows, int64_t start, int64_t end, int64_t position) {
+    const auto add = [&](const std::string& text) { out.rows.push_back({position, text}); };
     const std::string window = std::to_string(start) + "|" + std::to_string(end) + "|";
     if (spec_.kind == TimedSpec::Kind::Window) {
       const bool grid = spec_.within == TimedSpec::Within::Grid;
       const int64_t width = !grid                           ? 0
                             : spec_.size % spec_.every == 0 ? spec_.every
                                                             : std::gcd(spec_.size, spec_.every);
-      out.rows.push_back(show_key(key) + window + show_results(rows, width));
-      return;
+      return add(show_key(key) + window + show_results(rows, width));
     }
     const Type type = kTypes[size_t(spec_.by)];
     const auto by = [&](const Row& row) -> const Value& { return row.values[size_t(spec_.by)]; };
@@ -162,22 +173,20 @@ class Model {
       const bool tie = spec_.ties && i > last && !compare_values(by(best[last]), by(best[i]), type);
       if (i > last && !tie) break;
       const bool given = spec_.within == TimedSpec::Within::Given;
-      out.rows.push_back(show_row(best[i]) + (given ? "" : window));
+      add(show_row(best[i]) + (given ? "" : window));
     }
   }
-  bool fires(int64_t before, int64_t watermark) const {
-    if (!spec_.early || watermark <= before || watermark == kAllTime) return false;
+  bool fires(int64_t before, int64_t now) const {
+    if (!spec_.early || now == kAllTime) return false;
     if (before == kNoTime) return true;
-    return floor_div(before, spec_.early) < floor_div(watermark, spec_.early);
+    return floor_div(before, spec_.early) < floor_div(now, spec_.early);
   }
-  bool over(int64_t end, int64_t before) const {
-    return before != kNoTime && end + spec_.lateness <= before;
-  }
+  bool over(int64_t end, int64_t now) const { return end + spec_.lateness <= now; }
 
   const TimedSpec& spec_;
 };
 
-// A record's windows: pairs of end and start.
+// A record's windows: pairs of end and start, the earliest first.
 inline std::vector<std::pair<int64_t, int64_t>> windows_of(const TimedSpec& spec, const Row& row) {
   std::vector<std::pair<int64_t, int64_t>> windows;
   if (spec.within == TimedSpec::Within::Given) {
@@ -189,6 +198,7 @@ inline std::vector<std::pair<int64_t, int64_t>> windows_of(const TimedSpec& spec
   for (int64_t start = last; start > row.time() - spec.size; start -= spec.every) {
     windows.push_back({start + spec.size, start});
   }
+  std::reverse(windows.begin(), windows.end());
   return windows;
 }
 
@@ -196,64 +206,52 @@ class GridModel : public Model {
  public:
   using Model::Model;
 
-  Expected unit(const Rows& rows, int64_t before, int64_t watermark) override {
-    Expected out;
-    for (const Row& row : rows) {
-      const auto windows = windows_of(spec_, row);
-      bool taken = false;
-      for (const auto& w : windows) {
-        if (over(w.first, before)) continue;
-        taken = true;
-        add(windows_[w], row);
-      }
-      if (windows.empty()) {
-        ++out.left_out;
-      } else if (!taken) {
-        ++out.late;
-      }
+  void take(const Row& row, int64_t position, int64_t now) override {
+    const auto windows = windows_of(spec_, row);
+    bool taken = false;
+    for (const auto& w : windows) {
+      if (over(w.first, now)) continue;
+      taken = true;
+      Group& group = add(windows_[w], row);
+      group.changed = w.first > now;
+      if (!group.changed) give(group.key, group.rows, w.second, w.first, position);
     }
-    // As one stable sort by end and place would have it: windows of one end are side by side.
-    std::map<int64_t, std::vector<std::pair<uint64_t, Expected>>> due;
-    const bool early = fires(before, watermark);
+    out.left_out += windows.empty();
+    out.late += !windows.empty() && !taken;
+  }
+
+  void due(int64_t position, int64_t before, int64_t now) override {
+    const bool early = fires(before, now);
+    using Due = std::tuple<int64_t, uint64_t, int64_t, Group*>;  // end, place, start
+    std::vector<Due> due;
     for (auto& [w, window] : windows_) {
-      const bool ended = w.first <= watermark;
-      const bool new_end = ended && (before == kNoTime || w.first > before);
+      const bool ends = w.first > before && w.first <= now;
       for (Group& group : window) {
-        const bool again = ended ? group.now : early && group.since;
-        if (!new_end && !again) continue;
-        Expected one;
-        give(group.key, group.rows, w.second, w.first, one);
-        due[w.first].push_back({group.rows.front().place, one});
-      }
-      for (Group& group : window) {
-        group.now = false;
-        if (early) group.since = false;
+        const bool open = early && w.first > now && group.changed;
+        if (ends || open) due.push_back({w.first, group.rows.front().place, w.second, &group});
       }
     }
-    for (auto& [end, groups] : due) {
-      std::stable_sort(groups.begin(), groups.end(),
-                       [](const auto& a, const auto& b) { return a.first < b.first; });
-      for (const auto& [place, one] : groups) {
-        out.rows.insert(out.rows.end(), one.rows.begin(), one.rows.end());
-      }
+    std::sort(due.begin(), due.end());
+    for (auto& [end, place, start, group] : due) {
+      give(group->key, group->rows, start, end, position);
+      group->changed = false;
     }
-    std::erase_if(windows_, [&](const auto& w) { return over(w.first.first, watermark); });
-    return out;
+    std::erase_if(windows_, [&](const auto& w) { return over(w.first.first, now); });
   }
 
  private:
   struct Group {
     Key key;
     Rows rows;
-    bool now = false, since = false;
+    bool changed = true;
   };
-  void add(std::vector<Group>& window, const Row& row) {
+  Group& add(std::vector<Group>& window, const Row& row) {
     const Key key = key_of(row);
     auto found = std::find_if(window.begin(), window.end(),
                               [&](const Group& group) { return group.key == key; });
     if (found == window.end()) found = window.insert(found, {key, {}});
     found->rows.push_back(row);
-    found->now = found->since = true;
+    return *found;
   }
   std::map<std::pair<int64_t, int64_t>, std::vector<Group>> windows_;
 };
@@ -262,27 +260,28 @@ class SessionModel : public Model {
  public:
   using Model::Model;
 
-  Expected unit(const Rows& rows, int64_t before, int64_t watermark) override {
-    Expected out;
-    for (const Row& row : rows) {
-      if (over(row.time() + spec_.gap, before)) {
-        ++out.late;
-      } else {
-        add(row);
-      }
+  void take(const Row& row, int64_t position, int64_t now) override {
+    if (over(row.time() + spec_.gap, now)) {
+      ++out.late;
+      return;
     }
-    std::stable_sort(sessions_.begin(), sessions_.end(), [](const Session& a, const Session& b) {
+    Session& s = add(row);
+    s.changed = s.end > now;
+    if (!s.changed) give(s.key, s.rows, s.start, s.end, position);
+  }
+
+  void due(int64_t position, int64_t before, int64_t now) override {
+    std::sort(sessions_.begin(), sessions_.end(), [](const Session& a, const Session& b) {
       return std::pair(a.end, a.rows.front().place) < std::pair(b.end, b.rows.front().place);
     });
-    const bool early = fires(before, watermark);
+    const bool early = fires(before, now);
     for (Session& s : sessions_) {
-      const bool ended = s.end <= watermark;
-      if (ended ? !s.given : early && s.since) give(s.key, s.rows, s.start, s.end, out);
-      s.given = s.given || ended;
-      if (early) s.since = false;
+      const bool ends = s.end > before && s.end <= now;
+      if (!ends && !(early && s.end > now && s.changed)) continue;
+      give(s.key, s.rows, s.start, s.end, position);
+      s.changed = false;
     }
-    std::erase_if(sessions_, [&](const Session& s) { return over(s.end, watermark); });
-    return out;
+    std::erase_if(sessions_, [&](const Session& s) { return over(s.end, now); });
   }
 
  private:
@@ -290,9 +289,9 @@ class SessionModel : public Model {
     Key key;
     int64_t start, end;
     Rows rows;
-    bool given = false, since = true;
+    bool changed = true;
   };
-  void add(const Row& row) {
+  Session& add(const Row& row) {
     Session joined{key_of(row), row.time(), row.time() + spec_.gap, {row}};
     std::erase_if(sessions_, [&](const Session& s) {
       const int64_t t = row.time();
@@ -305,6 +304,7 @@ class SessionModel : public Model {
     std::sort(joined.rows.begin(), joined.rows.end(),
               [](const Row& a, const Row& b) { return a.place < b.place; });
     sessions_.push_back(joined);
+    return sessions_.back();
   }
   std::vector<Session> sessions_;
 };
@@ -313,24 +313,21 @@ class LastModel : public Model {
  public:
   using Model::Model;
 
-  Expected unit(const Rows& rows, int64_t before, int64_t) override {
-    Expected out;
+  void take(const Row& row, int64_t position, int64_t now) override {
     const bool running = spec_.kind == TimedSpec::Kind::Running;
     const bool each = spec_.kind == TimedSpec::Kind::Last || running;
     const auto n = running ? SIZE_MAX : size_t(each ? spec_.k : spec_.size);
     const auto every = size_t(each ? 1 : spec_.every);
-    for (const Row& row : rows) {
-      Of& of = keys_[key_of(row)];
-      if (spec_.ttl && of.last + spec_.ttl < std::max(before, row.time())) of.rows.clear();
-      of.last = of.rows.empty() ? row.time() : std::max(of.last, row.time());
-      of.rows.push_back(row);
-      const Rows& all = of.rows;
-      if (!each && (all.size() < n || all.size() % every != 0)) continue;
-      const Rows last(all.end() - ptrdiff_t(std::min(n, all.size())), all.end());
-      out.rows.push_back(show_key(key_of(row)) + show_results(last, 0));
-    }
-    return out;
+    Of& of = keys_[key_of(row)];
+    if (spec_.ttl && of.last + spec_.ttl < std::max(now, row.time())) of.rows.clear();
+    of.last = of.rows.empty() ? row.time() : std::max(of.last, row.time());
+    of.rows.push_back(row);
+    const Rows& all = of.rows;
+    if (!each && (all.size() < n || all.size() % every != 0)) return;
+    const Rows last(all.end() - ptrdiff_t(std::min(n, all.size())), all.end());
+    out.rows.push_back({position, show_key(key_of(row)) + show_results(last, 0)});
   }
+  void due(int64_t, int64_t, int64_t) override {}
 
  private:
   struct Of {
@@ -344,19 +341,16 @@ class LateModel : public Model {
  public:
   using Model::Model;
 
-  Expected unit(const Rows& rows, int64_t before, int64_t) override {
-    Expected out;
-    for (const Row& row : rows) {
-      bool late = over(row.time() + spec_.gap, before);
-      if (spec_.within == TimedSpec::Within::Grid) {
-        late = true;
-        for (const auto& w : windows_of(spec_, row)) late = late && over(w.first, before);
-      }
-      if (late) out.rows.push_back(show_row(row));
-      out.left_out += !late;
+  void take(const Row& row, int64_t position, int64_t now) override {
+    bool late = over(row.time() + spec_.gap, now);
+    if (spec_.within == TimedSpec::Within::Grid) {
+      late = true;
+      for (const auto& w : windows_of(spec_, row)) late = late && over(w.first, now);
     }
-    return out;
+    if (late) out.rows.push_back({position, show_row(row)});
+    out.left_out += !late;
   }
+  void due(int64_t, int64_t, int64_t) override {}
 };
 
 inline std::unique_ptr<Model> make_model(const TimedSpec& spec) {

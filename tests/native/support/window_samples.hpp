@@ -11,6 +11,7 @@
 
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/window_grid.hpp"
+#include "unit_marks.hpp"
 
 namespace plait::testing {
 
@@ -57,22 +58,26 @@ struct Row {
 };
 
 struct Unit {
+  UnitMarks marks;
   Batch batch;
   std::vector<Row> rows;
-  uint64_t base = 0;
-  std::vector<uint32_t> order;
+  std::vector<uint32_t> order;  // empty: a row's place is its index
 };
 
-inline Unit random_unit(const TimedSpec& spec, Random& random, int64_t now, unsigned number) {
+// Of the rows of a source, those that come to the operator: most with the time that moves the
+// watermark in front of them, some with one behind it.
+inline Unit random_unit(const TimedSpec& spec, Random& random, const UnitMarks& marks,
+                        uint64_t epoch, bool timed, bool halves) {
   const auto one_of = [&](uint64_t n) { return int64_t(random() % n); };
   const bool session = spec.within == TimedSpec::Within::Session;
   const int64_t spread = one_of(2) ? 1 + one_of(40) : 1;
   const bool wild = one_of(40) == 0;
   Unit u;
-  u.base = uint64_t(number) << 20;
+  u.marks = marks;
+  u.batch = batch_of(marks, epoch, timed, halves);
   const uint64_t numbers = spec.offset % 3 ? 9 : 300;
-  const auto n = size_t(one_of(8) ? one_of(one_of(20) ? 60 : 700) : 0);
-  for (size_t i = 0; i < n; ++i) {
+  const bool spaced = one_of(2);
+  for (size_t i = 0; i < marks.positions.size(); ++i) {
     Row row;
     row.values.resize(kColumns);
     const auto set = [&](int column, uint64_t bits) {
@@ -80,7 +85,8 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, int64_t now, unsi
     };
     if (one_of(12)) set(kNumber, uint64_t(one_of(numbers) - 4));
     if (one_of(12)) row.values[kName] = {false, 0, std::string(size_t(one_of(3)), 'a')};
-    set(kTime, uint64_t(now - one_of(uint64_t(spread)) + one_of(10)));
+    const int64_t now = marks.rows() ? marks.time_at(marks.positions[i]) : 0;
+    set(kTime, uint64_t(one_of(2) ? now : now - one_of(uint64_t(spread)) + one_of(4)));
     if (wild && one_of(5) == 0) set(kTime, uint64_t(one_of(2) ? INT64_MAX - 3 : INT64_MIN + 3));
     if (one_of(4)) set(kInt, uint64_t(one_of(20) - 10));
     const double fine = double(one_of(1000)) / 7, coarse = double(one_of(100)) / 4;
@@ -88,15 +94,12 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, int64_t now, unsi
     if (one_of(4)) set(kFloat, std::bit_cast<uint64_t>(rare));
     if (one_of(4)) row.values[kText] = {false, 0, std::string(1, char('a' + one_of(6)))};
     if (one_of(4)) set(kBool, uint64_t(one_of(2)));
-    const int64_t start = (now + one_of(20) - 15) / 4 * 4;
+    const int64_t start = floor_div(now + one_of(20) - 15, 4) * 4;
     if (one_of(30)) set(kStart, uint64_t(start));
     set(kEnd, uint64_t(start + 4 * (1 + one_of(2))));
-    row.place = u.base + 3 * i;
-    u.order.push_back(uint32_t(3 * i));
+    if (spaced) u.order.push_back(uint32_t(3 * i));
     u.rows.push_back(row);
   }
-  u.order.push_back(0);
-  u.batch.length = int64_t(n);
   for (size_t c = 0; c < kColumns; ++c) {
     GrowingColumn column(kTypes[c]);
     for (const Row& row : u.rows) {

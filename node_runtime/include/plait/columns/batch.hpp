@@ -175,4 +175,13 @@ struct Batch {
   }
 };
 
+// Gives all parts halves if one has them, so that their rows can be put in order.
+inline void even_halves(std::vector<Batch>& parts) {
+  bool any = false;
+  for (const Batch& p : parts) any = any || p.halves;
+  for (Batch& p : parts) {
+    if (any) p.split_halves();
+  }
+}
+
 }  // namespace plait

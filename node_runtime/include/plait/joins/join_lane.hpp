@@ -162,7 +162,10 @@ class JoinLane final : public JoinState {
         layouts_[1].append_row(row.at, out.columns, layouts_[0].columns());
       }
     }
-    if (row.last < watermark_) return;
+    if (row.last < watermark_) {  // nothing that comes can match it
+      if (key) settle(key);
+      return;
+    }
     // That there is a right record is all such a join wants to know.
     if (left_only_ && key && key->lists[1].tail && same_for_all(row, key->lists[1].tail)) return;
     store(v, key, row, false);

@@ -117,7 +117,6 @@ class UnionStage final : public Stage {
     std::shared_ptr<Failure> failure;
     size_t failed_at = 0;
     auto letters = std::make_shared<std::vector<Letter>>();
-    bool halves = false;
     for (size_t i = 0; i < parts.size(); ++i) {
       const Batch& p = parts[i];
       if (p.failure && (!failure || place_of(*p.failure) < place_of(*failure))) {
@@ -125,7 +124,6 @@ class UnionStage final : public Stage {
         failed_at = i;
       }
       if (p.letters) letters->insert(letters->end(), p.letters->begin(), p.letters->end());
-      halves = halves || (p.length && p.halves);
     }
     for (size_t i = 0; failure && i < parts.size(); ++i) {
       cut(parts[i], place_of(*failure), i <= failed_at);
@@ -138,10 +136,10 @@ class UnionStage final : public Stage {
     for (const auto& p : parts) ingest_ns = std::min(ingest_ns, p.ingest_ns);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].length == 0) continue;
-      if (halves) parts[i].split_halves();
       if (sub_bits_ >= 0) mark(parts[i], i);
       filled.push_back(std::move(parts[i]));
     }
+    even_halves(filled);
     Batch out = filled.size() > 1    ? merge_parts(filled, false)
                 : filled.size() == 1 ? std::move(filled[0])
                                      : std::move(parts[failed_at]);

@@ -24,9 +24,11 @@ class UnitClock {
   // Time stands still at `before` until the end of the unit.
   UnitClock(int64_t before, int64_t rows) : rows_(rows), before_(before), end_(before) {}
   // It goes on with `reach`, the times of the unit's first rows: `others` is the least watermark of
-  // the other sources. The unit is alive as long as the clock, and so is `owner`.
+  // the other sources, `since` the time of this one before the unit, which counts from the first
+  // row on (before, it does not if the source was idle). The unit is alive as long as the clock,
+  // and so is `owner`.
   UnitClock(int64_t before, int64_t rows, const int64_t* reach, int64_t reach_rows,
-            int64_t out_of_order, int64_t others, BufferRef owner = {})
+            int64_t out_of_order, int64_t since, int64_t others, BufferRef owner = {})
       : rows_(rows),
         before_(before),
         end_(before),
@@ -34,6 +36,7 @@ class UnitClock {
         reach_rows_(reach_rows),
         out_of_order_(out_of_order),
         most_(std::max(before, others)),
+        least_(std::clamp(add_times(since, -out_of_order), before, most_)),
         owner_(std::move(owner)) {
     if (reach_rows_) end_ = at(2 * rows_ + 1);
   }
@@ -46,13 +49,13 @@ class UnitClock {
   // When a row at this position is taken.
   int64_t at(int64_t position) const {
     const int64_t row = std::min((position - 1) >> 1, reach_rows_ - 1);
-    return row < 0 ? before_ : std::clamp(reach_[row] - out_of_order_, before_, most_);
+    return row < 0 ? before_ : std::clamp(add_times(reach_[row], -out_of_order_), least_, most_);
   }
   // The row at whose mark the watermark reaches t; the number of rows if none of theirs does. For t
   // above `before` and not above `end`.
   int64_t first(int64_t t) const {
     if (t > most_ || t == kAllTime || reach_rows_ == 0) return rows_;
-    if (t <= before_) return 0;
+    if (t <= least_) return 0;
     const int64_t time = add_times(t, out_of_order_);
     // What is due mostly comes in the order of time: go on from the last answer.
     int64_t low = 0, high = reach_rows_;
@@ -81,8 +84,8 @@ class UnitClock {
   int64_t before_ = kNoTime, end_ = kNoTime;
   const int64_t* reach_ = nullptr;
   int64_t reach_rows_ = 0, out_of_order_ = 0;
-  int64_t most_ = kNoTime;
-  BufferRef owner_;  // of the reach, if that is not the unit's own
+  int64_t most_ = kNoTime, least_ = kNoTime;  // at the rows
+  BufferRef owner_;                           // of the reach, if that is not the unit's own
   mutable int64_t found_ = 0;
 };
 

@@ -37,9 +37,9 @@ class Watermarks {
   // The greatest wall clock of the units so far.
   int64_t clock() const { return clock_; }
 
-  // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator that
-  // no source with an event time reaches, time stands still until the end. Behind a failure in the
-  // unit nothing is delivered, so there the clock ends at the failed record.
+  // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator
+  // that no source with an event time reaches, time stands still until the end. Behind a failure in
+  // the unit nothing is delivered, so there the clock ends at the failed record.
   UnitClock pass(const Batch& unit) {
     UnitClock clock = rows_of(unit);
     if (unit.failure) {
@@ -87,11 +87,12 @@ class Watermarks {
       cut = cut_jumps(reach, of.time, source.max_jump);
       times = cut.as<int64_t>();
     }
+    const int64_t since = of.time;
     of.time = std::max(of.time, times[reach.rows - 1]);
     of.flow = Flow::Running;
     const int64_t others = least(unit.source);
     if (others == kNoTime) return {now_, unit.rows};  // another source has had nothing yet
-    return {now_, unit.rows, times, reach.rows, source.out_of_order, others, cut};
+    return {now_, unit.rows, times, reach.rows, source.out_of_order, since, others, cut};
   }
 
   // The times of a unit in which a record is above the time before it by more than the jump.
@@ -117,7 +118,7 @@ class Watermarks {
       if (!source.timed || of_[s].flow != Flow::Running) continue;
       running = true;
       if (of_[s].time == kNoTime) return kNoTime;
-      found = std::min(found, of_[s].time - source.out_of_order);
+      found = std::min(found, add_times(of_[s].time, -source.out_of_order));
     }
     return running || over || but < of_.size() ? found : kNoTime;
   }

@@ -1,0 +1,132 @@
+"""Event time as a native program: reach and clocks of units, against a plain loop over rows.
+
+`clock_test` checks how far time is at every row; `timed_windows_test` and `timed_joins_test` what
+lanes make of it, `merge_parts_test` the order of rows at marks and at records. The last tests break
+the headers in one place each (`native_faults.py`) and demand that the fault is found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.native.native_build import SEED, check, programs, run
+from tests.native.native_faults import Faults, faulty, number_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUNS = {"clock_test:plain": (20_000, SEED), "clock_test:address": (2_000, SEED)}
+
+FAULTS: Faults = {
+    "time moved after the record": (
+        "clock_test",
+        "time/unit_clock.hpp",
+        "std::min((position - 1) >> 1, reach_rows_ - 1)",
+        "std::min((position - 1 - FAULT) >> 1, reach_rows_ - 1)",
+    ),
+    "due when the watermark is above, not when it is there": (
+        "clock_test",
+        "time/unit_clock.hpp",
+        "const int64_t time = add_times(t, out_of_order_);",
+        "const int64_t time = add_times(t, out_of_order_ + FAULT);",
+    ),
+    "time of earlier units forgotten": (
+        "clock_test",
+        "time/unit_clock.hpp",
+        "least_(std::clamp(add_times(since, -out_of_order), before, most_))",
+        "least_(FAULT ? before : std::clamp(add_times(since, -out_of_order), before, most_))",
+    ),
+    "max_jump once a unit": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "time = time == kNoTime ? next : std::max(time, std::min(next, add_times(time, jump)));",
+        "static int64_t since;\n"
+        "      if (i == 0) since = time == kNoTime ? next : time;\n"
+        "      const int64_t from = FAULT ? since : time;\n"
+        "      const int64_t most = add_times(from, jump);\n"
+        "      time = time == kNoTime ? next : std::max(time, std::min(next, most));",
+    ),
+    "slices joined by arrival": (
+        "clock_test",
+        "columns/reach.hpp",
+        "return a->first < b->first;",
+        "return !FAULT && a->first < b->first;",
+    ),
+    "late by the watermark behind the unit": (
+        "timed_windows_test",
+        "time/lane_operator.hpp",
+        "return clock.at(position(i));",
+        "return FAULT ? clock.end() : clock.at(position(i));",
+    ),
+    "late by the watermark before the unit": (
+        "timed_windows_test",
+        "time/lane_operator.hpp",
+        "clock.at(position(i));",
+        "FAULT ? clock.before() : clock.at(position(i));",
+    ),
+    "a row in a pane before its ended windows were given": (
+        "timed_windows_test",
+        "windows/window_lane.hpp",
+        "lane.catch_up(rows, rows.at(i), out);",
+        "if (!FAULT) lane.catch_up(rows, rows.at(i), out);",
+    ),
+    "a session not settled before the next row of its key": (
+        "timed_windows_test",
+        "windows/session_lane.hpp",
+        "if (behind) settle(",
+        "if (behind && !FAULT) settle(",
+    ),
+    "as-of sees right records behind the mark": (
+        "timed_joins_test",
+        "joins/as_of_lane.hpp",
+        "if (r->place < end) found = r;",
+        "if (FAULT || r->place < end) found = r;",
+    ),
+    "a key without records stays": (
+        "timed_joins_test",
+        "joins/join_lane.hpp",
+        "if (key) settle(key);",
+        "if (key && !FAULT) settle(key);",
+    ),
+    "a left record in time is late because its interval is over": (
+        "timed_joins_test",
+        "joins/join_times.hpp",
+        "return std::max(time, last_of(side, time));",
+        "return FAULT ? last_of(side, time) : std::max(time, last_of(side, time));",
+    ),
+    "a union without halves": (
+        "merge_parts_test",
+        "columns/batch.hpp",
+        "if (any) p.split_halves();",
+        "if (any && !FAULT) p.split_halves();",
+    ),
+}
+SLOW = {
+    "clock_test": (),
+    "merge_parts_test": (),
+    "timed_windows_test": (pytest.mark.slow,),
+    "timed_joins_test": (pytest.mark.slow,),
+}
+"""These take long to compile."""
+
+
+@pytest.mark.parametrize("program", programs(RUNS, "address"))
+def test_clock_program(binaries: dict[str, Path], program: str) -> None:
+    check(binaries[program], RUNS[program], f"seed {SEED}")
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=SLOW[program]) for name, (program, *_) in FAULTS.items()]
+)
+def test_a_seeded_fault_is_found(fault: str) -> None:
+    program = FAULTS[fault][0]
+    done = run(faulty(program, FAULTS), 2_000, 1, number_of(FAULTS, fault))
+    assert done.returncode != 0, f"{fault}: went unnoticed"
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in SLOW.items()])
+def test_the_same_program_without_a_fault_finds_none(name: str) -> None:
+    done = run(faulty(name, FAULTS), 100, 1, 0)
+    assert done.returncode == 0, done.stderr
