@@ -165,7 +165,6 @@ class ItemsPoll:
     def __init__(self, reader: ItemsReader) -> None:
         self.reader = reader
         self.shape = Shape(reader.schema)
-        self.names = set(reader.schema.names)
         self.held: list[Any] = []
         """Records taken and not converted yet: the first of them is a bad one."""
 
@@ -173,10 +172,6 @@ class ItemsPoll:
         records = self.held or self.reader.take(max_rows)
         if not records:
             return None
-        if self.reader.only_known and any(
-            type(r) is dict and not self.names >= r.keys() for r in records
-        ):
-            return self.slowly(records)
         batch, _, failures = self.shape.from_records(records, True)
         if failures:
             return self.slowly(records)

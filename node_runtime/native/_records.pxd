@@ -36,6 +36,7 @@ cdef class Shape:
     cdef readonly object cls
     cdef object make
     cdef tuple fields, names
+    cdef tuple members  # of a class made by plait: its slots in the order of the columns, or None
     cdef Py_ssize_t width
     cdef vector[Py_ssize_t] offsets
     cdef readonly bint plain  # making a record does no more than set its fields

@@ -29,18 +29,15 @@ PLAIN: dict[Type, frozenset[type]] = {
 }
 
 
-def to_batch(
-    records: Sequence[Any], schema: Schema, first: int = 0, *, only_known: bool = False
-) -> Any:
-    """A pyarrow RecordBatch of the records, which are numbered from `first` in errors.
+def to_batch(records: Sequence[Any], schema: Schema, before: int = 0) -> Any:
+    """A pyarrow RecordBatch of the records; `before`: how many came before the first of them.
 
-    A dict may leave out nullable columns; keys that are no column are left out, or refused with
-    `only_known`.
+    A dict may leave out nullable columns; a key that is no column is refused. Errors number the
+    records from 1.
     """
     import pyarrow as pa
 
-    if only_known:
-        refuse_unknown_keys(records, schema, first)
+    first = before + 1
     columns = columns_of(records, schema, first)
     arrow = schema.to_arrow()
     arrays = [
@@ -54,7 +51,8 @@ def columns_of(records: Sequence[Any], schema: Schema, first: int) -> list[Seque
     """The values of each column; records of one shape, the usual case, go column by column."""
     names = schema.names
     kinds = set(map(type, records))
-    if kinds == {dict}:
+    known = set(names)
+    if kinds == {dict} and all(known >= record.keys() for record in records):
         return [[record.get(name, MISSING) for record in records] for name in names]
     if kinds == {tuple} and {len(record) for record in records} == {len(names)}:
         return list(zip(*records, strict=True))
@@ -68,15 +66,6 @@ def row_of(record: Any, schema: Schema, number: int) -> Sequence[Any]:
         return raw_values(record, schema)
     except ValueError as error:
         raise SourceError(f"record {number:,}: {error}") from None
-
-
-def refuse_unknown_keys(records: Iterable[Any], schema: Schema, first: int) -> None:
-    known = set(schema.names)
-    for i, record in enumerate(records):
-        if isinstance(record, Mapping) and not known >= record.keys():
-            extra = ", ".join(f'"{key}"' for key in record if key not in known)
-            where = f"record {first + i:,}"
-            raise SourceError(f"{where} has {extra}, which is not a column of: {schema}")
 
 
 def to_array(values: Sequence[Any], field: Field, arrow_type: Any, first: int) -> Any:
@@ -128,11 +117,11 @@ def infer(records: Sequence[Any]) -> Schema:
         if dataclasses.is_dataclass(kind):
             return Schema.of(kind)
     columns: dict[str, list[Any]] = {}
-    for number, record in enumerate(records):
-        for name, value in named_values(record, number):
-            columns.setdefault(name, [None] * number).append(value)
+    for row, record in enumerate(records):
+        for name, value in named_values(record, row + 1):
+            columns.setdefault(name, [None] * row).append(value)
         for values in columns.values():
-            if len(values) <= number:
+            if len(values) <= row:
                 values.append(None)
     if not columns:
         raise SourceError(f"the records have no columns: {describe(records[0])}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import glob
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,7 @@ from plait.errors import SinkError, SourceError
 from plait.model.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Format = Literal["parquet", "csv", "jsonl"]
 AnyPath = str | os.PathLike[str]
@@ -57,6 +58,8 @@ class Files(Source, Sink):
         batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
         overwrite: replace an existing file instead of refusing to write.
         label: its name in results and errors.
+        rename: the names in `schema` and in the stream, by those in the files:
+            `{"user-id": "user"}`. For reading only.
 
     >>> import pathlib, plait
     >>> _ = pathlib.Path("bids.csv").write_text("item,price\\ntea,3\\ncup,5\\n")
@@ -75,6 +78,7 @@ class Files(Source, Sink):
         batch_rows: int = 65536,
         overwrite: bool = False,
         label: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> None:
         if format is not None and format not in READERS:
             raise SourceError(f'Files: the format "{format}" is not known; use {KNOWN}')
@@ -88,6 +92,7 @@ class Files(Source, Sink):
         self.batch_rows = batch_rows
         self.overwrite = overwrite
         self.label = label
+        self.rename = dict(rename or {})
         self.inferred = schema is None
         if schema is not None:
             self.schema = Schema.of(schema)
@@ -97,7 +102,7 @@ class Files(Source, Sink):
         if name != "schema" or "given" not in self.__dict__:
             raise AttributeError(name)
         with self.reader(self.paths()[0], None) as file:
-            self.schema = file.schema
+            self.schema = rename_schema(file.schema, self.rename)
         return self.schema
 
     def paths(self) -> list[str]:
@@ -107,6 +112,8 @@ class Files(Source, Sink):
     def reader(self, path: str, schema: Schema | None) -> FileReader:
         """A reader of one file; without `schema` it finds the columns."""
         kind = READERS[self.format or format_of(path)]
+        if schema is not None and self.rename:
+            schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
         return kind(path, schema, only_known=self.inferred, batch_rows=self.batch_rows)
 
     def open(self, given: Any = None) -> Any:
@@ -170,7 +177,7 @@ class FilesReader(Reader):
         rows = self.rest.slice(0, max_rows)
         self.row += rows.num_rows
         self.rest = self.rest.slice(max_rows) if self.rest.num_rows > max_rows else None
-        return rows
+        return rows if not self.source.rename else with_names(rows, self.schema)
 
     def position(self) -> list[int]:
         return [self.file, self.row]
@@ -179,6 +186,23 @@ class FilesReader(Reader):
         if self.reader is not None:
             self.reader.close()
         self.reader, self.batches, self.rest = None, iter(()), None
+
+
+def rename_schema(schema: Schema, names: Mapping[str, str]) -> Schema:
+    """The schema with new names of columns, by the ones that they have."""
+    unknown = [name for name in names if name not in schema]
+    if unknown:
+        have = ", ".join(schema.names)
+        raise SourceError(f'Files: rename= names "{unknown[0]}", and the columns are: {have}')
+    fields = (replace(field, name=names.get(field.name, field.name)) for field in schema)
+    return Schema(tuple(fields))
+
+
+def with_names(rows: Any, schema: Schema) -> Any:
+    """Rows of a file under the names of the schema."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema.to_arrow())
 
 
 def format_of(path: str) -> Format:

@@ -102,7 +102,7 @@ class Items(Source):
         for read in range(skip):
             if next(records, records) is records:
                 raise SourceError(
-                    f"{self.named()} is to go on at record {skip:,} but has {read:,} now"
+                    f"{self.named()} is to go on after record {skip:,} but has {read:,} now"
                 )
         self.looked_at = []
         return ItemsReader(self, schema, records, skip)
@@ -129,21 +129,16 @@ class ItemsReader(Reader):
 
     def batch(self, records: Sequence[Any], behind: int = 0) -> Any:
         """Records just taken, up to the `behind` last of them, as a RecordBatch."""
-        inferred = self.only_known
-        first = self.read - behind - len(records)
+        inferred = self.source.inferred and self.schema.record_class is None
+        before = self.read - behind - len(records)
         try:
-            return to_batch(records, self.schema, first=first, only_known=inferred)
+            return to_batch(records, self.schema, before)
         except SourceError as error:
             hint = (
                 f"; the schema was taken from the first {LOOKED_AT:,} records, "
                 "give schema= if they are not like the rest"
             )
             raise SourceError(f"{self.source.named()}: {error}{hint if inferred else ''}") from None
-
-    @property
-    def only_known(self) -> bool:
-        """Whether a key that is not a column is an error: with a schema of the user's it is not."""
-        return self.source.inferred and self.schema.record_class is None
 
     def position(self) -> int:
         return self.read

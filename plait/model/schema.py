@@ -13,7 +13,6 @@ import dataclasses
 import datetime
 import enum
 import functools
-import keyword
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,8 @@ Timestamp = datetime.datetime
 """A point in time: microseconds since 1970 in UTC; in Python an aware `datetime` in UTC."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FIELDS = "__plait_fields__"
+"""The attribute of a record class made by plait that has the fields it was made from."""
 
 
 class Type(enum.Enum):
@@ -108,8 +109,8 @@ class Location:
 class Schema:
     """Named, typed columns in order, and the class of a record of them.
 
-    Made with `Schema.of` from a dataclass, a dict or an Arrow schema. Names are Python identifiers;
-    `T | None` is a column that may be null.
+    Made with `Schema.of` from a dataclass, a dict or an Arrow schema. A name is any text that is
+    not empty; `T | None` is a column that may be null.
 
     >>> schema = Schema.of({"item": str, "price": float | None})
     >>> schema
@@ -121,16 +122,17 @@ class Schema:
     fields: tuple[Field, ...]
     record_class: type | None = None
     """The user's dataclass when the schema came from one."""
+    complete: bool = False
+    """Whether a dict must have every column, also one that may be null: so where the user did not
+    write the schema of what a function returns."""
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise SchemaError("a schema needs at least one column")
         seen: set[str] = set()
         for field in self.fields:
-            if not field.name.isidentifier() or keyword.iskeyword(field.name):
-                raise SchemaError(
-                    f'column name "{field.name}" is not a Python identifier; rename it'
-                )
+            if not isinstance(field.name, str) or not field.name:
+                raise SchemaError(f"a column needs a name, not {field.name!r}")
             if field.name in seen:
                 raise SchemaError(f'column "{field.name}" is there twice')
             seen.add(field.name)
@@ -176,6 +178,8 @@ class Schema:
         is a Python type, a `Type`, or a word such as "int64?"."""
         if isinstance(given, Schema):
             return given
+        if isinstance(given, type) and FIELDS in vars(given):
+            return cls(getattr(given, FIELDS))
         if isinstance(given, type) and dataclasses.is_dataclass(given):
             return cls(tuple(fields_of_dataclass(given)), given)
         if isinstance(given, Mapping):
@@ -186,6 +190,10 @@ class Schema:
             f"cannot make a schema from {given!r}; "
             "give a dataclass, a dict of name to type, or an Arrow schema"
         )
+
+    def inherit(self) -> Schema:
+        """The same columns as the schema of what a function returns that does not say its own."""
+        return dataclasses.replace(self, complete=True)
 
     def to_arrow(self) -> Any:
         """The pyarrow schema of batches of this schema."""

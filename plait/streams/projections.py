@@ -89,16 +89,12 @@ def drop(given: Schema, names: Sequence[str]) -> Projection:
 
 
 def rename(given: Schema, new: Mapping[str, str]) -> Projection:
-    """Columns under new names, in place: rename(new="old")."""
+    """Columns under new names, in place; `new` has them by their old ones."""
     if not new:
         raise JobError('name the columns to rename: rename(new="old")')
-    for name, old in new.items():
-        if old not in given and name in given and isinstance(old, str):
-            raise JobError(f'the new name comes first: rename({old}="{name}")')
-    names = {check_column(old, given): name for name, old in new.items()}
-    if len(names) < len(new):
-        raise JobError("a column is renamed twice; to copy a column use with_columns")
-    return projection([(names.get(name, name), col(name)) for name in given.names], given)
+    for old in new:
+        check_column(old, given)
+    return projection([(new.get(name, name), col(name)) for name in given.names], given)
 
 
 def with_columns(

@@ -33,6 +33,7 @@ from plait.streams.arguments import (
     checked_sink,
     key_name,
     own_label,
+    split_named,
 )
 from plait.streams.event_time import (
     NEVER,
@@ -51,7 +52,7 @@ from plait.streams.union_schema import union_schema
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from plait.connectors.base import Sink
     from plait.functions.process import Process
@@ -153,7 +154,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def key_by(
         self,
-        *columns: str | Expr,
+        *columns: str | Expr | Mapping[str, Any],
         on_error: OnError = "fail",
         ttl: Duration | None = None,
         **named: Any,
@@ -167,15 +168,16 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         [Record(cheap=True, count=1), Record(cheap=False, count=1)]
 
         Args:
-            columns: names of columns, or `col("name")`. Records with equal values share a state. A
-                null is a key like any other; a NaN cannot be one.
+            columns: names of columns, `col("name")`, or dicts like `named`. Records with equal
+                values share a state. A null is a key like any other; a NaN cannot be one.
             on_error: what happens to a record whose key cannot be computed or is NaN, and the
                 default for the operators after it: "fail", "skip" or "dead_letter".
             ttl: the state of a key is dropped after this much event time without a record.
             named: expressions or functions, as in `with_columns`.
         """
         with CallSite("key_by") as call:
-            names = [key_name(column) for column in columns]
+            plain, named = split_named(columns, named)
+            names = [key_name(column) for column in plain]
             policy = checked_policy(on_error)
             ttl_us = key_ttl_us(ttl, self._time)
             if not named:

@@ -113,7 +113,7 @@ def test_a_record_that_fails_comes_back_with_the_error(cluster: str) -> None:
     handle = plait.submit(job, address=cluster, nodes=2, workers=1)
     with pytest.raises(plait.RecordError, match="no 41") as raised:
         handle.result(PATIENCE_S)
-    assert raised.value.row == 41
+    assert raised.value.row == 42
     assert raised.value.record.n == 41
     assert isinstance(raised.value.__cause__, ValueError)
     assert handle.status().phase == "failed"
