@@ -86,6 +86,9 @@ class Source:
     """Its name in results and errors; "" for one made by plait."""
     bounded: bool = True
     """Whether it ends by itself."""
+    repeatable: bool = False
+    """Whether it can be opened a second time and then gives the same records, without waiting:
+    what `schema="infer"` needs."""
     fixed: bool = False
     """Whether its records come as they are and it hands on the nulls its schema allows, so that an
     event-time column must be declared without nulls. Other readers refuse such a null."""

@@ -69,6 +69,8 @@ class Files(Source, Sink):
     '{"item":"cup","price":5}\\n'
     """
 
+    repeatable = True
+
     def __init__(
         self,
         path: AnyPath | Sequence[AnyPath],

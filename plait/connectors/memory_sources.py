@@ -51,6 +51,7 @@ class Items(Source):
         self.label = label
         self.inferred = schema is None
         self.one_shot = not callable(items) and iter(items) is items
+        self.repeatable = not self.one_shot
         self.opened = False
         self.looked_at: list[Any] = []
         """The first records of a one-shot iterator, taken for the schema and not yet read."""
@@ -167,6 +168,7 @@ class Table(Source):
         self.schema = Schema.of(table.schema)
         self.table = canonical(table, self.schema)
         self.rate_per_s = rate_per_s
+        self.repeatable = rate_per_s is None
         self.label = label
 
     def arrow(self) -> Any:

@@ -208,6 +208,11 @@ def shown(hint: Any) -> str:
 
 def written_schema(schema: Any) -> Schema:
     """The schema that the user wrote: a dict may leave out columns that may be null."""
+    if isinstance(schema, str):
+        raise JobError(
+            f"schema is {schema!r}; give a dataclass or a dict of types"
+            + ('; only map, flat_map and map_async take "infer"' * (schema == "infer"))
+        )
     return dataclasses.replace(Schema.of(schema), complete=False)
 
 

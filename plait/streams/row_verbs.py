@@ -39,6 +39,13 @@ from plait.streams.arguments import (
     own_label,
     split_named,
 )
+from plait.streams.output_schemas import (
+    INFER,
+    awaited_results,
+    flat_map_results,
+    infer_schema,
+    map_results,
+)
 from plait.streams.stream_protocol import S, Verbs
 
 if TYPE_CHECKING:
@@ -109,7 +116,9 @@ class RowVerbs(Verbs[S]):
         Args:
             function: takes a record.
             schema: of the output; otherwise the return annotation (a dataclass, or a type such as
-                `int` for the one column "value"), or the schema of the input.
+                `int` for the one column "value"), or the schema of the input. "infer": the types
+                that the function gives for the first 1,000 records of each source, which are read
+                for that while the job is built.
             on_error: when the function raises: "fail" ends the job, "skip" drops the record,
                 "dead_letter" sets it aside, "retry" is short for `retries=3, on_error="fail"`.
             retries: how often a record is tried again before `on_error` applies.
@@ -121,6 +130,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("map") as call:
             stream = self._site().stream
             signatures.check_call(function, ("record",))
+            if schema == INFER:
+                schema = infer_schema(call, stream, map_results(function))
             out = signatures.map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return add_call(call, stream, "map", function, out, manner)
@@ -147,6 +158,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("flat_map") as call:
             stream = self._site().stream
             signatures.check_call(function, ("record",))
+            if schema == INFER:
+                schema = infer_schema(call, stream, flat_map_results(function))
             out = signatures.flat_map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return add_call(call, stream, "flat_map", function, out, manner)
@@ -183,6 +196,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("map_async") as call:
             stream = self._site().stream
             signatures.check_awaited(function)
+            if schema == INFER:
+                schema = infer_schema(call, stream, awaited_results(function))
             out = signatures.map_schema(function, stream.schema, schema)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)

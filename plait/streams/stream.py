@@ -44,11 +44,11 @@ from plait.streams.event_time import (
     union_time,
 )
 from plait.streams.join_verbs import JoinVerbs
+from plait.streams.output_schemas import check_repeatable, union_schema
 from plait.streams.process_verbs import add_process
 from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
 from plait.streams.state_verbs import StateVerbs
 from plait.streams.stream_protocol import Site
-from plait.streams.union_schema import union_schema
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
@@ -293,6 +293,16 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         with CallSite("explain") as call:
             alone = self._alone(call, None)
         print(explain_text(alone.graph(), settings))
+
+    def _first_records(self, call: CallSite, limit: int) -> list[Any]:
+        from plait.model.records import records_of
+
+        operators = with_labels(self.job._operators)
+        above = [operators[number] for number in upstream(operators, self._number)]
+        check_repeatable([op for op in above if isinstance(op, SourceOp)])
+        alone = self._alone(call, None)
+        table = alone.run(workers=1, limit=limit, progress=False).outputs[COLLECTED]
+        return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def _alone(self, call: CallSite, limit: int | None) -> Job:
         """A job with the operators of this stream and a sink that collects it, and no other."""
