@@ -17,6 +17,7 @@ cpdef place(NativeBatch made, NativeBatch given, rows)
 @cython.final
 cdef class ColumnWriter:
     cdef object field
+    cdef object declared  # the type of an object column that values are checked for, or None
     cdef Type kind
     cdef bint nullable, has_null
     cdef BufferRef data, offsets, validity

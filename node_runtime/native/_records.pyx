@@ -150,6 +150,7 @@ cdef class ColumnWriter:
         self.field = field
         self.kind = <Type><int>field.type.code
         self.nullable = field.nullable
+        self.declared = field.declared
         self.has_null = False
         self.room = 0
         self.byte_room = 0
@@ -220,7 +221,7 @@ cdef class ColumnWriter:
             self.put_bytes(at, text, size)
         else:
             if kind == Type.Object:
-                value = pack_object(value)
+                value = pack_object(value if self.declared is None else value_of(value, self.field))
             elif not PyBytes_CheckExact(value):
                 value = value_of(value, self.field)
             self.put_bytes(at, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))

@@ -98,6 +98,9 @@ class Source:
         read; a reader checks what it reads."""
         return 0
 
+    def check(self) -> None:
+        """Raises SourceError if it cannot be read as described; called while a job is built."""
+
     def open(self, position: Any = None) -> Reader:
         """A reader at the start, or at a position that a reader of this source has returned.
 
@@ -145,6 +148,10 @@ class Sink:
 
     label: str = ""
     """Its name in results and errors; "" for one made by plait."""
+
+    def check(self, schema: Schema) -> None:
+        """Raises SinkError if rows of this schema cannot be written; called while a job is
+        built."""
 
     def open(self, schema: Schema) -> Writer:
         """A writer for rows of this schema."""

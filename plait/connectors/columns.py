@@ -178,7 +178,8 @@ def canonical(table: Any, schema: Schema) -> Any:
     import pyarrow as pa
 
     target = schema.to_arrow()
-    if table.schema.equals(target) and all(field.nullable for field in schema):
+    plain = all(field.nullable and field.type is not Type.OBJECT for field in schema)
+    if plain and table.schema.equals(target):
         return table
     arrays = []
     for field, wanted in zip(schema, target, strict=True):
@@ -204,6 +205,8 @@ def canonical_column(column: Any, field: Field, wanted: Any) -> Any:
     have = column.type
     if field.type is Type.OBJECT:
         values = column.to_pylist()
+        if field.declared is not None:
+            values = [declared_value(value, field) for value in values]
         pickles = [None if v is None else pack_object(v) for v in values]
         array = pa.array(pickles, wanted)
         return pa.chunked_array([array], wanted) if isinstance(column, pa.ChunkedArray) else array
@@ -221,6 +224,14 @@ def canonical_column(column: Any, field: Field, wanted: Any) -> Any:
         return column.cast(wanted)
     except pa.ArrowException as error:
         raise SourceError(f'column "{field.name}": {have} to {field.type.value}: {error}') from None
+
+
+def declared_value(value: Any, field: Field) -> Any:
+    """A value of foreign data in the type that was declared for its column."""
+    try:
+        return None if value is None else value_of(value, field)
+    except ValueError as error:
+        raise SourceError(str(error)) from None
 
 
 def decoded(column: Any, field: Field, wanted: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from plait.connectors.columns import canonical
 from plait.connectors.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
 from plait.errors import SchemaError, SourceError
+from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Field, Schema, Type, type_of_arrow
 
 if TYPE_CHECKING:
@@ -154,9 +155,9 @@ class CsvReader(FileReader):
     def read_type(self, field: Field, seen: Any) -> Any:
         import pyarrow as pa
 
-        if field.type is Type.OBJECT:
+        if field.type is Type.OBJECT and not is_written_as_text(field.declared):
             raise self.failed(f'column "{field.name}": a CSV file has no objects; choose a type')
-        if field.type is Type.BYTES:
+        if field.type in (Type.BYTES, Type.OBJECT):
             return pa.string()
         if field.type is Type.TIMESTAMP:
             zoneless = pa.types.is_date(seen) or (pa.types.is_timestamp(seen) and seen.tz is None)

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.base import Reader, Sink, Source, Writer
 from plait.connectors.file_readers import READERS, FileReader
-from plait.connectors.file_writers import FileWriter
+from plait.connectors.file_writers import FileWriter, check_format
 from plait.errors import SinkError, SourceError
-from plait.model.schema import Schema
+from plait.model.declared_json import is_written_as_text
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -121,6 +122,21 @@ class Files(Source, Sink):
     def open(self, given: Any = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""
         return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
+
+    def check(self, given: Any = None) -> None:
+        """Raises if the columns cannot be read from files of the format, or written to one."""
+        path = self.given[0]
+        if given is not None:
+            with_suffix = Path(path).suffix and not Path(path).is_dir()
+            format = self.format or (format_of(path) if with_suffix else None)
+            if format is not None:
+                check_format(path, format, given)
+        elif not self.inferred and (self.format or SUFFIXES.get(Path(path).suffix)) == "csv":
+            for field in self.schema:
+                if field.type is Type.OBJECT and not is_written_as_text(field.declared):
+                    raise SourceError(
+                        f'{path}: column "{field.name}": a CSV file has no objects; choose a type'
+                    )
 
     def open_reader(self, position: Any) -> Reader:
         """A reader at the start, or at a position: [file, row in it]."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plait.errors import RecordError
+from plait.model.declared_types import Refused, as_declared, shown
 from plait.model.record_class import Record, record_class, short, values_in
 from plait.model.schema import INT64_MAX, INT64_MIN, Field, Schema, Type
 
@@ -165,10 +166,13 @@ def value_of(value: Any, field: Field) -> Any:
             return None
         raise ValueError(f'column "{field.name}": expected {field.type.value}, got None')
     try:
+        if field.declared is not None:
+            return as_declared(value, field.declared)
         return CONVERT[field.type](value)
-    except RefusedValue as refused:
-        more = f" {refused}" if str(refused) else ""
-        message = f'column "{field.name}": expected {field.type.value}, got {describe(value)}{more}'
+    except (RefusedValue, Refused) as refused:
+        wanted = field.type.value if field.declared is None else shown(field.declared)
+        more = str(refused) if str(refused).startswith(";") else f" {refused}".rstrip()
+        message = f'column "{field.name}": expected {wanted}, got {describe(value)}{more}'
     raise ValueError(message)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import SchemaError
+from plait.model.declared_types import check_classes, is_checked, make_known, without_marks
 
 Timestamp = datetime.datetime
 """A point in time: microseconds since 1970 in UTC; in Python an aware `datetime` in UTC."""
@@ -89,9 +90,21 @@ class Field:
     name: str
     type: Type
     nullable: bool = False
+    declared: Any = dataclasses.field(default=None, compare=False, repr=False)
+    """The type the user declared for an object column, such as `list[int]`; None: anything."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type.value}{'?' if self.nullable else ''}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_field, (self.name, self.type, self.nullable, self.declared)
+
+
+def load_field(name: str, type: Type, nullable: bool, declared: Any) -> Field:
+    """A field from its pickle. Values of its column can be unpickled from then on."""
+    if declared is not None:
+        make_known(declared)
+    return Field(name, type, nullable, declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +235,24 @@ def field_of(name: str, hint: Any) -> Field:
     "int64"."""
     nullable = False
     if isinstance(hint, Field):
-        return Field(name, hint.type, hint.nullable)
+        return Field(name, hint.type, hint.nullable, hint.declared)
     if isinstance(hint, str):
         nullable, hint = hint.endswith("?"), FROM_WORD.get(hint.removesuffix("?"), hint)
+    declared = hint = without_marks(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         members = [member for member in typing.get_args(hint) if member is not type(None)]
         nullable = len(members) < len(typing.get_args(hint))
-        hint = members[0] if len(members) == 1 else object
+        hint = without_marks(members[0]) if len(members) == 1 else object
+        declared = hint if len(members) == 1 else declared
     if isinstance(hint, Type):
         return Field(name, hint, nullable)
     if hint is Any:
         return Field(name, Type.OBJECT, True)
-    if hint in FROM_PYTHON:
+    if hint in FROM_PYTHON and declared is hint:
         return Field(name, FROM_PYTHON[hint], nullable)
-    if typing.get_origin(hint) is not None or isinstance(hint, type):
-        return Field(name, Type.OBJECT, nullable)
+    if typing.get_origin(hint) is not None or isinstance(hint, type) or hint is object:
+        check_classes(name, declared)
+        return Field(name, Type.OBJECT, nullable, declared if is_checked(declared) else None)
     raise SchemaError(f'column "{name}": {hint!r} is not a type plait knows; use one of {words()}')
 
 

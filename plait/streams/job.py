@@ -128,6 +128,7 @@ class Job:
         """
         with CallSite("source") as call:
             opened = source_object(source)
+            opened.check()
             schema = schema_of(opened)
             names = old_to_new(rename)
             column = event_time

@@ -12,12 +12,13 @@ run that does not fit fails, as with any other schema.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.columns import infer
 from plait.connectors.memory_sources import LOOKED_AT
 from plait.errors import JobError, PlaitError, SchemaError, SourceError
-from plait.model.schema import Field, Schema
+from plait.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +100,7 @@ def union_schema(streams: Sequence[tuple[AnyOp, Schema]]) -> Schema:
                 "\n  make them equal with select(...) and .cast(...)"
             )
     fields = tuple(
-        Field(field.name, field.type, any(schema[field.name].nullable for _, schema in streams))
+        replace(field, nullable=any(schema[field.name].nullable for _, schema in streams))
         for field in first.fields
     )
     classes = {schema.record_class for _, schema in streams}

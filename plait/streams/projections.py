@@ -7,7 +7,7 @@ are those of the class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
@@ -47,7 +47,8 @@ def projection(columns: Sequence[tuple[str, Expr]], given: Schema) -> Projection
         if checked.type is None:
             raise JobError(f'column "{name}": a null has no type; write lit(None).cast(int)')
         bound.append((name, checked.expr))
-        fields.append(Field(name, checked.type, checked.nullable))
+        declared = given[expr.value].declared if expr.op == "col" else None
+        fields.append(Field(name, checked.type, checked.nullable, declared))
     return Projection(columns=tuple(bound), schema=with_class(fields, given))
 
 
@@ -175,7 +176,7 @@ def calls(
     for name, function in functions.items():
         parameters(function, given, awaited=awaited)
         field = column_field(name, function, given, types)
-        fields[names[name]] = Field(names[name], field.type, field.nullable)
+        fields[names[name]] = replace(field, name=names[name])
     return Calls(
         functions=tuple((names[name], function) for name, function in functions.items()),
         schema=with_class(list(fields.values()), given),

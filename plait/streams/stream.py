@@ -212,7 +212,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         replaces the one with its name, so a cell can be run again.
         """
         with CallSite("sink") as call:
-            checked_sink(sink)
+            checked_sink(sink).check(self.schema)
             label = own_label(name, sink, self.job._names(SinkOp, call))
             if name is not None:
                 self.job._free_name(SinkOp, name)
