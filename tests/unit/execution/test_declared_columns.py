@@ -87,7 +87,7 @@ def checked(one: Order) -> Order:
     kinds = (uuid.UUID, Size, list, Decimal | None, dict, int)
     values = (one.id, one.size, one.items, one.total, one.notes, one.n)
     for value, kind in zip(values, kinds, strict=True):
-        if not isinstance(value, kind):  # type: ignore[arg-type]
+        if not isinstance(value, kind):
             raise TypeError(f"{value!r} is not {kind}")
     for item in one.items:
         if not isinstance(item, Item) or type(item.day) is not datetime.date:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import plait
-from plait.model.records import make_record, raw_values, record_class
+from plait.model.record_class import record_class
+from plait.model.records import make_record, raw_values
 from plait.model.schema import Schema
 
 NOON = datetime.datetime(2024, 3, 1, 12, tzinfo=datetime.UTC)

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import RecordError
+from plait.model.record_class import record_class
 from plait.model.records import (
     column_values,
     make_record,
     microseconds_of,
     pack_object,
-    record_class,
     records_of,
     unpack_object,
     value_of,
