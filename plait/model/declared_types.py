@@ -118,7 +118,7 @@ def types_in(hint: Any, seen: set[Any]) -> set[Any]:
     seen.add(hint)
     for one in typing.get_args(hint) if typing.get_origin(hint) is not typing.Literal else ():
         types_in(one, seen)
-    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")):
+    if has_fields(hint):
         for one in hints_of(hint).values():
             types_in(one, seen)
     return seen
@@ -137,14 +137,15 @@ def check_classes(name: str, hint: Any) -> None:
 def own_classes(hint: Any) -> Iterator[type]:
     """The classes in a type whose objects plait may make."""
     for one in types_in(hint, set()):
-        made = dataclasses.is_dataclass(one) or hasattr(one, "_fields")
-        if isinstance(one, type) and (made or issubclass(one, enum.Enum)):
+        is_enum = isinstance(one, type) and issubclass(one, enum.Enum)
+        if is_enum or (has_fields(one) and not typing.is_typeddict(one)):
             yield one
 
 
-def make_known(hint: Any) -> None:
+def make_known(hint: Any, hints: tuple[tuple[Any, Hints], ...]) -> None:
     """Puts the classes of a type that came by value where pickle looks for them: the module they
     were defined in, as `__main__`, is another one in this process."""
+    sent_hints.update(hints)
     for kind in own_classes(hint):
         *outer, name = kind.__qualname__.split(".")
         place: Any = module_of(kind)
@@ -231,11 +232,32 @@ def tuple_converter(args: tuple[Any, ...], open_classes: dict[type, Convert]) ->
     return convert
 
 
-def hints_of(kind: Any) -> dict[str, Any]:
+Hints = dict[str, Any]
+sent_hints: dict[Any, Hints] = {}
+"""The types of the fields of classes that came by value, whose annotations may be texts that
+cannot be looked up in this process."""
+
+
+def hints_of(kind: Any) -> Hints:
+    """The types of the fields of a class."""
+    if kind in sent_hints:
+        return sent_hints[kind]
     try:
         return typing.get_type_hints(kind)
     except NameError as error:
         raise SchemaError(f"{kind.__name__}: cannot resolve an annotation: {error}") from None
+
+
+def hints_to_send(hint: Any) -> tuple[tuple[Any, Hints], ...]:
+    """What another process must be told of the classes in a type."""
+    fields = (one for one in types_in(hint, set()) if has_fields(one))
+    return tuple((one, hints_of(one)) for one in fields)
+
+
+def has_fields(hint: Any) -> bool:
+    """Whether it is a class with annotated fields: a dataclass, a named tuple, a `TypedDict`."""
+    made = dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")
+    return isinstance(hint, type) and (made or typing.is_typeddict(hint))
 
 
 def class_converter(kind: Any, open_classes: dict[type, Convert]) -> Convert:

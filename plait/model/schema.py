@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import SchemaError
-from plait.model.declared_types import check_classes, is_checked, make_known, without_marks
+from plait.model.declared_types import (
+    check_classes,
+    hints_to_send,
+    is_checked,
+    make_known,
+    without_marks,
+)
 
 Timestamp = datetime.datetime
 """A point in time: microseconds since 1970 in UTC; in Python an aware `datetime` in UTC."""
@@ -97,13 +103,14 @@ class Field:
         return f"{self.name}: {self.type.value}{'?' if self.nullable else ''}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_field, (self.name, self.type, self.nullable, self.declared)
+        hints = () if self.declared is None else hints_to_send(self.declared)
+        return load_field, (self.name, self.type, self.nullable, self.declared, hints)
 
 
-def load_field(name: str, type: Type, nullable: bool, declared: Any) -> Field:
+def load_field(name: str, type: Type, nullable: bool, declared: Any, hints: Any) -> Field:
     """A field from its pickle. Values of its column can be unpickled from then on."""
     if declared is not None:
-        make_known(declared)
+        make_known(declared, hints)
     return Field(name, type, nullable, declared)
 
 

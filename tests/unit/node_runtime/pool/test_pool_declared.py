@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = """
+from __future__ import annotations
+
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
