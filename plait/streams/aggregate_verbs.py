@@ -8,7 +8,7 @@ time. Each verb names its result; `_bind` of the class checks it against the col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr import aggregates

@@ -184,7 +184,7 @@ def test_files_under_other_names(tmp_path: Path, suffix: str) -> None:
         (lambda s: s.aggregate({"n": plait.count()}, n=plait.count()), "given twice"),
         (lambda s: s.rename({"user-id": "u"}, v="user-id"), "renamed twice"),
         (lambda s: s.rename({"nobody": "u"}), 'no column "nobody"'),
-        (lambda s: s.rename(["user-id"]), "does not rename columns"),
+        (lambda s: s.rename(["user-id"]), "has no new name"),
         (lambda s: s.rename({"user-id": "class"}), '"class" is there twice'),
     ],
 )

@@ -62,7 +62,7 @@ CASES: list[tuple[Callable[[], Any], str, list[str]]] = [
         ['write an expression such as col("price") > 5'],
     ),
     (lambda: bids().select(["auction", "price"]), "select", ["one by one: 'auction', 'price'"]),
-    (lambda: bids().rename({"price": "cents"}), "rename", ['write rename(new="old")']),
+    (lambda: bids().rename("price"), "rename", ['write rename(new="old")']),
     (lambda: bids().rename(price="cents"), "rename", ['comes first: rename(cents="price")']),
     (lambda: bids().with_columns(x=lambda r: r.price), "with_columns", ["whole record use map"]),
     (lambda: bids().filter(col("name") > 3), "filter", ["int64 and string cannot be compared"]),
