@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plait.graph.operators import FilterOp, ProjectOp
 from plait.model.schema import Type
 from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.lowering.temporal import native_kind
 from plait.node_runtime.native._kernels import NativeProgram
 from plait.node_runtime.native.stage_specs import FilterSpec, NanKeySpec, ProjectSpec
 
@@ -67,7 +68,7 @@ def aggregate_inputs(
             aggregates.append((aggregate.kind, -1, Type.INT64, False))
             continue
         lowered = lower(aggregate.over, schema)
-        aggregates.append((aggregate.kind, len(items), lowered.type, lowered.nullable))
+        aggregates.append((native_kind(aggregate), len(items), lowered.type, lowered.nullable))
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
     project = ProjectSpec(op=number, on_error=op.on_error, items=items, hidden=True)

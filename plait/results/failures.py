@@ -228,7 +228,7 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return SinkError(f"sink {op.label} at {op.at}: {message}")
         case FailureKind.POOL:
             return JobError(f"{op}: {message}")
-        case FailureKind.WORKER:
+        case FailureKind.WORKER | FailureKind.SUM:
             return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
         case _ if cause is not None and not isinstance(cause, Exception):
             text = f"{describe_op(op)} raised {message}"
