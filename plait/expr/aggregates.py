@@ -11,7 +11,7 @@ exactly when every value so far was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from plait.errors import JobError
@@ -30,7 +30,7 @@ class Aggregate:
     kind: Literal["count", "sum", "min", "max", "mean", "first", "last", "distinct"]
     """distinct: how many different values that are not null (in windows only)."""
     over: Expr | None
-    wrap: bool = False
+    wrap: bool = field(default=False, repr=False)
     """Of sum: whether an int64 wraps around."""
 
 

@@ -68,7 +68,7 @@ def test_the_units_before_it_are_delivered() -> None:
     totals = job.source(given(), event_time="ts").key_by("k").sum("v")
     totals.sink(plait.Call(lambda record: seen.append(record.sum)))
     with pytest.raises(plait.RecordError, match=r"sum at test_sum_overflow\.py"):
-        plait.run(job, workers=2, **SETTINGS)
+        plait.run(job, workers=2, epoch_records=4)
     assert seen == [5, 5, 10, 10, 15, 15, 20, 20, 20 + HALF, 27, 2 * HALF - 10, 35]
 
 

@@ -5,7 +5,8 @@
 // meet their cells in row order, so the results are those of a sequential run. Nulls are skipped;
 // min and max leave NaN out unless there is nothing else (of equal values, such as -0.0 and 0.0,
 // the earlier stays); a sum of integers that int64 cannot hold throws SumOverflow, unless it wraps;
-// mean is the float64 sum of the values over their number. For one thread at a time (the holder of the lane); never waits.
+// mean is the float64 sum of the values over their number. For one thread at a time (the holder of
+// the lane); never waits.
 #pragma once
 
 #include <bit>

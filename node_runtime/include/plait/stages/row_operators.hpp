@@ -16,8 +16,8 @@
 #include "plait/columns/counts.hpp"
 #include "plait/columns/failure.hpp"
 #include "plait/columns/select.hpp"
-#include "plait/keyed/aggregates.hpp"
 #include "plait/kernels/run.hpp"
+#include "plait/keyed/aggregates.hpp"
 #include "plait/workers/worker.hpp"
 
 namespace plait {
