@@ -204,6 +204,17 @@ class ItemsPoll:
         return self.reader.position() - len(self.held)
 
 
+def one_batch(table: Any, label: str) -> Any:
+    """The rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:
+        raise SourceError(
+            f"{label}: poll returned {table.num_rows:,} rows with more than 2 GiB in a column;"
+            " return fewer rows at a time, or set epoch_records= to less"
+        )
+    return batches[0]
+
+
 def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float | None]:
     """The reader's poll with its answer in native form, checked."""
     import pyarrow as pa
@@ -241,7 +252,7 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
         if answer.schema != arrow:
             answer = canonical(answer, schema)
         if isinstance(answer, pa.Table):
-            answer = answer.combine_chunks().to_batches()[0]
+            answer = one_batch(answer, op.label)
         read += answer.num_rows
         return NativeBatch.from_arrow(answer, schema)
 

@@ -14,7 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Self
 
-from plait.connectors.columns import canonical
+from plait.connectors.columns import Rounding, canonical
 from plait.connectors.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
 from plait.errors import SchemaError, SourceError
 from plait.model.declared_json import is_written_as_text
@@ -34,9 +34,16 @@ class FileReader:
     schema: Schema
 
     def __init__(
-        self, path: str, schema: Schema | None, *, only_known: bool, batch_rows: int
+        self,
+        path: str,
+        schema: Schema | None,
+        *,
+        only_known: bool,
+        batch_rows: int,
+        rounding: Rounding = "error",
     ) -> None:
         self.path = path
+        self.rounding = rounding
         self.only_known = only_known
         self.batch_rows = batch_rows
         self.wanted = schema
@@ -113,7 +120,7 @@ class ParquetReader(FileReader):
             ):
                 skipped = min(start_row, batch.num_rows)
                 start_row -= skipped
-                yield canonical(batch.slice(skipped), self.schema)
+                yield canonical(batch.slice(skipped), self.schema, self.rounding)
         except (pa.ArrowException, OSError, SourceError) as error:
             raise self.failed(error) from None
 

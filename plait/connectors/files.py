@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.base import Reader, Sink, Source, Writer
+from plait.connectors.columns import Rounding, check_rounding
 from plait.connectors.file_readers import READERS, FileReader
 from plait.connectors.file_writers import FileWriter, check_format
 from plait.errors import SinkError, SourceError
@@ -57,6 +58,8 @@ class Files(Source, Sink):
         schema: the columns to read, as a dataclass or a dict. Without it, those of the first file;
             CSV and JSONL columns are then taken from the first rows and may be null.
         batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
+        rounding: "down" cuts times in Parquet files that are finer than a microsecond; otherwise
+            they are an error.
         overwrite: replace an existing file instead of refusing to write.
         label: its name in results and errors.
         rename: the names in `schema` and in the stream, by those in the files:
@@ -79,6 +82,7 @@ class Files(Source, Sink):
         schema: Any = None,
         *,
         batch_rows: int = 65536,
+        rounding: Rounding = "error",
         overwrite: bool = False,
         label: str = "",
         rename: Mapping[str, str] | None = None,
@@ -93,6 +97,7 @@ class Files(Source, Sink):
             raise SourceError("Files: the list of paths is empty")
         self.format = format
         self.batch_rows = batch_rows
+        self.rounding = check_rounding("Files", rounding)
         self.overwrite = overwrite
         self.label = label
         self.rename = dict(rename or {})
@@ -117,7 +122,13 @@ class Files(Source, Sink):
         kind = READERS[self.format or format_of(path)]
         if schema is not None and self.rename:
             schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
-        return kind(path, schema, only_known=self.inferred, batch_rows=self.batch_rows)
+        return kind(
+            path,
+            schema,
+            only_known=self.inferred,
+            batch_rows=self.batch_rows,
+            rounding=self.rounding,
+        )
 
     def open(self, given: Any = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""

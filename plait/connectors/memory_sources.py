@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from plait.connectors.base import Reader, Source
-from plait.connectors.columns import canonical, infer, to_batch
+from plait.connectors.columns import Rounding, canonical, check_rounding, infer, to_batch
 from plait.errors import SourceError
 from plait.model.records import describe
 from plait.model.schema import Schema
@@ -153,20 +153,28 @@ class Table(Source):
     column (a series, an array) is a table of it, under its name or "value".
 
     With `rate_per_s` the engine releases that many rows a second; without, as fast as it can.
+    Times that are finer than a microsecond are an error, or cut with `rounding="down"`.
 
     >>> import pyarrow as pa
     >>> Table(pa.table({"n": [1, 2]})).schema
     n: int64?
     """
 
-    def __init__(self, data: Any, rate_per_s: float | None = None, label: str = "") -> None:
+    def __init__(
+        self,
+        data: Any,
+        rate_per_s: float | None = None,
+        label: str = "",
+        *,
+        rounding: Rounding = "error",
+    ) -> None:
         if rate_per_s is not None and not rate_per_s > 0:
             raise SourceError(f"Table: rate_per_s is {rate_per_s!r}; it must be above 0")
         table = as_arrow(data)
         if not table.num_columns:
             raise SourceError("Table: the table has no columns")
         self.schema = Schema.of(table.schema)
-        self.table = canonical(table, self.schema)
+        self.table = canonical(table, self.schema, check_rounding("Table", rounding))
         self.rate_per_s = rate_per_s
         self.repeatable = rate_per_s is None
         self.label = label

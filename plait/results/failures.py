@@ -127,8 +127,21 @@ def record_of(failure: EngineFailure, graph: Graph) -> Any:
         row = row.select(list(port.columns)).rename_columns(list(schema.names))
     try:
         return records_of(row, schema)[0]
-    except Exception:  # a class of the user's that refuses these values
-        return row.to_pylist()[0]
+    except Exception:  # a class of the user's that refuses these values, a time no datetime has
+        return plain_values(row)
+
+
+def plain_values(row: Any) -> dict[str, Any]:
+    """The values of a row; a time that no datetime has as its microseconds since 1970."""
+    import pyarrow as pa
+
+    found: dict[str, Any] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            found[name] = column[0].as_py()
+        except (OverflowError, ValueError):
+            found[name] = column.cast(pa.int64())[0].as_py()
+    return found
 
 
 def port_of(failure: EngineFailure, graph: Graph) -> InputPort | None:
@@ -225,7 +238,7 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return SinkError(f"sink {op.label} at {op.at}: {message}")
         case FailureKind.POOL:
             return JobError(f"{op}: {message}")
-        case FailureKind.WORKER:
+        case FailureKind.WORKER | FailureKind.SUM:
             return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
         case _ if cause is not None and not isinstance(cause, Exception):
             text = f"{describe_op(op)} raised {message}"

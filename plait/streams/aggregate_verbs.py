@@ -86,15 +86,16 @@ class AggregateVerbs(Generic[S]):
         with CallSite("count") as call:
             return self._add_results(call, {"count": aggregates.count(over)}, on_error)
 
-    def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The sum, as column "sum".
+    def sum(self, over: str | Expr, *, wrap: bool = False, on_error: OnError | None = None) -> S:
+        """The sum, as column "sum". `wrap=True` lets a sum that int64 cannot hold wrap around
+        instead of ending the job.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.key_by("auction").sum(plait.col("price") * 2).collect()
         [Record(auction=1, sum=60), Record(auction=1, sum=160)]
         """
         with CallSite("sum") as call:
-            return self._add_results(call, {"sum": aggregates.sum(over)}, on_error)
+            return self._add_results(call, {"sum": aggregates.sum(over, wrap=wrap)}, on_error)
 
     def min(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """The smallest value, as column "min".

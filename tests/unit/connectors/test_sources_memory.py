@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.connectors.columns import infer, to_batch
+from plait.connectors.columns import cut_chunks, infer, to_batch
 from plait.connectors.memory_sources import Items, Table
 from plait.errors import SchemaError, SourceError
 from plait.model.records import records_of
@@ -228,19 +228,40 @@ def test_foreign_types_become_plaits() -> None:
                 "big": pa.array(["a", "b"], pa.large_string()),
                 "words": pa.array(["x", "y"]).dictionary_encode(),
                 "day": pa.array([datetime.date(2024, 5, 1)] * 2),
-                "nano": pa.array([1_001, 2_999], pa.timestamp("ns")),
+                "nano": pa.array([1_001, -2_999], pa.timestamp("ns")),
                 "list": pa.array([[1], None]),
             }
-        )
+        ),
+        rounding="down",
     )
     assert [field.type.value for field in source.schema] == [
         "int64", "float64", "string", "string", "timestamp", "timestamp", "object",
     ]  # fmt: skip
     second = rows(source)[1]
     assert (second["small"], second["half"], second["big"], second["words"]) == (None, 2, "b", "y")
-    assert second["nano"].microsecond == 2
+    assert second["nano"].microsecond == 999_997
     assert second["list"] is None
     assert pickle.loads(rows(source)[0]["list"]) == [1]
+
+
+def test_times_finer_than_a_microsecond_are_told() -> None:
+    exact = pa.table({"t": pa.array([None, 5_000], pa.timestamp("ns", "UTC"))})
+    assert rows(Table(exact))[1]["t"].microsecond == 5
+    finer = pa.table({"t": pa.array([5_000, -1, 7], pa.timestamp("ns"))})
+    told = 'column "t": 2 times are finer .* the first is -1 ns since 1970; .*rounding="down"'
+    with pytest.raises(SourceError, match=told):
+        Table(finer)
+    with pytest.raises(SourceError, match=told):
+        Table(finer.set_column(0, "t", finer.column("t").dictionary_encode()))
+    with pytest.raises(SourceError, match="rounding is 'up'"):
+        Table(exact, rounding="up")  # type: ignore[arg-type]
+
+
+def test_long_texts_are_cut_into_chunks() -> None:
+    texts = pa.chunked_array([["a" * 60, "b" * 30, None, "c" * 30], ["d"]], pa.large_string())
+    cut = cut_chunks(texts, 100)
+    assert [len(chunk) for chunk in cut.chunks] == [1, 1, 2, 1]
+    assert cut.to_pylist() == texts.to_pylist()
 
 
 def test_a_number_that_does_not_fit_is_told() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from plait.connectors.base import Reader, Source
+from plait.errors import RecordError
 from plait.expr.aggregates import Aggregate
 from plait.expr.tree import Expr
 from plait.graph.operators import (
@@ -206,10 +207,10 @@ def test_aggregates_of_every_kind_by_key() -> None:
     ]
 
 
-def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
+def aggregated(kind: Any, given: str, values: list[Any], wrap: bool = False) -> list[Any]:
     schema = Schema.of({"v": given})
     out = Schema.of({"r": {"mean": "float64?"}.get(kind, given)})
-    one = (("r", Aggregate(kind=kind, over=col("v"))),)
+    one = (("r", Aggregate(kind=kind, over=col("v"), wrap=wrap)),)
     rows = [(value,) for value in values]
     result = through(schema, rows, AggregateOp, keys=(), aggregates=one, schema=out)
     return [row[0] for row in result.outputs["out"]]
@@ -217,7 +218,9 @@ def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
 
 def test_aggregates_at_the_edges() -> None:
     nan = math.nan
-    assert aggregated("sum", "int64?", [2**63 - 1, 1]) == [2**63 - 1, -(2**63)]
+    assert aggregated("sum", "int64?", [2**63 - 1, 1], wrap=True) == [2**63 - 1, -(2**63)]
+    with pytest.raises(RecordError, match="a sum does not fit int64"):
+        aggregated("sum", "int64?", [2**63 - 1, 1])
     assert str(aggregated("sum", "float64?", [-0.0, 0.0])) == "[-0.0, 0.0]"
     assert str(aggregated("min", "float64?", [nan, 3.0, nan, 1.0])) == "[nan, 3.0, 3.0, 1.0]"
     assert str(aggregated("max", "float64?", [nan, -0.0, 0.0])) == "[nan, -0.0, -0.0]"
