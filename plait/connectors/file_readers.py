@@ -14,9 +14,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Self
 
-from plait.connectors.columns import canonical
+from plait.connectors.columns import Rounding, canonical
 from plait.connectors.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
 from plait.errors import SchemaError, SourceError
+from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Field, Schema, Type, type_of_arrow
 
 if TYPE_CHECKING:
@@ -33,9 +34,16 @@ class FileReader:
     schema: Schema
 
     def __init__(
-        self, path: str, schema: Schema | None, *, only_known: bool, batch_rows: int
+        self,
+        path: str,
+        schema: Schema | None,
+        *,
+        only_known: bool,
+        batch_rows: int,
+        rounding: Rounding = "error",
     ) -> None:
         self.path = path
+        self.rounding = rounding
         self.only_known = only_known
         self.batch_rows = batch_rows
         self.wanted = schema
@@ -112,7 +120,7 @@ class ParquetReader(FileReader):
             ):
                 skipped = min(start_row, batch.num_rows)
                 start_row -= skipped
-                yield canonical(batch.slice(skipped), self.schema)
+                yield canonical(batch.slice(skipped), self.schema, self.rounding)
         except (pa.ArrowException, OSError, SourceError) as error:
             raise self.failed(error) from None
 
@@ -154,9 +162,9 @@ class CsvReader(FileReader):
     def read_type(self, field: Field, seen: Any) -> Any:
         import pyarrow as pa
 
-        if field.type is Type.OBJECT:
+        if field.type is Type.OBJECT and not is_written_as_text(field.declared):
             raise self.failed(f'column "{field.name}": a CSV file has no objects; choose a type')
-        if field.type is Type.BYTES:
+        if field.type in (Type.BYTES, Type.OBJECT):
             return pa.string()
         if field.type is Type.TIMESTAMP:
             zoneless = pa.types.is_date(seen) or (pa.types.is_timestamp(seen) and seen.tz is None)

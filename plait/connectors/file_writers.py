@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from plait.connectors.base import Writer
 from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
 from plait.errors import SinkError
+from plait.model.declared_json import why_not_json
 from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
@@ -41,13 +42,7 @@ class FileWriter(Writer):
         batch_rows: int = 65536,
         overwrite: bool = False,
     ) -> None:
-        if format != "jsonl":
-            for field in schema:
-                if field.type is Type.OBJECT:
-                    raise SinkError(
-                        f'{path}: column "{field.name}" is object, which {format} cannot hold; '
-                        "map it to a plain type, drop it, or write jsonl"
-                    )
+        check_format(path, format, schema)
         self.path = path
         self.schema = schema
         self.gather_rows = batch_rows if format == "parquet" else 1
@@ -111,6 +106,24 @@ class FileWriter(Writer):
             raise SinkError(f"{self.path}: {error}; the rows are in {self.hidden}") from None
         except SinkError as error:
             raise SinkError(f"{error} (it came during the run; rows: {self.hidden})") from None
+
+
+def check_format(path: object, format: str, schema: Schema) -> None:
+    """Raises SinkError if a file of the format cannot hold the columns."""
+    for field in schema:
+        if field.type is not Type.OBJECT:
+            continue
+        if format != "jsonl":
+            raise SinkError(
+                f'{path}: column "{field.name}" is object, which {format} cannot hold; '
+                "map it to a plain type, drop it, or write jsonl"
+            )
+        reason = None if field.declared is None else why_not_json(field.declared)
+        if reason is not None:
+            raise SinkError(
+                f'{path}: column "{field.name}" cannot be written as JSON: {reason}; '
+                "map it to a plain type, or drop it"
+            )
 
 
 def encoder_of(format: str, path: Path, schema: Schema, compression: str) -> Encoder:

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import glob
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.base import Reader, Sink, Source, Writer
+from plait.connectors.columns import Rounding, check_rounding
 from plait.connectors.file_readers import READERS, FileReader
-from plait.connectors.file_writers import FileWriter
+from plait.connectors.file_writers import FileWriter, check_format
 from plait.errors import SinkError, SourceError
-from plait.model.schema import Schema
+from plait.model.declared_json import is_written_as_text
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Format = Literal["parquet", "csv", "jsonl"]
 AnyPath = str | os.PathLike[str]
@@ -55,8 +58,12 @@ class Files(Source, Sink):
         schema: the columns to read, as a dataclass or a dict. Without it, those of the first file;
             CSV and JSONL columns are then taken from the first rows and may be null.
         batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
+        rounding: "down" cuts times in Parquet files that are finer than a microsecond; otherwise
+            they are an error.
         overwrite: replace an existing file instead of refusing to write.
         label: its name in results and errors.
+        rename: the names in `schema` and in the stream, by those in the files:
+            `{"user-id": "user"}`. For reading only.
 
     >>> import pathlib, plait
     >>> _ = pathlib.Path("bids.csv").write_text("item,price\\ntea,3\\ncup,5\\n")
@@ -66,6 +73,8 @@ class Files(Source, Sink):
     '{"item":"cup","price":5}\\n'
     """
 
+    repeatable = True
+
     def __init__(
         self,
         path: AnyPath | Sequence[AnyPath],
@@ -73,8 +82,10 @@ class Files(Source, Sink):
         schema: Any = None,
         *,
         batch_rows: int = 65536,
+        rounding: Rounding = "error",
         overwrite: bool = False,
         label: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> None:
         if format is not None and format not in READERS:
             raise SourceError(f'Files: the format "{format}" is not known; use {KNOWN}')
@@ -86,8 +97,10 @@ class Files(Source, Sink):
             raise SourceError("Files: the list of paths is empty")
         self.format = format
         self.batch_rows = batch_rows
+        self.rounding = check_rounding("Files", rounding)
         self.overwrite = overwrite
         self.label = label
+        self.rename = dict(rename or {})
         self.inferred = schema is None
         if schema is not None:
             self.schema = Schema.of(schema)
@@ -97,7 +110,7 @@ class Files(Source, Sink):
         if name != "schema" or "given" not in self.__dict__:
             raise AttributeError(name)
         with self.reader(self.paths()[0], None) as file:
-            self.schema = file.schema
+            self.schema = rename_schema(file.schema, self.rename)
         return self.schema
 
     def paths(self) -> list[str]:
@@ -107,11 +120,34 @@ class Files(Source, Sink):
     def reader(self, path: str, schema: Schema | None) -> FileReader:
         """A reader of one file; without `schema` it finds the columns."""
         kind = READERS[self.format or format_of(path)]
-        return kind(path, schema, only_known=self.inferred, batch_rows=self.batch_rows)
+        if schema is not None and self.rename:
+            schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
+        return kind(
+            path,
+            schema,
+            only_known=self.inferred,
+            batch_rows=self.batch_rows,
+            rounding=self.rounding,
+        )
 
     def open(self, given: Any = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""
         return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
+
+    def check(self, given: Any = None) -> None:
+        """Raises if the columns cannot be read from files of the format, or written to one."""
+        path = self.given[0]
+        if given is not None:
+            with_suffix = Path(path).suffix and not Path(path).is_dir()
+            format = self.format or (format_of(path) if with_suffix else None)
+            if format is not None:
+                check_format(path, format, given)
+        elif not self.inferred and (self.format or SUFFIXES.get(Path(path).suffix)) == "csv":
+            for field in self.schema:
+                if field.type is Type.OBJECT and not is_written_as_text(field.declared):
+                    raise SourceError(
+                        f'{path}: column "{field.name}": a CSV file has no objects; choose a type'
+                    )
 
     def open_reader(self, position: Any) -> Reader:
         """A reader at the start, or at a position: [file, row in it]."""
@@ -170,7 +206,7 @@ class FilesReader(Reader):
         rows = self.rest.slice(0, max_rows)
         self.row += rows.num_rows
         self.rest = self.rest.slice(max_rows) if self.rest.num_rows > max_rows else None
-        return rows
+        return rows if not self.source.rename else with_names(rows, self.schema)
 
     def position(self) -> list[int]:
         return [self.file, self.row]
@@ -179,6 +215,23 @@ class FilesReader(Reader):
         if self.reader is not None:
             self.reader.close()
         self.reader, self.batches, self.rest = None, iter(()), None
+
+
+def rename_schema(schema: Schema, names: Mapping[str, str]) -> Schema:
+    """The schema with new names of columns, by the ones that they have."""
+    unknown = [name for name in names if name not in schema]
+    if unknown:
+        have = ", ".join(schema.names)
+        raise SourceError(f'Files: rename= names "{unknown[0]}", and the columns are: {have}')
+    fields = (replace(field, name=names.get(field.name, field.name)) for field in schema)
+    return Schema(tuple(fields))
+
+
+def with_names(rows: Any, schema: Schema) -> Any:
+    """Rows of a file under the names of the schema."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema.to_arrow())
 
 
 def format_of(path: str) -> Format:

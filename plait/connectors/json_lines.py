@@ -14,10 +14,12 @@ import datetime
 import json
 import math
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.columns import infer, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
+from plait.model.declared_json import has_decimals, json_values_of
 from plait.model.records import column_values, describe, field_value, value_of
 from plait.model.schema import Field, Schema, Type
 
@@ -40,9 +42,13 @@ def has_python_types(schema: Schema) -> bool:
 def lines_to_batch(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> Any:
     """A RecordBatch of lines, or a SourceError that names the first line that does not fit."""
     known = set(schema.names)
+    exact = [field.name for field in schema if has_decimals(field.declared)]
     rows = []
     for number, text in lines:
         record = parsed(path, number, text)
+        if exact:
+            decimals = json.loads(text, parse_float=Decimal)
+            record |= {name: decimals[name] for name in exact if name in decimals}
         extra = [name for name in record if name not in known] if only_known else ()
         if extra:
             raise wrong(
@@ -130,6 +136,8 @@ def refined(field: Field, values: Iterable[Any]) -> Type:
 def to_json(column: Any, field: Field) -> list[Any]:
     """The values of an Arrow column as `json.dumps` takes them."""
     values = column_values(column, field.type)
+    if field.declared is not None:
+        return json_values_of(values, field.declared)
     convert = TO_JSON.get(field.type)
     return [None if v is None else convert(v) for v in values] if convert else values
 
@@ -157,11 +165,11 @@ TO_JSON: dict[Type, Callable[[Any], Any]] = {
 
 def batch_to_lines(batch: Any, schema: Schema) -> str:
     """One JSON object a line, keys in the order of the schema."""
-    columns = [to_json(batch.column(field.name), field) for field in schema]
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
     names = schema.names
-    rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
     try:
+        columns = [to_json(batch.column(field.name), field) for field in schema]
+        rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
         return "".join(f"{encode(row)}\n" for row in rows)
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkError(

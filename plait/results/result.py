@@ -109,6 +109,7 @@ class DeadLetter:
     at: str
     source: str
     row: int
+    """The number of the record in its source, from 1, as in error messages."""
     error: str
     record: Any
 

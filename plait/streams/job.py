@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import JobError
 from plait.expr.tree import col
+from plait.expr.type_checker import check_column
 from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
@@ -26,9 +27,11 @@ from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
+from plait.streams import projections
 from plait.streams.arguments import (
     checked_records,
     checked_sink,
+    old_to_new,
     own_label,
 )
 from plait.streams.event_time import (
@@ -37,9 +40,12 @@ from plait.streams.event_time import (
     refuse_nulls,
     source_time,
 )
+from plait.streams.row_verbs import add_select
 from plait.streams.stream import KeyedStream, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plait.connectors.base import Sink, Source
     from plait.model.durations import Duration
     from plait.results.result import Result
@@ -93,6 +99,7 @@ class Job:
         max_jump: Duration | None = "1d",
         idle: Duration | None = None,
         epoch_records: int | None = None,
+        rename: Mapping[str, str] | None = None,
     ) -> Stream:
         """Adds a source and returns the stream of its records.
 
@@ -116,11 +123,19 @@ class Job:
             epoch_records: the most records the source puts into an epoch, instead of the setting.
                 Sources of different sizes that are joined by time stay in step if these numbers
                 are in proportion to their sizes.
+            rename: new names of columns, by the ones they have: `{"user-id": "user"}`. All other
+                arguments use the new names.
         """
         with CallSite("source") as call:
             opened = source_object(source)
+            opened.check()
             schema = schema_of(opened)
-            time = source_time(schema, event_time, out_of_order, max_jump, idle, opened.fixed)
+            names = old_to_new(rename)
+            column = event_time
+            if names and event_time is not None:
+                check_column(event_time, projections.rename(schema, names).schema)
+                column = {new: old for old, new in names.items()}.get(event_time, event_time)
+            time = source_time(schema, column, out_of_order, max_jump, idle, opened.fixed)
             refuse_nulls(opened, time)
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
@@ -138,7 +153,11 @@ class Job:
                 idle_us=time.idle_us,
                 epoch_records=checked_records(epoch_records),
             )
-            return self._add(op, NEVER if time.column is None else col(time.column))
+            stream = self._add(op, NEVER if time.column is None else col(time.column))
+            if not names:
+                return stream
+            call.name = "rename"
+            return add_select(call, stream, projections.rename(time.schema, names), "fail")
 
     def graph(self) -> Graph:
         """The job as plain data (`plait.graph.operators.Graph`), checked.
@@ -254,6 +273,7 @@ def stream(
     max_jump: Duration | None = "1d",
     idle: Duration | None = None,
     epoch_records: int | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
 
@@ -275,6 +295,7 @@ def stream(
         max_jump=max_jump,
         idle=idle,
         epoch_records=epoch_records,
+        rename=rename,
     )
 
 

@@ -390,13 +390,13 @@ class Loop:
                 operator=op.name,
                 at=at,
                 source=source,
-                row=row,
+                row=row + 1,
                 error=str(fault),
                 record=record,
             )
             letters.append((position, letter))
             return None
-        return End(position, self.error(i, row, source, fault, record))
+        return End(position, self.error(i, row + 1, source, fault, record))
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
         op = self.graph.operators[i]
