@@ -71,6 +71,7 @@ class AsyncCall:
 
     def __init__(self, op: CallOp, schema: Schema) -> None:
         assert op.awaiting is not None
+        self.op = op
         self.form = Columns(op, schema) if op.columns else Whole(op, schema)
         self.tries = Tries(self.form.call, op.awaiting)
         self.stop_at_first = op.on_error == "fail"

@@ -150,7 +150,7 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
     reader = call_endpoint(lambda: open_reader(source, op.schema, position, str(op)), op)
     ends.readers.append(reader)
     if type(reader) is ItemsReader:
-        items = ItemsPoll(reader)
+        items = ItemsPoll(reader, op)
         return ReaderEnd(poll=items.poll, position=items.position)
     return ReaderEnd(poll=poll_of(reader, op), position=reader.position)
 
@@ -162,8 +162,9 @@ class ItemsPoll:
     Arrow, which takes it or says what is wrong with it.
     """
 
-    def __init__(self, reader: ItemsReader) -> None:
+    def __init__(self, reader: ItemsReader, op: SourceOp) -> None:
         self.reader = reader
+        self.op = op
         self.shape = Shape(reader.schema)
         self.names = set(reader.schema.names)
         self.held: list[Any] = []

@@ -100,9 +100,10 @@ class LaneProgram:
     def serve(self, worker: NativeWorker) -> None:
         """Does the message that the worker has claimed."""
         answer = self.done(worker.message())
-        timers = ALL_TIME, ALL_TIME
+        timers = ALL_TIME, ALL_TIME, 0
         if isinstance(self.states, ProcessPython):
-            timers = self.states.heaps[0].next(), self.states.heaps[1].next()
+            first, then = (heap.next() for heap in self.states.heaps)
+            timers = first, then, self.states.pending_timers()
         refused = answer.refused.encode("utf-8", "replace")
         worker.answer(answer.step, answer.bins, refused, answer.rows, timers, answer.stop)
 

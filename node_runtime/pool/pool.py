@@ -167,6 +167,10 @@ class Pool:
         """The worker processes that are ready."""
         return [child.pid for child in self.children if child.ready]
 
+    def is_busy(self) -> bool:
+        """Whether a worker process is at a batch."""
+        return any(self.native.at(worker)[0] for worker in range(self.processes))
+
     def manage(self) -> None:
         """The thread: starts the processes, then answers what they tell until the pool closes."""
         functions = -1

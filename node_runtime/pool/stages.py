@@ -150,6 +150,12 @@ class Pools:
             return None
         return self.pool.broken
 
+    def busy_operators(self) -> list[int]:
+        """Those whose functions worker processes may be in now."""
+        if self.pool is None or not self.pool.is_busy():
+            return []
+        return [op for way in self.ways if not way.outside.here for op in way.operators]
+
     def describe(self) -> dict[int, str]:
         """What became of each function that could take the pool."""
         return {op: way.describe() for way in self.ways for op in way.operators}

@@ -226,6 +226,10 @@ class ProcessPython(PythonStates):
         if timers.timeouts:
             self.heaps[WALL].set(kept, timers.timeouts, AT_ONCE, place, key)
 
+    def pending_timers(self) -> int:
+        """How many are set, by both clocks."""
+        return sum(heap.pending for heap in self.heaps)
+
     def over(self, last: int, watermark: int) -> bool:
         """Whether the values of a key whose last time this is are forgotten."""
         return self.ttl != 0 and last + self.ttl < watermark

@@ -37,13 +37,14 @@ from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
 from plait.testing.oracle.temporal import timed_operator
-from plait.testing.oracle.time import Fate, TimedOperator, TimerFault, Watermarks
+from plait.testing.oracle.time import ALL_TIME, Fate, TimedOperator, TimerFault, Watermarks
 from plait.testing.oracle.values import Fault, Values, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from plait.model.schema import Schema
+    from plait.protocol.messages import Finish
 
 Item = tuple[int, Values]
 """A row number of the unit's source, counted from the source's start, and the values."""
@@ -93,6 +94,8 @@ def sequential(
     stamps: Mapping[str, Sequence[int]] | None = None,
     limit: int | None = None,
     stop_at: int | None = None,
+    finish: Finish = "flush",
+    stopped: Collection[str] | None = None,
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
 
@@ -102,6 +105,10 @@ def sequential(
         stamps: when each was cut, as in `Result.stamps`; otherwise all at 0.
         limit: the most records read from each source.
         stop_at: the epoch from which on no source is read.
+        finish: what becomes of open windows there: "flush" closes them, "leave" leaves them out
+            and counts them.
+        stopped: the labels of sources that were stopped there, as in `Result.stopped`; the others
+            are at their end. By default all that had not ended before.
     """
     loop = Loop(graph)
     waits: list[str] = []
@@ -117,13 +124,15 @@ def sequential(
         for i, op in sources
     }
     over: set[int] = set()
+    cut: set[int] = set()
     epoch = 0
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
-            for i, _op in sources:
-                stopped = i in over or epoch == stop_at
-                rows = None if stopped else next(streams[i], None)
+            for i, op in sources:
+                rows = None if i in over or epoch == stop_at else next(streams[i], None)
+                if epoch == stop_at and finish == "leave" and i not in over:
+                    cut |= {i} if stopped is None or op.label in stopped else set()
                 if rows is None:
                     over.add(i)
                 taken[i] = rows or []
@@ -131,8 +140,10 @@ def sequential(
             for i, op in sources:
                 at = (stamps or {}).get(op.label, ())
                 stamp = at[epoch] if epoch < len(at) else 0
-                loop.unit(i, taken[i], over=i in over, stamp=stamp)
+                loop.unit(i, taken[i], over=i in over - cut, cut=i in cut, stamp=stamp)
             epoch += 1
+        if cut:
+            loop.leave()
     finally:
         loop.close()
         for stream in streams.values():
@@ -168,31 +179,51 @@ class Loop:
         self.stopped: dict[str, list[Item]] | None = None
 
     def ends(self, op: TimedOp) -> Callable[[], list[bool]]:
-        """Tells of each stream that the operator reads whether its sources are at their end."""
+        """Tells of each stream that the operator reads whether its sources are at their end, or
+        were stopped."""
         several = isinstance(op.spec, OperatorSpec) and len(op.spec.inputs) > 1
         streams = self.graph.operators[op.inputs[0]].inputs if several else op.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
-        return lambda: [all(source.over for source in sources) for sources in reaching]
+        return lambda: [all(one.over or one.cut for one in sources) for sources in reaching]
 
     def close(self) -> None:
         for operator in self.timed.values():
             if isinstance(operator, Loops):
                 operator.close()
 
+    def leave(self) -> None:
+        """The run is stopped: counts what each operator that knows time would still give."""
+        for i, operator in self.timed.items():
+            if i in self.ended or isinstance(operator, Loops):
+                continue
+            if isinstance(operator, Processes):
+                self.counts[i, "unfinished"] = operator.pending()
+            else:
+                self.counts[i, "unfinished"] = len(operator.due(self.watermarks.now[i], ALL_TIME))
+
     def schema_in(self, op: AnyOp) -> Schema:
         return self.graph.operators[op.inputs[0]].schema
 
-    def unit(self, source: int, rows: list[Values], *, over: bool = False, stamp: int = 0) -> None:
+    def unit(
+        self,
+        source: int,
+        rows: list[Values],
+        *,
+        over: bool = False,
+        cut: bool = False,
+        stamp: int = 0,
+    ) -> None:
         """Runs one epoch of one source through all the operators. `over`: the source is at its end;
-        `stamp`: the wall clock when it was cut."""
+        `cut`: it was stopped before it; `stamp`: the wall clock when the epoch was cut."""
         origin = self.graph.operators[source]
         assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
         behind = first + len(rows)
-        if not over:
+        if not over and not cut:
             cuts.append(len(rows))
         self.watermarks.read(source, rows, over, stamp)
+        self.watermarks.sources[source].cut |= cut
         streams: dict[int, Stream] = {}
         letters: list[tuple[int, DeadLetter]] = []
         failures: list[End] = []
@@ -402,6 +433,7 @@ class Loop:
             made=self.counts[i, "made"],
             late=self.counts[i, "late"],
             absorbed=self.counts[i, "absorbed"],
+            unfinished=self.counts[i, "unfinished"],
         )
 
     def account(self) -> Account:
@@ -425,6 +457,7 @@ class Loop:
             dead_lettered=total("dead_lettered"),
             late=total("late"),
             absorbed=total("absorbed"),
+            unfinished=total("unfinished"),
         )
 
 

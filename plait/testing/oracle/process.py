@@ -76,6 +76,11 @@ class Processes:
         clock = ALL_TIME if watermark == ALL_TIME else self.now
         return self.fire("on_timeout", clock, before, rows)
 
+    def pending(self) -> int:
+        """How many timers are set that have a handler."""
+        has = (name for name in self.timers if getattr(self.spec.process, name, None) is not None)
+        return sum(len(self.timers[name]) for name in has)
+
     def fire(self, name: str, until: Time, before: Time, rows: list[Values]) -> list[Values]:
         """The rows, and what the timers add that call this handler and are due."""
         handler = getattr(self.spec.process, name, None)

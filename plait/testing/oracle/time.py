@@ -60,6 +60,8 @@ class SourceTime:
         self.op = op
         self.time: Time = NO_TIME
         self.over = False
+        self.cut = False
+        """It was stopped before its end: nothing is due because of that."""
 
     def read(self, rows: Sequence[Values]) -> None:
         """After a unit with these rows."""

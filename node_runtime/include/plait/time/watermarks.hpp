@@ -38,7 +38,7 @@ class Watermarks {
   // Of an operator that no source with an event time reaches: time stands still until the end.
   void note(const Batch& unit) {
     SourceTime& of = of_[unit.source];
-    of.flow = unit.flow;
+    if (unit.flow != Flow::Cut) of.flow = unit.flow;  // a source that was stopped holds time up
     clock_ = std::max(clock_, unit.stamp);
     if (unit.time != kNoTime) {
       const int64_t jump = (*sources_)[unit.source].max_jump;
