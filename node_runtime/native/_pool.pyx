@@ -211,8 +211,8 @@ cdef class NativeWorker:
     def answer(self, step, bins, refused, MadeRows rows, timers, stop):
         """What became of the message: the outcome of its rows as for `finish`, bins that were
         asked for, why it was refused, the time and place of each row if it was a unit, when the
-        first timers are due and how many are pending, and of what ended the run (words, what was raised, time, place,
-        whether it is no matter of one timer) or None."""
+        first timers are due and how many are pending, and of what ended the run (words, what was
+        raised, time, place, whether it is no matter of one timer) or None."""
         cdef vector[PoolStep] steps
         cdef LaneStep made
         cdef LaneBin one

@@ -71,8 +71,8 @@ class Presses:
         self.taken.__enter__()
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self.taken.__exit__(*raised)
+    def __exit__(self, *_: object) -> None:
+        self.taken.__exit__(None, None, None)
 
     def count_press(self, number: int = signal.SIGINT, *_: object) -> None:
         self.count += 1

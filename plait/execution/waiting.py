@@ -1,5 +1,5 @@
-"""What a stopped run still waits for, in words: the function that a worker is in, functions that are
-awaited, worker processes.
+"""What a stopped run still waits for, in words: the function that a worker is in, functions that
+are awaited, worker processes.
 
 A function is found by the frames of the thread that runs Python now, so nothing is measured while a
 run goes well.
@@ -84,7 +84,7 @@ def codes_of(op: AnyOp) -> Iterator[CodeType]:
     for function in functions_of(op):
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is None:
-            code = getattr(getattr(type(function), "__call__", None), "__code__", None)
+            code = getattr(vars(type(function)).get("__call__"), "__code__", None)
         if code is not None:
             yield code
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import re
+import signal
 
 import plait
 from plait import errors

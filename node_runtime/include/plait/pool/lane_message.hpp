@@ -110,7 +110,7 @@ struct LaneTold {
   std::vector<int64_t> times;    // Unit: of each row that was made: kAtOnce, or that of its timer
   std::vector<uint64_t> places;  // Unit: of each row; both ascending together
   int64_t next_timer = kAllTime, next_timeout = kAllTime;  // the first timers that are pending
-  int64_t timers = 0;           // that are pending
+  int64_t timers = 0;                                      // that are pending
   bool stopped = false;         // a timer failed, or, if `fatal`, something else ended the run
   bool fatal = false;           // then no row of the batch goes on, whatever the policy
   Emitter::Order stopped_at{};  // its time and place; of a row of Rows: kAtOnce and its number
