@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.graph.operators import TimedOp
+from plait.node_runtime.functions.opening import Opened
 from plait.node_runtime.lowering.exchanges import ExchangePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from plait.errors import JobError
     from plait.graph.operators import Graph
     from plait.node_runtime.functions.event_loop import AsyncLoop
     from plait.node_runtime.native._batch import NativeBatch
@@ -115,6 +117,8 @@ class EngineParts:
     pools: Pools | None = None
     """The worker processes of its plain Python functions, if it has such functions."""
     helpers: list[Helper] = field(default_factory=list)
+    opened: Opened = field(default_factory=Opened)
+    """Functions that were opened in this process."""
     timers: dict[int, Callable[[], int]] = field(default_factory=dict)
     """Of each process: how many timers are set."""
     left: bool = False
@@ -151,12 +155,21 @@ class EngineParts:
                 self.engine.abandon()
                 self.close()
                 self.stop_helpers()
+                self.opened.close()
                 return False
             if late_s >= 0:
                 self.engine.interrupt_python()  # again: another record may have begun meanwhile
         self.left = True
         self.close()
-        return self.stop_helpers()
+        stopped = self.stop_helpers()
+        self.opened.close()
+        return stopped
+
+    @property
+    def closing_error(self) -> JobError | None:
+        """What the first function raised that could not be closed."""
+        awaited = self.loop.opened.errors if self.loop is not None else []
+        return next(iter((*self.opened.errors, *awaited)), None)
 
     def close(self) -> None:
         """Ends the loops of operators, whatever becomes of the others; when no worker runs."""

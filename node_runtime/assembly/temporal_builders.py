@@ -181,6 +181,7 @@ def add_process(context: StageContext) -> int:
         state = add_loop(context, op)
     else:
         state = process = ProcessPython(op, context.input_schema(op), bin_bits, number)
+        process.opener = context.parts.opened.opener(op)
         lanes = context.pools.lanes(context.pipeline, number, state)
         there = None if lanes is None else lanes.native
         context.parts.timers[number] = lambda: (

@@ -334,6 +334,7 @@ class NodeAgent:
         finally:
             if self.letters is not None:
                 self.letters.close(good and error is None)
+        error = error or self.parts.closing_error
         counts = [engine.counts(i) for i in range(len(self.graph.operators))]
         unfinished = {} if self.ends.stops_early else self.parts.unfinished(self.graph)
         account, operators = tally(self.graph, counts, unfinished)

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
+from plait.functions.open_close import hooks_of
 from plait.functions.pickling import dumps
+from plait.graph.user_functions import functions_of
 from plait.node_runtime.native._pool import NativePool
 from plait.node_runtime.pool.errors import unpack
 
@@ -44,7 +46,9 @@ TRIES = 3
 RESTORE_S = 60.0
 """How long a process that is given state back may be at one record of it, at least."""
 GRACE_S = 1.0
-"""How long worker processes may take to end when the pool closes, before they are killed."""
+"""How long worker processes may take to end when the pool closes, before they are killed ..."""
+CLOSE_S = 5.0
+"""... and if they have functions to close."""
 LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from plait.node_runtime.pool.zygote import main; main(*map(int, sys.argv[2:]))"
@@ -220,6 +224,15 @@ class Pool:
         stateless = [calls for calls in self.programs if isinstance(calls, tuple)]
         return any(op.mode == "batches" for calls in stateless for op, _ in calls)
 
+    def closes(self) -> bool:
+        """Whether a function has something to close."""
+        calls = [
+            op
+            for program in self.programs
+            for op in ([one for one, _ in program] if isinstance(program, tuple) else [program.op])
+        ]
+        return any(hooks_of(function) for op in calls for function in functions_of(op))
+
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""
         data = dumps(self.programs)
@@ -307,7 +320,7 @@ class Pool:
 
     def let_go(self, zygote: Zygote) -> None:
         """Waits a little for the workers to end by themselves."""
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + (CLOSE_S if self.closes() else GRACE_S)
         left = {worker for worker, child in enumerate(self.children) if child.pid}
         while left and (rest_s := until - time.monotonic()) > 0:
             if not select.select([zygote.control], [], [], rest_s)[0]:

@@ -43,6 +43,13 @@ class PythonStates:
         self.bases: dict[int, int] = {}
         """The number of each copy here whose difference has not come."""
         self.bytes_per_key = BYTES_PER_KEY
+        self.opener: Callable[[], None] | None = None
+        """Opens what the user's function opens, before the first batch."""
+
+    def open_first(self) -> None:
+        if self.opener is not None:
+            self.opener()
+            self.opener = None
 
     def key_count(self) -> int:
         return len(self.home)

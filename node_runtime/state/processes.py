@@ -155,6 +155,7 @@ class ProcessPython(PythonStates):
         watermark is as it is behind the unit, and was `before`; timers by the wall clock, which is
         `now`, are due until `clock`. What ends the run is not raised but told as a timer: what was
         made before it counts where something fails earlier elsewhere."""
+        self.open_first()
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
         times = [times_of(batch, column) for column in self.times]

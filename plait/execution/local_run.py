@@ -293,6 +293,8 @@ class LocalRun:
             raise TimedOut(f"the timeout passed: {result.account}{held_up}", result)
         if stopped is not None:
             raise Interrupted(f"interrupted: {result.account}{held_up}", result, signal)
+        if self.parts.closing_error is not None:
+            raise self.parts.closing_error
         if result.account.difference and not self.ends.stops_early:
             raise InternalError(
                 f"records were lost or doubled: {result.account}\n"

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.functions.pickling import is_installed
-from plait.graph.operators import CallOp, FoldOp, SinkOp, StatefulOp, TimedOp
+from plait.functions.process import Process
+from plait.graph.operators import SinkOp
+from plait.graph.user_functions import functions_of
 from plait.model.call_site import is_ours
 from plait.results.failures import describe_op
 
@@ -81,7 +83,7 @@ def is_library(frame: FrameType) -> bool:
 
 def codes_of(op: AnyOp) -> Iterator[CodeType]:
     """The code of the user's functions in an operator."""
-    for function in functions_of(op):
+    for function in handlers_of(op):
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is None:
             code = getattr(vars(type(function)).get("__call__"), "__code__", None)
@@ -89,17 +91,12 @@ def codes_of(op: AnyOp) -> Iterator[CodeType]:
             yield code
 
 
-def functions_of(op: AnyOp) -> Iterator[Any]:
-    match op:
-        case CallOp():
-            yield from op.functions
-        case FoldOp() | StatefulOp():
-            yield op.step
-        case TimedOp():
-            process = getattr(op.spec, "process", None)
-            names = ("on_record", "on_left", "on_right", "on_timer", "on_timeout")
-            yield from (getattr(process, name, None) for name in names)
-        case SinkOp():
-            yield getattr(op.sink, "function", None)
-        case _:
-            return
+def handlers_of(op: AnyOp) -> Iterator[Any]:
+    if isinstance(op, SinkOp):
+        yield getattr(op.sink, "function", None)
+    for function in functions_of(op):
+        if not isinstance(function, Process):
+            yield getattr(function, "function", function)
+            continue
+        names = ("on_record", "on_left", "on_right", "on_timer", "on_timeout")
+        yield from (getattr(function, name, None) for name in names)

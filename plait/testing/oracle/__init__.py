@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
+from plait.functions.open_close import hooks_of, owner_of
 from plait.graph.operators import (
     AnyOp,
     CallOp,
@@ -31,6 +32,7 @@ from plait.graph.operators import (
     UnionOp,
 )
 from plait.graph.temporal import OperatorSpec
+from plait.graph.user_functions import functions_of
 from plait.results.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle.epochs import epochs
 from plait.testing.oracle.loop_operators import Loops
@@ -43,6 +45,7 @@ from plait.testing.oracle.values import Fault, Values, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from plait.functions.open_close import Hooks
     from plait.model.schema import Schema
     from plait.protocol.messages import Finish
 
@@ -111,6 +114,7 @@ def sequential(
             are at their end. By default all that had not ended before.
     """
     loop = Loop(graph)
+    closes = open_functions(graph)
     waits: list[str] = []
     sources = [(i, op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)]
     streams = {
@@ -146,9 +150,27 @@ def sequential(
             loop.leave()
     finally:
         loop.close()
+        for close in reversed(closes):
+            close()
         for stream in streams.values():
             stream.close()  # type: ignore[attr-defined]
     return replace(loop.result(), waited=bool(waits))
+
+
+def open_functions(graph: Graph) -> list[Callable[[], Any]]:
+    """Opens what functions that are called open; gives what closes it. Those that are awaited are
+    opened for each record."""
+    opened: dict[int, Hooks] = {}
+    for op in graph.operators:
+        for function in functions_of(op):
+            hooks = hooks_of(function)
+            awaited = isinstance(op, CallOp) and op.mode == "async"
+            if hooks is not None and not awaited:
+                opened.setdefault(owner_of(function), hooks)
+    for hooks in opened.values():
+        if hooks.open is not None:
+            hooks.open()
+    return [hooks.close for hooks in opened.values() if hooks.close is not None]
 
 
 class Loop:
