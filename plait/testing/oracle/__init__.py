@@ -412,7 +412,7 @@ class Loop:
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
         op = self.graph.operators[i]
-        return RecordError(
+        failure = RecordError(
             f"{op.name} at {op.at}: {fault}\n  record {row} of source {source}: {record!r}",
             operator=op.name,
             at=str(op.at),
@@ -420,6 +420,11 @@ class Loop:
             row=row,
             record=record,
         )
+        cause: BaseException = fault
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        failure.__cause__ = cause
+        return failure
 
     def result(self) -> OracleResult:
         operators = self.graph.operators
