@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from plait.node_runtime.native._pool import NativePool
 from plait.node_runtime.pool.errors import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from plait.graph.operators import CallOp
     from plait.model.schema import Schema
@@ -226,12 +227,11 @@ class Pool:
 
     def closes(self) -> bool:
         """Whether a function has something to close."""
-        calls = [
-            op
-            for program in self.programs
-            for op in ([one for one, _ in program] if isinstance(program, tuple) else [program.op])
-        ]
-        return any(hooks_of(function) for op in calls for function in functions_of(op))
+        with_state = [program.op for program in self.programs if not isinstance(program, Sequence)]
+        called = [op for calls in self.programs if isinstance(calls, Sequence) for op, _ in calls]
+        return any(
+            hooks_of(function) for op in (*with_state, *called) for function in functions_of(op)
+        )
 
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""

@@ -10,6 +10,7 @@ Refused bytes raise a StateError and change nothing.
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
 
 from plait.errors import StateError
 from plait.node_runtime.state.bin_bytes import (
@@ -23,6 +24,9 @@ from plait.node_runtime.state.bin_bytes import (
     pack_difference,
     read_head,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BYTES_PER_KEY = 64.0
 """The guess while no bin has come or gone."""

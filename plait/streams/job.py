@@ -23,8 +23,8 @@ from plait.graph.operators import (
     upstream,
 )
 from plait.graph.prune_columns import prune_columns
-from plait.graph.user_functions import check_functions
 from plait.graph.regions import current as region
+from plait.graph.user_functions import check_functions
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
 from plait.streams.arguments import (

@@ -83,7 +83,7 @@ def test_a_failure_must_be_expected(nodes: tuple[int, ...]) -> None:
     chosen: dict[str, Any] = {"workers": (1,), "nodes": nodes, "epoch_records": 1}
     check(refuses, BIDS, raises=KeyError, expect=expect, **chosen)
     check(refuses, BIDS, raises=(OSError, LookupError), **chosen)
-    with pytest.raises(AssertionError, match="the job fails: map at .*KeyError"):
+    with pytest.raises(AssertionError, match=r"the job fails: map at .*KeyError"):
         check(refuses, BIDS, **chosen)
     with pytest.raises(AssertionError, match="expected OSError or ValueError"):
         check(refuses, BIDS, raises=(OSError, ValueError), **chosen)

@@ -20,6 +20,7 @@ from plait.testing.check import assert_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
     EntryPoint = Callable[..., plait.Result]
 
 ROWS = 60
@@ -217,7 +218,7 @@ def test_what_cannot_be_is_refused_when_the_job_is_built() -> None:
     def same(record: Any) -> Any:
         return record
 
-    with pytest.raises(plait.JobError, match="map at .*: open is async"):
+    with pytest.raises(plait.JobError, match=r"map at .*: open is async"):
         plait.stream([{"n": 1}]).map(plait.function(same, open=opens)).collect()
     with pytest.raises(plait.JobError, match="close is 3; it must be a function"):
         plait.function(same, close=3)  # type: ignore[arg-type]
