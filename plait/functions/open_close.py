@@ -34,6 +34,8 @@ class Hooks(NamedTuple):
 class OpenFunction:
     """A function with its hooks; made by `plait.function`."""
 
+    __name__: str
+
     def __init__(self, function: Callable[..., Any], hooks: Hooks) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -59,7 +61,7 @@ def function(
     >>> import plait
     >>> rates = {}
     >>> def to_euro(record):
-    ...     return record.price * rates["USD"]
+    ...     return {"euro": record.price * rates["USD"]}
     >>> convert = plait.function(to_euro, open=lambda: rates.update(USD=0.5), close=rates.clear)
     >>> prices = plait.stream([{"price": 10.0}]).map(convert, schema={"euro": float})
     >>> [record.euro for record in prices.collect()]
