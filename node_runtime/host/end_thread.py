@@ -18,6 +18,8 @@ from plait.node_runtime.native._outside import interrupt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plait.graph.operators import SourceOp
+
 TICK_S = 0.1
 LEAVE_S = 2.0
 """How long the thread may take to close, or to come back from a call that was interrupted; then it
@@ -97,7 +99,8 @@ class EndThread:
 class ThreadReader(Reader):
     """A reader that only its thread calls."""
 
-    def __init__(self, thread: EndThread, reader: Reader) -> None:
+    def __init__(self, op: SourceOp, thread: EndThread, reader: Reader) -> None:
+        self.op = op
         self.thread = thread
         self.reader = reader
 

@@ -149,12 +149,12 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
             first=position or 0,
         )
     opened = partial(open_reader, source, op.schema, position, str(op))
-    opening = partial(open_end, op.label, source, opened, ThreadReader)
+    opening = partial(open_end, op.label, source, opened, partial(ThreadReader, op))
     reader = call_endpoint(opening, op)
     ends.readers.append(reader)
     threaded = isinstance(reader, ThreadReader)
     inner = reader.reader if threaded else reader
-    if type(inner) is ItemsReader:
+    if type(inner) is ItemsReader and inner.schema.fields == op.schema.fields:
         items = ItemsPoll(inner, op)
         if threaded:
             call = reader.thread.call
@@ -223,7 +223,8 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
     import pyarrow as pa
 
     schema, arrow = op.schema, op.schema.to_arrow()
-    where = f"source {op.label} at {op.at}: {type(reader).__name__}"
+    named = reader.reader if isinstance(reader, ThreadReader) else reader
+    where = f"source {op.label} at {op.at}: {type(named).__name__}"
     read = 0
 
     def batch_of(records: Sequence[Any]) -> Any:

@@ -159,7 +159,16 @@ class Delegates(plait.Source):
     schema = plait.Schema.of({"n": int})
 
     def open(self, position: Any = None) -> plait.Reader:
-        return plait.Items([{"n": 1}, {"n": 2}, {"n": "three"}]).open(position)
+        return plait.Items([{"n": 1}, {"n": 2}, {"n": "three"}], {"n": int}).open(position)
+
+
+class OtherColumns(plait.Source):
+    """Opens one whose records are not of its schema."""
+
+    schema = plait.Schema.of({"m": int})
+
+    def open(self, position: Any = None) -> plait.Reader:
+        return plait.Items([{"n": "one"}]).open(position)
 
 
 def test_the_records_before_a_bad_one_are_delivered() -> None:
@@ -168,6 +177,11 @@ def test_the_records_before_a_bad_one_are_delivered() -> None:
     with pytest.raises(plait.SourceError, match="three"):
         job.run()
     assert seen == [1, 2]
+
+
+def test_other_columns_than_the_source_says() -> None:
+    with pytest.raises(plait.SourceError, match='there is no column "m"'):
+        plait.stream(OtherColumns()).sink(plait.Discard()).job.run()
 
 
 def test_a_generator_is_still_a_source() -> None:
