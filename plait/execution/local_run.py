@@ -333,6 +333,7 @@ class LocalRun:
         )
 
     def unfinished(self) -> dict[int, int]:
+        """Results that were not complete when the run was stopped, by operator; at the end."""
         return {} if self.ends.stops_early else self.parts.unfinished(self.graph)
 
     def routes(self) -> dict[str, str]:
