@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from plait.expr.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
     from plait.expr.conditionals import coalesce, concat, when
     from plait.expr.tree import Expr, col, lit, wrapping
+    from plait.functions.open_close import function
     from plait.functions.process import Process
     from plait.graph.regions import region
     from plait.graph.snapshot import Snapshot
@@ -90,6 +91,7 @@ _MODULES = {
     "plait.node_runtime.functions.compiled": "compiled",
     "plait.loops.loop_operators": "Context operator",
     "plait.functions.process": "Process",
+    "plait.functions.open_close": "function",
     "plait.graph.regions": "region",
     "plait.graph.snapshot": "Snapshot",
     "plait.results.result": "Result",
@@ -176,6 +178,7 @@ __all__ = [
     "distinct",
     "first",
     "from_spark",
+    "function",
     "hours",
     "jobs",
     "last",

@@ -12,8 +12,9 @@
     │   ├── SinkError          a sink cannot be written
     │   └── ClusterError       the cluster, or a node of a job on it, is missing or failed
     ├── StateError             state bytes were refused (version, checksum, wrong operator)
-    ├── Interrupted            the run was stopped before its end; carries the result so far
-    │   └── TimedOut           it did not end within its timeout
+    ├── Interrupted            Ctrl-C, SIGTERM or SIGHUP ended the run, or it was cancelled; also a
+    │                          KeyboardInterrupt; carries the result so far
+    ├── TimedOut               the run did not end within its timeout; carries the result so far
     └── InternalError          plait has a bug: please report it
 
 Messages say what is wrong, what was given, and what to write instead. `except
@@ -26,6 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+INTERRUPT = 2
+"""The number of SIGINT, which Ctrl-C sends."""
 
 
 class PlaitError(Exception):
@@ -103,16 +107,35 @@ class StateError(PlaitError):
     """State bytes were refused: damaged, of another version, or of another operator."""
 
 
-class Interrupted(PlaitError):
-    """The run was stopped before its end, as by Ctrl-C. `result` is what was done until then."""
+class Interrupted(PlaitError, KeyboardInterrupt):
+    """The run was stopped before its end: by Ctrl-C, by a signal that asks the process to end, or
+    by `JobHandle.cancel`. It is a `KeyboardInterrupt` too, so what a program does at Ctrl-C it does
+    here as well.
+
+    `result` is what was done until then; `signal` is the number of the signal, if there was one.
+
+    >>> import signal
+    >>> Interrupted("interrupted: 10 read", signal=signal.SIGTERM).exit_status
+    143
+    """
+
+    def __init__(self, message: str, result: Any = None, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+        self.signal = signal
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell expects of a program that ended so: 130 after Ctrl-C, 143 after SIGTERM."""
+        return 128 + (INTERRUPT if self.signal is None else self.signal)
+
+
+class TimedOut(PlaitError):
+    """The run did not end within its timeout. `result` is what was done until then."""
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
-
-
-class TimedOut(Interrupted):
-    """The run did not end within its timeout. `result` is what was done until then."""
 
 
 class InternalError(PlaitError):

@@ -50,7 +50,9 @@ def commit(job: JobState, aim: Aim, fence: int, turn: Turn) -> Next:
     # A fence is never before the layout in force; later than all fences is as safe.
     epoch = max(fence, job.layout.epoch + 1)
     if aim == "stop":
-        stop = NodeOrder(ranks=members, command=Commit(round=number, stop_at=epoch))
+        stop = NodeOrder(
+            ranks=members, command=Commit(round=number, stop_at=epoch, finish=job.finish)
+        )
         job = replace(job, phase="stopping", refusals=0)
         return enter(job, Telling(aim=aim, act="commit", orders=(stop,)), turn)
     job, layouts = round_layouts(job, aim, epoch)

@@ -150,8 +150,8 @@ def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | 
                 dry_run=request.dry_run,
             )
             return rescale.measure(job, wish, event.request_id, turn)
-        case Stop():
-            return accept(event, stop(job, turn))
+        case Stop(finish=finish):
+            return accept(event, stop(replace(job, finish=finish), turn))
         case Cancel():
             if job.over or job.phase == "ending":
                 return Rejected(reason=f"{job.name} is over: {job.end_as}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.requests import Reply, Strategy
     from plait.coordinator.messages.spec import JobSpec
     from plait.migration.machine import Migration
-    from plait.protocol.messages import BinLoad, Command, Layout, NodeReport, Peer, Rank
+    from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
 
 Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
 """What a wait is a part of."""
@@ -209,6 +209,8 @@ class JobState:
     refusals: int = 0
     """Rounds in a row that were refused."""
     stop_asked: bool = False
+    finish: Finish | None = None
+    """What the stop does with open windows; None: as the settings say."""
     tries: int = 0
     """How often nodes were placed anew before the job began."""
     end_as: Literal["", "ended", "failed", "cancelled"] = ""

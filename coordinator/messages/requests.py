@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.spec import JobSpec
-    from plait.protocol.messages import Rank
+    from plait.protocol.messages import Finish, Rank
 
 Strategy = Literal["all_at_once", "fluid", "batched", "optimised"]
 
@@ -62,6 +62,8 @@ class Stop:
     """End all sources at a common epoch; what was read is delivered."""
 
     job: str
+    finish: Finish | None = None
+    """What becomes of open windows; None: as the job's settings say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

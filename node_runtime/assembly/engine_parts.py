@@ -11,11 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plait.graph.operators import TimedOp
+from plait.node_runtime.functions.opening import Opened
 from plait.node_runtime.lowering.exchanges import ExchangePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from plait.errors import JobError
+    from plait.graph.operators import Graph
     from plait.node_runtime.functions.event_loop import AsyncLoop
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._cluster import NativeCluster
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from plait.node_runtime.state.loop_operators import OperatorPython
 
 TICK_S = 0.1
-LEAVE_S = 10.0
+LEAVE_S = 2.0
 """How long an interrupted Python function may hold a worker up at the end of a run."""
 
 
@@ -113,6 +117,25 @@ class EngineParts:
     pools: Pools | None = None
     """The worker processes of its plain Python functions, if it has such functions."""
     helpers: list[Helper] = field(default_factory=list)
+    opened: Opened = field(default_factory=Opened)
+    """Functions that were opened in this process."""
+    timers: dict[int, Callable[[], int]] = field(default_factory=dict)
+    """Of each process: how many timers are set."""
+    left: bool = False
+    """Whether all workers have left."""
+
+    def unfinished(self, graph: Graph) -> dict[int, int]:
+        """Results that event-time operators had not given when the run was stopped, by operator:
+        timers that are set, and what all other operators would give if time came to its end. Once,
+        at the end; a function that was left behind may still be in them, and then nobody knows."""
+        if not self.left:
+            return {}
+        timed = [i for i, op in enumerate(graph.operators) if isinstance(op, TimedOp)]
+        return {
+            i: count
+            for i in timed
+            if (count := self.timers[i]() if i in self.timers else self.engine.drop_unfinished(i))
+        }
 
     def start(self) -> None:
         for operator in self.operators:
@@ -132,11 +155,21 @@ class EngineParts:
                 self.engine.abandon()
                 self.close()
                 self.stop_helpers()
+                self.opened.close()
                 return False
             if late_s >= 0:
                 self.engine.interrupt_python()  # again: another record may have begun meanwhile
+        self.left = True
         self.close()
-        return self.stop_helpers()
+        stopped = self.stop_helpers()
+        self.opened.close()
+        return stopped
+
+    @property
+    def closing_error(self) -> JobError | None:
+        """What the first function raised that could not be closed."""
+        awaited = self.loop.opened.errors if self.loop is not None else []
+        return next(iter((*self.opened.errors, *awaited)), None)
 
     def close(self) -> None:
         """Ends the loops of operators, whatever becomes of the others; when no worker runs."""

@@ -169,6 +169,7 @@ def add_state_stage(context: StageContext) -> StageEnds:
     keys = [(schema.index(key), schema[key].type) for key in op.keys]
     exchange = add_exchange_before(context, keys)
     here = KeyedPython(op, schema, bin_bits=bin_bits, number=number)
+    here.opener = context.parts.opened.opener(op)
     lanes = context.pools.lanes(context.pipeline, number, here)
     state: KeyedPython | MeasuredState = here
     pool = None

@@ -92,7 +92,7 @@ class StageContext:
 
         parts = self.parts
         if parts.pools is None:
-            parts.pools = Pools(parts.engine, self.settings)
+            parts.pools = Pools(parts.engine, self.settings, parts.opened)
             parts.helpers.append(parts.pools)
         return parts.pools
 

@@ -184,8 +184,13 @@ def add_process(context: StageContext) -> int:
     if pinned:
         state = add_loop(context, op)
     else:
-        state = ProcessPython(op, context.input_schema(op), bin_bits, number)
+        state = process = ProcessPython(op, context.input_schema(op), bin_bits, number)
+        process.opener = context.parts.opened.opener(op)
         lanes = context.pools.lanes(context.pipeline, number, state)
+        there = None if lanes is None else lanes.native
+        context.parts.timers[number] = lambda: (
+            process.pending_timers() + (0 if there is None else there.timers)
+        )
         if lanes is not None:
             state = lanes.state
             keys = process_keys(context)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from plait.errors import JobError
 from plait.graph.operators import Retrying
 from plait.model.records import Misfit
 from plait.model.schema import Schema
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import Awaiting, CallOp
     from plait.node_runtime.functions.calls import Failures
+    from plait.node_runtime.functions.opening import AwaitedOpened
     from plait.node_runtime.native._batch import NativeBatch
 
 ALL = 1 << 64
@@ -71,6 +73,7 @@ class AsyncCall:
 
     def __init__(self, op: CallOp, schema: Schema) -> None:
         assert op.awaiting is not None
+        self.op = op
         self.form = Columns(op, schema) if op.columns else Whole(op, schema)
         self.tries = Tries(self.form.call, op.awaiting)
         self.stop_at_first = op.on_error == "fail"
@@ -81,6 +84,8 @@ class AsyncCall:
         self.starting: Flight | None = None
         self.last_needed = ALL
         self.over = False
+        self.opened: AwaitedOpened | None = None
+        """Where its functions are opened, if there is anything to open."""
 
     def rung(self) -> None:
         """The tray has something new."""
@@ -117,6 +122,11 @@ class AsyncCall:
         return None
 
     async def work(self, batch: NativeBatch, row: int) -> Any:
+        try:
+            if self.opened is not None:
+                await self.opened.open(self.op)
+        except JobError as error:
+            return Ended(error)
         try:
             return await self.tries.of(lambda: self.form.read_row(batch, row))
         except (KeyboardInterrupt, SystemExit) as error:

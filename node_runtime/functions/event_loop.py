@@ -13,6 +13,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from plait.functions.open_close import hooks_of
+from plait.graph.user_functions import functions_of
+from plait.node_runtime.functions.opening import AwaitedOpened
 from plait.node_runtime.native._outside import interrupt
 
 if TYPE_CHECKING:
@@ -30,11 +33,14 @@ class AsyncLoop:
 
     def __init__(self) -> None:
         self.calls: list[AsyncCall] = []
+        self.opened = AwaitedOpened()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: threading.Thread | None = None
 
     def add(self, call: AsyncCall) -> None:
         self.calls.append(call)
+        if any(hooks_of(function) for function in functions_of(call.op)):
+            call.opened = self.opened
 
     def start(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -88,6 +94,16 @@ class AsyncLoop:
             for call in self.calls:
                 loop.remove_reader(call.tray.fileno())
                 call.end()
+            if self.opened.opening:
+                await self.end_tasks()
+                await self.opened.close()
+
+    async def end_tasks(self) -> None:
+        """What is awaited is over before what it uses is closed."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def rung(self, call: AsyncCall) -> None:
         call.rung()

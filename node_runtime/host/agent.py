@@ -46,7 +46,7 @@ from plait.protocol.messages import (
     Refused,
 )
 from plait.results.failures import Letters, error_of
-from plait.results.outcomes import Cuts, NodeOutcome, percentile_ns, tally
+from plait.results.outcomes import Cuts, NodeOutcome, percentile_ns, stopped_sources, tally
 
 if TYPE_CHECKING:
     from plait.model.settings import Settings
@@ -216,7 +216,8 @@ class NodeAgent:
             self.committed = command.round
             last = command.layouts[-1] if command.layouts else None
             self.leaving = self.leaving or (last is not None and self.rank not in last.members)
-            self.cluster.commit(command.layouts, command.stop_at)
+            finish = command.finish or self.settings.finish
+            self.cluster.commit(command.layouts, command.stop_at, finish == "flush")
         return Done()
 
     @property
@@ -333,8 +334,10 @@ class NodeAgent:
         finally:
             if self.letters is not None:
                 self.letters.close(good and error is None)
+        error = error or self.parts.closing_error
         counts = [engine.counts(i) for i in range(len(self.graph.operators))]
-        account, operators = tally(self.graph, counts)
+        unfinished = {} if self.ends.stops_early else self.parts.unfinished(self.graph)
+        account, operators = tally(self.graph, counts, unfinished)
         buckets, most = engine.latency_buckets()
         labels = [n.label for n in self.graph.operators if isinstance(n, SourceOp)]
         return NodeOutcome(
@@ -356,6 +359,7 @@ class NodeAgent:
             },
             error=error,
             failed_at=None if failure is None or failure.row < 0 else failure.place,
+            stopped=stopped_sources(self.graph, engine),
             stops_early=self.ends.stops_early,
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),

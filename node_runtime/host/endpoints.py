@@ -26,6 +26,7 @@ from plait.node_runtime.assembly.engine_parts import (
     SourceEnd,
     TableEnd,
 )
+from plait.node_runtime.host.end_thread import ThreadReader, ThreadWriter, open_end
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._records import Shape
 
@@ -147,10 +148,17 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
             start_us=source.start_us,
             first=position or 0,
         )
-    reader = call_endpoint(lambda: open_reader(source, op.schema, position, str(op)), op)
+    opened = partial(open_reader, source, op.schema, position, str(op))
+    opening = partial(open_end, op.label, source, opened, partial(ThreadReader, op))
+    reader = call_endpoint(opening, op)
     ends.readers.append(reader)
-    if type(reader) is ItemsReader:
-        items = ItemsPoll(reader)
+    threaded = isinstance(reader, ThreadReader)
+    inner = reader.reader if threaded else reader
+    if type(inner) is ItemsReader and inner.schema.fields == op.schema.fields:
+        items = ItemsPoll(inner, op)
+        if threaded:
+            call = reader.thread.call
+            return ReaderEnd(poll=partial(call, items.poll), position=partial(call, items.position))
         return ReaderEnd(poll=items.poll, position=items.position)
     return ReaderEnd(poll=poll_of(reader, op), position=reader.position)
 
@@ -162,8 +170,9 @@ class ItemsPoll:
     Arrow, which takes it or says what is wrong with it.
     """
 
-    def __init__(self, reader: ItemsReader) -> None:
+    def __init__(self, reader: ItemsReader, op: SourceOp) -> None:
         self.reader = reader
+        self.op = op
         self.shape = Shape(reader.schema)
         self.held: list[Any] = []
         """Records taken and not converted yet: the first of them is a bad one."""
@@ -220,7 +229,8 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
     import pyarrow as pa
 
     schema, arrow = op.schema, op.schema.to_arrow()
-    where = f"source {op.label} at {op.at}: {type(reader).__name__}"
+    named = reader.reader if isinstance(reader, ThreadReader) else reader
+    where = f"source {op.label} at {op.at}: {type(named).__name__}"
     read = 0
 
     def batch_of(records: Sequence[Any]) -> Any:
@@ -267,8 +277,9 @@ def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:
         return SinkEnd(keep=True, most=most)
     if type(sink) is Discard:
         return SinkEnd()
-    writer = call_endpoint(lambda: open_writer(sink, schema, str(op)), op)
-    ends.writers[number] = writer
+    opened = partial(open_writer, sink, schema, str(op))
+    opening = partial(open_end, op.label, sink, opened, ThreadWriter)
+    writer = ends.writers[number] = call_endpoint(opening, op)
 
     def write(batch: NativeBatch) -> None:
         call_endpoint(lambda: writer.write(batch.to_arrow(schema)), op)

@@ -5,6 +5,7 @@ have no threads of their own: the workers of the engine that was made with this 
 """
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.utility cimport move as given_away
 from libcpp.vector cimport vector
@@ -72,8 +73,9 @@ cdef class NativeCluster:
         with nogil:
             self.cluster.get().begin(first, joins)
 
-    def commit(self, layouts, stop_at=None):
-        """New layouts at agreed epochs, ascending; and the common end, if there is one."""
+    def commit(self, layouts, stop_at=None, cbool flush=False):
+        """New layouts at agreed epochs, ascending; and the common end, if there is one, with
+        `flush` as if the sources ended there by themselves."""
         cdef vector[Layout] all
         cdef uint64_t stop = UINT64_MAX if stop_at is None else stop_at
         before = None
@@ -84,7 +86,7 @@ cdef class NativeCluster:
                 all.push_back(layout_of(layout, before, &all.back()))
             before = layout
         with nogil:
-            self.cluster.get().commit(given_away(all), stop)
+            self.cluster.get().commit(given_away(all), stop, flush)
 
     def expect(self, uint64_t number, bins, sources, targets):
         """Bins that later layouts will move: memory is made ready for those that come here."""

@@ -35,7 +35,7 @@ from plait.node_runtime.native.declarations.engine cimport (
     StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
     add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of, kept_of,
     latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call, stage_load_of,
-    stage_names_of, stamps_of, state_bytes_of, take_letters,
+    stage_names_of, stamps_of, state_bytes_of, take_letters, unfinished_of,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
@@ -395,9 +395,19 @@ cdef class NativeEngine:
         Py_INCREF(self)
         self.engine.get().abandon()
 
-    def stop(self):
+    def stop(self, bint flush=False):
+        """Ends the sources; `flush`: as if they were at their end, so that windows close."""
         with nogil:
-            self.engine.get().stop()
+            self.engine.get().stop(flush)
+
+    def was_stopped(self, size_t source):
+        """Whether a source was stopped, here, before its end. After the run."""
+        return self.engine.get().epochs.stopped(source)
+
+    def drop_unfinished(self, uint32_t op):
+        """How many results of an event-time operator were not due before the end; after the run,
+        once."""
+        return unfinished_of(self.engine.get()[0], op)
 
     def abort(self):
         with nogil:
@@ -425,6 +435,10 @@ cdef class NativeEngine:
             full, degree, most, *after = stage_load_of(self.engine.get()[0], i, self.workers)
             found.append((name.decode(), full, degree, most, after))
         return found
+
+    def python_thread(self):
+        """The thread that runs Python code for a worker now; 0 if none does."""
+        return self.turn[0]
 
     def interrupt_python(self):
         """Raises KeyboardInterrupt in the Python function that a worker runs now, if one does."""

@@ -33,6 +33,8 @@ class NativeWay(NativeUser): ...
 class NativeLanes(NativeUser):
     @property
     def log_bytes(self) -> int: ...
+    @property
+    def timers(self) -> int: ...
 
 class NativePool:
     def __init__(
@@ -72,7 +74,7 @@ class NativeWorker:
         bins: Sequence[tuple[int, bytes]],
         refused: bytes,
         rows: MadeRows | None,
-        next_timers: tuple[int, int],
+        timers: tuple[int, int, int],
         stop: Stop | None,
     ) -> None: ...
     @property

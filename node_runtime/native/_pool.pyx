@@ -74,6 +74,11 @@ cdef class NativeLanes(NativeUser):
         """What is kept to bring the state back, beside the last copy of it."""
         return self.lanes.get().log_bytes()
 
+    @property
+    def timers(self):
+        """How many are pending in the worker processes, as they last said."""
+        return self.lanes.get().timers()
+
 
 cdef class NativePool:
     """The ring, and the thread that takes outcomes out of it."""
@@ -203,11 +208,11 @@ cdef class NativeWorker:
         cdef LaneMessage message = self.worker.get().message()
         return message_of(message)
 
-    def answer(self, step, bins, refused, MadeRows rows, next_timers, stop):
+    def answer(self, step, bins, refused, MadeRows rows, timers, stop):
         """What became of the message: the outcome of its rows as for `finish`, bins that were
         asked for, why it was refused, the time and place of each row if it was a unit, when the
-        first timers are due, and of what ended the run (words, what was raised, time, place,
-        whether it is no matter of one timer) or None."""
+        first timers are due and how many are pending, and of what ended the run (words, what was
+        raised, time, place, whether it is no matter of one timer) or None."""
         cdef vector[PoolStep] steps
         cdef LaneStep made
         cdef LaneBin one
@@ -222,7 +227,7 @@ cdef class NativeWorker:
         if rows is not None:
             made.told.times = rows.times
             made.told.places = rows.places
-        made.told.next_timer, made.told.next_timeout = next_timers
+        made.told.next_timer, made.told.next_timeout, made.told.timers = timers
         if stop is not None:
             made.told.stopped = True
             made.stop, made.stop_raised = stop[0], stop[1]

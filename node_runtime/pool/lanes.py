@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from plait.model.schema import Schema
     from plait.node_runtime.functions.calls import Failures
+    from plait.node_runtime.functions.opening import Opened
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._pool import Message, NativeWorker, Step, Stop
     from plait.node_runtime.native._process import MadeRows
@@ -68,9 +69,10 @@ class Answer:
 class LaneProgram:
     """An operator with the state of a lane."""
 
-    def __init__(self, spec: LaneSpec) -> None:
+    def __init__(self, spec: LaneSpec, opened: Opened) -> None:
         self.spec = spec
         self.states = spec.states()
+        self.states.opener = opened.opener(spec.op)
         self.stops = spec.op.on_error == "fail"
         self.tried = False
         """Whether a state was packed, so that it is known to be possible."""
@@ -100,9 +102,10 @@ class LaneProgram:
     def serve(self, worker: NativeWorker) -> None:
         """Does the message that the worker has claimed."""
         answer = self.done(worker.message())
-        timers = ALL_TIME, ALL_TIME
+        timers = ALL_TIME, ALL_TIME, 0
         if isinstance(self.states, ProcessPython):
-            timers = self.states.heaps[0].next(), self.states.heaps[1].next()
+            first, then = (heap.next() for heap in self.states.heaps)
+            timers = first, then, self.states.pending_timers()
         refused = answer.refused.encode("utf-8", "replace")
         worker.answer(answer.step, answer.bins, refused, answer.rows, timers, answer.stop)
 

@@ -19,17 +19,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
+from plait.functions.open_close import hooks_of
 from plait.functions.pickling import dumps
+from plait.graph.user_functions import functions_of
 from plait.node_runtime.native._pool import NativePool
 from plait.node_runtime.pool.errors import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from plait.graph.operators import CallOp
     from plait.model.schema import Schema
@@ -44,7 +47,9 @@ TRIES = 3
 RESTORE_S = 60.0
 """How long a process that is given state back may be at one record of it, at least."""
 GRACE_S = 1.0
-"""How long worker processes may take to end when the pool closes, before they are killed."""
+"""How long worker processes may take to end when the pool closes, before they are killed ..."""
+CLOSE_S = 5.0
+"""... and if they have functions to close."""
 LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from plait.node_runtime.pool.zygote import main; main(*map(int, sys.argv[2:]))"
@@ -167,6 +172,10 @@ class Pool:
         """The worker processes that are ready."""
         return [child.pid for child in self.children if child.ready]
 
+    def is_busy(self) -> bool:
+        """Whether a worker process is at a batch."""
+        return any(self.native.at(worker)[0] for worker in range(self.processes))
+
     def manage(self) -> None:
         """The thread: starts the processes, then answers what they tell until the pool closes."""
         functions = -1
@@ -215,6 +224,14 @@ class Pool:
     def has_tables(self) -> bool:
         stateless = [calls for calls in self.programs if isinstance(calls, tuple)]
         return any(op.mode == "batches" for calls in stateless for op, _ in calls)
+
+    def closes(self) -> bool:
+        """Whether a function has something to close."""
+        with_state = [program.op for program in self.programs if not isinstance(program, Sequence)]
+        called = [op for calls in self.programs if isinstance(calls, Sequence) for op, _ in calls]
+        return any(
+            hooks_of(function) for op in (*with_state, *called) for function in functions_of(op)
+        )
 
     def functions_fd(self) -> int:
         """The functions, pickled, in a file in memory."""
@@ -303,7 +320,7 @@ class Pool:
 
     def let_go(self, zygote: Zygote) -> None:
         """Waits a little for the workers to end by themselves."""
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + (CLOSE_S if self.closes() else GRACE_S)
         left = {worker for worker, child in enumerate(self.children) if child.pid}
         while left and (rest_s := until - time.monotonic()) > 0:
             if not select.select([zygote.control], [], [], rest_s)[0]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from plait.graph.stages import Pipeline, PipelineStage
     from plait.model.settings import Settings
     from plait.node_runtime.functions.calls import CallResult, Operator
+    from plait.node_runtime.functions.opening import Opened
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._engine import NativeEngine
     from plait.node_runtime.native._pool import NativeLanes, NativeUser
@@ -54,8 +55,9 @@ class StateLanes(NamedTuple):
 class Pools:
     """The pool of an engine, if any of its stages may use one, and what became of each stage."""
 
-    def __init__(self, engine: NativeEngine, settings: Settings) -> None:
+    def __init__(self, engine: NativeEngine, settings: Settings, opened: Opened) -> None:
         self.engine = engine
+        self.opened = opened
         self.settings = settings
         self.pool: Pool | None = None
         self.forced = False
@@ -84,7 +86,7 @@ class Pools:
             calls.append((op, graph.operators[op.inputs[0]].schema))
         if routed.route == "inline":
             inline = [
-                call_spec(i, op, compile_call(op, schema))
+                call_spec(i, op, self.opened.open_first(op, compile_call(op, schema)))
                 for i, (op, schema) in zip(operators, calls, strict=True)
             ]
             return self.engine.parallel_stage(
@@ -92,10 +94,10 @@ class Pools:
             )
         outside = self.the_pool().add(calls, here=routed.route == "auto")
         way = self.way(operators, outside, routed)
-        measured = [
-            call_spec(i, op, Measured(compile_call(op, schema), way, first=position == 0))
-            for position, (i, (op, schema)) in enumerate(zip(operators, calls, strict=True))
-        ]
+        measured = []
+        for position, (i, (op, schema)) in enumerate(zip(operators, calls, strict=True)):
+            run = self.opened.open_first(op, compile_call(op, schema))
+            measured.append(call_spec(i, op, Measured(run, way, first=position == 0)))
         return self.engine.pool_stage(PoolStageSpec(stage=spec, calls=measured, way=outside))
 
     def the_pool(self) -> Pool:
@@ -149,6 +151,12 @@ class Pools:
         if self.pool is None or all(way.outside.here for way in self.ways):
             return None
         return self.pool.broken
+
+    def busy_operators(self) -> list[int]:
+        """Those whose functions worker processes may be in now."""
+        if self.pool is None or not self.pool.is_busy():
+            return []
+        return [op for way in self.ways if not way.outside.here for op in way.operators]
 
     def describe(self) -> dict[int, str]:
         """What became of each function that could take the pool."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plait.node_runtime.functions.calls import Operator, compile_call
+from plait.node_runtime.functions.opening import Opened
 from plait.node_runtime.native._calls import at_step, beat_at, select_rows
 from plait.node_runtime.native._pool import NativeWorker, die_with_parent, read_replay
 from plait.node_runtime.pool.errors import pack, text_of
@@ -66,13 +67,17 @@ class Program:
         return any(function.whole for function in self.functions)
 
 
-def program_of(calls: Calls | LaneSpec) -> Program | LaneProgram:
+def program_of(calls: Calls | LaneSpec, opened: Opened) -> Program | LaneProgram:
     """The operators (operator, schema of its input), or one with state, ready to run."""
     if isinstance(calls, LaneSpec):
-        return LaneProgram(calls)
+        return LaneProgram(calls, opened)
     return Program(
         tuple(
-            Function(compile_call(op, given), op.mode == "batches", stops=op.on_error == "fail")
+            Function(
+                opened.open_first(op, compile_call(op, given)),
+                op.mode == "batches",
+                stops=op.on_error == "fail",
+            )
             for op, given in calls
         )
     )
@@ -104,10 +109,10 @@ def trip(program: Program, batch: NativeBatch, poison: list[tuple[int, int, str]
     return steps
 
 
-def load(functions_fd: int) -> list[Program | LaneProgram]:
+def load(functions_fd: int, opened: Opened) -> list[Program | LaneProgram]:
     size = os.fstat(functions_fd).st_size
     with mmap.mmap(functions_fd, size, prot=mmap.PROT_READ) as data:
-        programs = [program_of(calls) for calls in pickle.loads(data)]
+        programs = [program_of(calls, opened) for calls in pickle.loads(data)]
     pickling.foreign.begin()
     return programs
 
@@ -124,6 +129,14 @@ def tell(control: socket.socket, **message: Any) -> None:
     control.send(json.dumps(message).encode())
 
 
+def close(opened: Opened) -> None:
+    """Closes the functions of this process; nobody else hears of one that cannot be closed."""
+    with suppress(BaseException):
+        opened.close()
+        for error in opened.errors:
+            print(f"plait: in a worker process: {error}", file=sys.stderr)
+
+
 def work(
     index: int,
     ring_fd: int,
@@ -135,12 +148,13 @@ def work(
     """The life of a worker process, the child of `zygote`. Never returns. `restore_fd`: what it
     does first, in the place of one that died; or -1."""
     status = 1
+    opened = Opened()
     try:
         die_with_parent()
         if os.getppid() != zygote:  # it died before we could say that we go with it
             return
         try:
-            programs = load(functions_fd)
+            programs = load(functions_fd, opened)
         except BaseException as error:
             told = f"a function cannot be loaded there: {text_of(error)}"
             tell(control, kind="broken", worker=index, text=told[:MOST_TOLD])
@@ -164,6 +178,7 @@ def work(
             programs[number].serve(worker)
         status = 0
     finally:
+        close(opened)
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

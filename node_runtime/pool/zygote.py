@@ -28,7 +28,10 @@ LOOK_S = 1.0
 
 def main(control_fd: int, ring_fd: int, functions_fd: int, tables: int) -> None:
     """`tables`: a function gets Arrow tables, so pyarrow is loaded once for all workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's business
+    # What asks a program to end is the engine's business: it may come to the whole process group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_over)  # not ignored: programs that a function starts would be so
     if tables:
         import pyarrow  # noqa: F401
     control = socket.socket(fileno=control_fd)
@@ -36,6 +39,10 @@ def main(control_fd: int, ring_fd: int, functions_fd: int, tables: int) -> None:
         Zygote(control, ring_fd, functions_fd).serve()
     finally:
         os._exit(0)
+
+
+def pass_over(*_: object) -> None:
+    """A signal that means nothing here."""
 
 
 class Zygote:

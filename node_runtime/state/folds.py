@@ -72,6 +72,7 @@ class KeyedPython(PythonStates):
     def attempt(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """As a call, but what ends the run is the last failure: what was made before it counts
         where an earlier row fails elsewhere."""
+        self.open_first()
         if isinstance(self.operator, FoldOp):
             return self.fold(batch, rows)
         return self.step(batch, rows)

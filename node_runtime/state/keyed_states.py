@@ -10,6 +10,7 @@ Refused bytes raise a StateError and change nothing.
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
 
 from plait.errors import StateError
 from plait.node_runtime.state.bin_bytes import (
@@ -23,6 +24,9 @@ from plait.node_runtime.state.bin_bytes import (
     pack_difference,
     read_head,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BYTES_PER_KEY = 64.0
 """The guess while no bin has come or gone."""
@@ -43,6 +47,13 @@ class PythonStates:
         self.bases: dict[int, int] = {}
         """The number of each copy here whose difference has not come."""
         self.bytes_per_key = BYTES_PER_KEY
+        self.opener: Callable[[], None] | None = None
+        """Opens what the user's function opens, before the first batch."""
+
+    def open_first(self) -> None:
+        if self.opener is not None:
+            self.opener()
+            self.opener = None
 
     def key_count(self) -> int:
         return len(self.home)

@@ -57,6 +57,7 @@ class OperatorPython:
     ) -> None:
         assert isinstance(op.spec, OperatorSpec)
         self.number = number
+        self.op = op
         self.name = str(op)
         self.spec = op.spec
         self.finished = not here

@@ -168,6 +168,7 @@ class ProcessPython(PythonStates):
         `behind` at its last row; timers by the wall clock, which is `now`, are due until `clock`.
         What ends the run is not raised but told as a timer: what was made before it counts where
         something fails earlier elsewhere."""
+        self.open_first()
         rows = MadeRows(self.out, len(batch))
         failures: Failures = []
         times = [times_of(batch, column) for column in self.times]
@@ -263,6 +264,10 @@ class ProcessPython(PythonStates):
             self.heaps[EVENT].set(kept, timers.wanted, after, place, key)
         if timers.timeouts:
             self.heaps[WALL].set(kept, timers.timeouts, AT_ONCE, place, key)
+
+    def pending_timers(self) -> int:
+        """How many are set, by both clocks."""
+        return sum(heap.pending for heap in self.heaps)
 
     def over(self, last: int, watermark: int) -> bool:
         """Whether the values of a key whose last time this is are forgotten."""

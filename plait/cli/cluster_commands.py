@@ -232,24 +232,27 @@ def submit_command(given: argparse.Namespace) -> int:
 
 
 def wait_and_show(handle: JobHandle, as_json: bool) -> int:
-    """Shows the result of a job as `plait run` does. Ctrl-C stops the sources, then waits on."""
+    """Shows the result of a job as `plait run` does. Ctrl-C, SIGTERM and SIGHUP stop the sources;
+    then it waits on."""
     from plait.cli.commands import show
+    from plait.execution.signals import raising_interrupt
 
     try:
-        try:
-            handle.wait()
-        except KeyboardInterrupt:
-            tell("stopping after what was read; Ctrl-C again to end at once")
-            handle.stop()
-        result = handle.result()
-    except KeyboardInterrupt:
-        handle.cancel()
-        raise
-    except Interrupted as error:
+        with raising_interrupt():
+            try:
+                handle.wait()
+            except KeyboardInterrupt:
+                tell("stopping after what was read; Ctrl-C again to end at once")
+                handle.stop()
+            result = handle.result()
+    except Interrupted as error:  # the job was cancelled, by somebody else
         if error.result is not None:
             show(error.result, as_json)
         tell(f"plait: {type(error).__name__}: {error}")
         return FAILED
+    except KeyboardInterrupt:
+        handle.cancel()
+        raise
     except PlaitError as error:
         tell(f"plait: {type(error).__name__}: {error}")
         return FAILED

@@ -1,8 +1,8 @@
 """The command line: `plait run` and `plait explain`; the commands for clusters are added to it.
 
 Errors that plait raises on purpose are one message on stderr and exit status 1, without a
-traceback; an exception in the user's file shows the user's own frames. Ctrl-C ends with 130 and
-shows what was done until then.
+traceback; an exception in the user's file shows the user's own frames. Ctrl-C ends with 130,
+SIGTERM with 143 and SIGHUP with 129, and all show what was done until then.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ def run_command(given: argparse.Namespace) -> int:
                 refuse_options(given)
                 return OK
             result = job.run(workers=given.workers, limit=given.limit, timeout=timeout, **settings)
-    except Interrupted as error:
+    except (Interrupted, TimedOut) as error:
         if error.result is not None:
             show(error.result, given.json)
         tell(error_text(error))
-        return FAILED if isinstance(error, TimedOut) else INTERRUPTED
+        return FAILED if isinstance(error, TimedOut) else error.exit_status
     show(result, given.json)
     return OK
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from plait.coordinator.messages.requests import Reply, Request, Strategy
     from plait.coordinator.messages.views import JobView, NodeView
+    from plait.protocol.messages import Finish
     from plait.results.outcomes import NodeOutcome
     from plait.results.result import Result
 
@@ -189,10 +190,13 @@ class JobHandle:
         number = 0 if before is None else before.number
         return MigrationHandle(self, request, reply.plan, None if request.dry_run else number)
 
-    def stop(self) -> None:
+    def stop(self, *, finish: Finish | None = None) -> None:
         """Ends all sources at the same epoch. What was read is delivered, and `result` returns
-        it."""
-        self._ask(Stop(job=self.name))
+        it. Windows that are not complete are left out and counted (`Result.unfinished`); with
+        finish="flush" they are given as they are."""
+        if finish not in (None, "leave", "flush"):
+            raise JobError(f'finish is {finish!r}; it must be "leave" or "flush"')
+        self._ask(Stop(job=self.name, finish=finish))
 
     def cancel(self) -> None:
         """Ends the job at once; records in flight are dropped, and `result` raises Interrupted."""

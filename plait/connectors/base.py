@@ -4,8 +4,9 @@ A `Source` is a description (frozen, picklable, opens nothing); `open` makes a `
 never blocks: when nothing is there it says how long to wait. After every poll its position can be
 taken; a reader opened at that position goes on with the next record. One poll's rows are one epoch
 of the source. A `Sink` is a description too; `open` makes a `Writer`, which gets the output's
-batches in order, one call at a time (calls may come from different threads, never two at once), and
-is closed exactly once: `close` after the last batch, or `abort` when the run failed or was stopped.
+batches in order, one call at a time, and is closed exactly once: `close` after the last batch, or
+`abort` when the run failed or was stopped. A reader or writer is called by the thread that opened
+it, and by no other.
 
     >>> class Countdown(Source):
     ...     schema = Schema.of({"n": int})

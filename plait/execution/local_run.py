@@ -1,20 +1,21 @@
 """Runs a job in this process, on every core: opens its ends, starts the engine and watches it.
 
 `run` waits for the end; `start` gives a handle on the running job that can take a snapshot of its
-state, move bins out and in, and stop it. Ctrl-C stops the sources and delivers what was read; a
-second Ctrl-C ends at once.
+state, move bins out and in, and stop it. Ctrl-C, SIGTERM and SIGHUP stop the sources and deliver
+what was read; a second one ends at once. So does the first, after a while, if a function of the job
+does not come to its end: what was delivered by then is kept.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
+from plait.execution.signals import Presses
+from plait.execution.waiting import describe_wait
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.stages import has_loop, make_pipeline
@@ -25,17 +26,25 @@ from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
 from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
-from plait.results.outcomes import tally
+from plait.results.outcomes import stopped_sources, tally
 from plait.results.result import Latency, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plait.node_runtime.native._engine import NativeEngine
+    from plait.execution.progress import ProgressLine
+    from plait.protocol.messages import Finish
 
 TICK_S = 0.1
 GRACE_S = 10.0
-"""How long a stopped run may take to deliver what it had read, before it is ended at once."""
+"""How long a stopped run may take to deliver what it had read, before it is ended at once ..."""
+STILL_S = 3.0
+"""... and how long nothing may move in it."""
+SAY_S = 0.5
+"""A stopped run that does not move for so long says what it waits for."""
+
+Stopped = type[Interrupted] | type[TimedOut]
+"""What a run raises that was stopped."""
 
 LEFT_BEHIND = "; a function of the job does not return, its thread was left behind"
 
@@ -171,7 +180,7 @@ class LocalRun:
         except BaseException:
             self.give_up()
             raise
-        return self.finish(stopped)
+        return self.finish(stopped, presses.signal)
 
     def give_up(self) -> None:
         """Watching failed (a sink for dead letters cannot be written): nothing may be left open."""
@@ -180,33 +189,54 @@ class LocalRun:
         self.ends.abort()
         self.letters.close(False)
 
-    def watch(self, progress: bool | None, presses: Presses) -> type[Interrupted] | None:
+    def watch(self, progress: bool | None, presses: Presses) -> Stopped | None:
         """Returns when the run is over: what stopped it, if anything did."""
         from plait.execution.progress import ProgressLine
 
         shown = sys.stderr.isatty() if progress is None else progress
-        line = ProgressLine(sys.stderr) if shown else None
-        stopped: type[Interrupted] | None = None
+        line = ProgressLine(sys.stderr)
         deadline = self.deadline()
+        stopped: Stopped | None = None
         while not presses.wait(self.engine, TICK_S if deadline is None else 0.02):
             self.collect_letters()
-            if line is not None:
+            if shown:
                 line.update(
                     self.engine.records_read(), self.engine.records_delivered(), self.seconds()
                 )
             late = deadline is not None and time.monotonic() >= deadline
-            if stopped is None and (presses.count or late):
+            if presses.count or late:
                 stopped = Interrupted if presses.count else TimedOut
-                deadline = time.monotonic() + GRACE_S
-                self.engine.stop()
-                if line is not None:
+                self.stop()
+                if shown:
                     line.note("stopping after what was read; Ctrl-C again to end at once")
-            elif stopped is not None and (late or presses.count > 1):
-                self.abort()
+                self.watch_stopped(line if progress is not False else None, presses)
                 break
-        if line is not None:
-            line.done()
+        line.done()
         return Interrupted if stopped is None and presses.count else stopped
+
+    def watch_stopped(self, line: ProgressLine | None, presses: Presses) -> None:
+        """Returns when a stopped run is over. One that does not move says what it waits for, and is
+        then ended at once, as it is by one more Ctrl-C."""
+        presses_before = min(presses.count, 1)
+        began = moved_at = time.monotonic()
+        moved, said = self.progress_made(), False
+        while not presses.wait(self.engine, 0.02):
+            self.collect_letters()
+            now = time.monotonic()
+            if (made := self.progress_made()) != moved:
+                moved, moved_at, said = made, now, False
+            still_s = now - moved_at
+            if presses.count > presses_before or now - began >= GRACE_S or still_s >= STILL_S:
+                self.abort()
+                return
+            if line is not None and still_s >= SAY_S and not said:
+                said = True
+                what = describe_wait(self.parts, self.graph)
+                line.note(f"stopping: waiting for {what}, for {still_s:.1f} s until now")
+
+    def progress_made(self) -> tuple[int, int]:
+        """Grows whenever a batch gets on."""
+        return self.engine.load()[0], self.engine.records_delivered()
 
     def deadline(self) -> float | None:
         """When the timeout of the settings will have passed, on the monotonic clock."""
@@ -217,9 +247,11 @@ class LocalRun:
         """How long the job has been running."""
         return time.perf_counter() - self.began
 
-    def stop(self) -> None:
-        """Ends the sources; what was read is delivered. `wait` gives the result."""
-        self.engine.stop()
+    def stop(self, *, finish: Finish | None = None) -> None:
+        """Ends the sources; what was read is delivered. `wait` gives the result. `finish`: whether
+        windows that are open are left out ("leave") or given as they are ("flush"); by default as
+        the setting says."""
+        self.engine.stop((finish or self.settings.finish) == "flush")
 
     def abort(self) -> None:
         """Ends at once; what is in flight is dropped, a Python function is interrupted."""
@@ -234,7 +266,7 @@ class LocalRun:
             self.elastic.stop()
         return "" if self.parts.end(grace_s=0.0 if self.aborted else GRACE_S) else LEFT_BEHIND
 
-    def finish(self, stopped: type[Interrupted] | None) -> Result:
+    def finish(self, stopped: Stopped | None, signal: int | None = None) -> Result:
         """Closes the sinks and gives the result, or raises what ended the run."""
         seconds = self.seconds()
         held_up = self.end_workers()
@@ -257,9 +289,12 @@ class LocalRun:
             raise broken
         if failure is not None:
             raise error_of(failure, self.graph)
+        if stopped is TimedOut:
+            raise TimedOut(f"the timeout passed: {result.account}{held_up}", result)
         if stopped is not None:
-            why = "the timeout passed" if stopped is TimedOut else "interrupted"
-            raise stopped(f"{why}: {result.account}{held_up}", result)
+            raise Interrupted(f"interrupted: {result.account}{held_up}", result, signal)
+        if self.parts.closing_error is not None:
+            raise self.parts.closing_error
         if result.account.difference and not self.ends.stops_early:
             raise InternalError(
                 f"records were lost or doubled: {result.account}\n"
@@ -274,7 +309,7 @@ class LocalRun:
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
         """The result, from the counts of the engine and what the sinks gave."""
         counts = [self.engine.counts(i) for i in range(len(self.graph.operators))]
-        account, operators = tally(self.graph, counts)
+        account, operators = tally(self.graph, counts, self.unfinished())
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
         sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
         return Result(
@@ -284,6 +319,7 @@ class LocalRun:
             operators=operators,
             latency=Latency(p50_ms=p50, p99_ms=p99, p999_ms=p999, max_ms=most),
             outputs=outputs,
+            stopped=stopped_sources(self.graph, self.engine),
             dead_letters=self.letters.kept(),
             cuts={op.label: tuple(self.engine.cuts(i)) for i, op in enumerate(sources)},
             stamps={
@@ -295,6 +331,10 @@ class LocalRun:
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             routes=self.routes(),
         )
+
+    def unfinished(self) -> dict[int, int]:
+        """Results that were not complete when the run was stopped, by operator; at the end."""
+        return {} if self.ends.stops_early else self.parts.unfinished(self.graph)
 
     def routes(self) -> dict[str, str]:
         """For each operator with Python functions in a pool: where they ran."""
@@ -356,36 +396,3 @@ class LocalRun:
         """Raises a StateError if there is a reason for it."""
         if why:
             raise StateError(f"{what}: {'; '.join(why)}")
-
-
-class Presses:
-    """Counts Ctrl-C while a run is watched, instead of an exception at any place of the code.
-
-    A handler of the user's stays; what it raises as KeyboardInterrupt counts as well.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.ours = False
-
-    def __enter__(self) -> Self:
-        here = threading.current_thread() is threading.main_thread()
-        self.ours = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self.ours:
-            signal.signal(signal.SIGINT, self.count_press)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def count_press(self, *_: object) -> None:
-        self.count += 1
-
-    def wait(self, engine: NativeEngine, seconds: float) -> bool:
-        """Waits for the engine; True when its run is over."""
-        try:
-            return engine.wait(seconds)
-        except KeyboardInterrupt:
-            self.count += 1
-            return False

@@ -15,12 +15,12 @@ from plait.text.units import plural, rate_text, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.results.result import DeadLetter, OperatorCounts, Result
+    from plait.results.result import OperatorCounts, Result
 
 EVERY_S = 0.2
 SHOWN_ROWS = 20
 SHOWN_DEAD_LETTERS = 3
-COUNTS = ("filtered", "skipped", "dead_lettered", "late", "absorbed", "made")
+COUNTS = ("filtered", "skipped", "dead_lettered", "late", "absorbed", "made", "unfinished")
 
 
 class ProgressLine:
@@ -78,7 +78,7 @@ def format_result(result: Result) -> str:
         if output is not None:
             parts += ["", output_text(label, output)]
     if result.dead_letters:
-        parts += ["", dead_letters_text(result.dead_letters)]
+        parts += ["", dead_letters_text(result)]
     return "\n".join(parts)
 
 
@@ -112,14 +112,16 @@ def is_table(output: Any) -> bool:
     return hasattr(output, "num_rows") and hasattr(output, "schema")
 
 
-def dead_letters_text(letters: tuple[DeadLetter, ...]) -> str:
-    lines = [f"{plural(len(letters), 'dead letter')}:"]
+def dead_letters_text(result: Result) -> str:
+    """How many there are and the first of them, also of those that the result does not keep."""
+    letters, left_out = result.dead_letters, result.dead_letters_left_out
+    lines = [f"{plural(len(letters) + left_out, 'dead letter')}:"]
     for one in letters[:SHOWN_DEAD_LETTERS]:
         what = shorten(repr(one.record), 70)
         lines.append(f"  {one.operator} at {one.at}, record {one.row:,} of {one.source}: {what}")
         lines.append(f"    {shorten(one.error, 90)}")
-    if len(letters) > SHOWN_DEAD_LETTERS:
-        lines.append(f"  ... {len(letters) - SHOWN_DEAD_LETTERS:,} more")
+    if len(letters) + left_out > SHOWN_DEAD_LETTERS:
+        lines.append(f"  ... {len(letters) + left_out - SHOWN_DEAD_LETTERS:,} more")
     return "\n".join(lines)
 
 

@@ -95,16 +95,28 @@ def pickler_class(library: Any) -> Any:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, PythonWrapper) and not has_installed_name(obj):
                 return type(obj), (obj.function,)
+            if isinstance(obj, functools._lru_cache_wrapper) and not named_there(obj):
+                return cached, (obj.__wrapped__, obj.cache_parameters())
             return super().reducer_override(obj)
 
     return Pickler
 
 
+def named_there(function: Any) -> bool:
+    """Whether another process finds it by its name, in a module that is installed there as well."""
+    return "<locals>" not in function.__qualname__ and is_installed(
+        sys.modules.get(function.__module__)
+    )
+
+
+def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """A function with a cache of its own, as `functools.lru_cache` makes it."""
+    return functools.lru_cache(**parameters)(function)
+
+
 def has_installed_name(wrapper: PythonWrapper) -> bool:
     """Whether another process finds it by name, in a module that is installed there as well."""
-    function = wrapper.function
-    nested = "<locals>" in function.__qualname__
-    return not nested and is_installed(sys.modules.get(function.__module__))
+    return named_there(wrapper.function)
 
 
 def dumps(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from plait.errors import JobError
 from plait.expr.type_checker import check_column
+from plait.functions.open_close import OpenFunction
 from plait.model.schema import FROM_PYTHON, Field, Schema, field_of
 
 if typing.TYPE_CHECKING:
@@ -47,8 +48,8 @@ def name_of(function: Any) -> str:
 
 def plain(function: Any) -> Any:
     """The Python function inside a partial or a callable object."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    while isinstance(function, functools.partial | OpenFunction):
+        function = function.func if isinstance(function, functools.partial) else function.function
     if isinstance(function, type) or hasattr(function, "__code__"):
         return function
     if inspect.ismethod(function) or inspect.isbuiltin(function):

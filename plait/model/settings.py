@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from plait.errors import JobError
 from plait.model.schedulers import AnyScheduler, NativeScheduler, Scheduler
+from plait.protocol.messages import Finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,8 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a job is run. Apart from `order`, `limit` and `timeout_s`, no field changes the result.
+    """How a job is run. Apart from `order`, `limit`, `timeout_s` and `finish`, no field changes the
+    result.
 
     Each field can be given to `plait.run`, `plait.start` and `plait.submit` by name, and to the
     command line as `--set NAME=VALUE`. Wrong values are a JobError when the object is made. The
@@ -125,6 +127,11 @@ class Settings:
     """Stop after this many records of each source; None: read all."""
     timeout_s: float | None = None
     """Stop the run after this many seconds with TimedOut; `plait.run` takes it as `timeout=`."""
+    finish: Finish = "leave"
+    """What becomes of windows, sessions, timers and waiting records that are not complete when a
+    run is stopped before its sources end. "leave": nothing is given for them, and
+    `Account.unfinished` counts them. "flush": they are given as they are. Sources that end by
+    themselves complete everything."""
 
     # For experiments: to compare with published designs and to repeat their random choices.
     queue: Queue = "lanes"
@@ -177,6 +184,7 @@ class Settings:
             ("reorder", Reorder),
             ("order", Order),
             ("elastic_rule", ElasticRule),
+            ("finish", Finish),
         )
         for name, allowed in choices:
             given = getattr(self, name)

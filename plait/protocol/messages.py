@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 Rank = int
 
+Finish = Literal["leave", "flush"]
+"""What becomes of windows that are open when a job is stopped: nothing is given for them, or what
+they are."""
+
 EVERYONE = -1
 """As the reader of a source: every member reads its own slice of each epoch."""
 
@@ -120,9 +124,11 @@ class Commit:
     layouts: tuple[Layout, ...] = ()
     stop_at: int | None = None
     """All sources end before this epoch; what was read is delivered."""
+    finish: Finish | None = None
+    """What becomes of open windows then; None: as the job's settings say."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return commit_of, (self.round, self.stop_at, in_short(self.layouts))
+        return commit_of, (self.round, self.stop_at, self.finish, in_short(self.layouts))
 
 
 Short = tuple[Layout, Changes | None, Changes | None]
@@ -146,7 +152,9 @@ def in_short(layouts: Iterable[Layout]) -> tuple[Short, ...]:
     return tuple(found)
 
 
-def commit_of(number: int, stop_at: int | None, short: tuple[Short, ...]) -> Commit:
+def commit_of(
+    number: int, stop_at: int | None, finish: Finish | None, short: tuple[Short, ...]
+) -> Commit:
     """A Commit from what it travels as."""
     layouts: list[Layout] = []
     owners, copies = Owners(), Copies()
@@ -160,7 +168,7 @@ def commit_of(number: int, stop_at: int | None, short: tuple[Short, ...]) -> Com
         elif copied:
             copies = copies.changed(copied)
         layouts.append(replace(layout, owners=owners, copies=copies))
-    return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at)
+    return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at, finish=finish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

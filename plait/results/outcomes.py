@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.errors import InternalError
 from plait.graph.operators import Graph, SinkOp, SourceOp
@@ -44,7 +44,7 @@ COUNTED = (
     "absorbed",
 )
 """What the engine counts for each operator, in its order."""
-SUMMED = tuple(name for name in COUNTED if name != "copied")
+SUMMED = (*(name for name in COUNTED if name != "copied"), "unfinished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,8 @@ class NodeOutcome:
     error: BaseException | None = None
     failed_at: Place | None = None
     """The place of the record that failed; None where the error is not of a record."""
+    stopped: tuple[str, ...] = ()
+    """The labels of the sources that were stopped before their end."""
     stops_early: bool = False
     """Whether a sink may end the run before the sources do: records are then left over."""
     levels: tuple[LevelStep, ...] = ()
@@ -84,11 +86,14 @@ class NodeOutcome:
 
 
 def tally(
-    graph: Graph, counts: Sequence[Sequence[int]]
+    graph: Graph, counts: Sequence[Sequence[int]], unfinished: Mapping[int, int]
 ) -> tuple[Account, tuple[OperatorCounts, ...]]:
     """The account and the operators' counts from the engine's numbers for each operator, in the
-    order of `COUNTED`."""
-    found = [dict(zip(COUNTED, numbers, strict=True)) for numbers in counts]
+    order of `COUNTED`. `unfinished`: of each operator that has any."""
+    found = [
+        {**dict(zip(COUNTED, numbers, strict=True)), "unfinished": unfinished.get(number, 0)}
+        for number, numbers in enumerate(counts)
+    ]
     operators = tuple(
         OperatorCounts(
             number=number,
@@ -113,8 +118,21 @@ def tally(
         dead_lettered=total("dead_lettered"),
         late=total("late"),
         absorbed=total("absorbed"),
+        unfinished=total("unfinished"),
     )
     return account, operators
+
+
+class StoppedEngine(Protocol):
+    """An engine whose run is over."""
+
+    def was_stopped(self, source: int) -> bool: ...
+
+
+def stopped_sources(graph: Graph, engine: StoppedEngine) -> tuple[str, ...]:
+    """The labels of the sources that were stopped before their end."""
+    labels = [op.label for op in graph.operators if isinstance(op, SourceOp)]
+    return tuple(sorted(label for i, label in enumerate(labels) if engine.was_stopped(i)))
 
 
 def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
@@ -133,6 +151,7 @@ def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         dead_letters=merged_letters(parts, min(failed) if failed else None),
         cuts=merged_cuts(parts),
         stamps=merge_stamps(parts),
+        stopped=tuple(sorted({label for part in parts for label in part.stopped})),
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
     )

@@ -35,6 +35,10 @@ class Account:
     """Records that came after all windows they belong to had ended."""
     absorbed: int = 0
     """Records that event-time operators took and that were not late."""
+    unfinished: int = 0
+    """Results that event-time operators had not given yet when the run was stopped: open windows
+    and sessions, timers, records that waited for a partner. No part of the sum; 0 after a run that
+    came to its end."""
 
     @property
     def difference(self) -> int:
@@ -62,6 +66,7 @@ class Account:
             "shed",
             "late",
             "absorbed",
+            "unfinished",
         ):
             value = getattr(self, name)
             if value or name == "delivered":
@@ -86,6 +91,8 @@ class OperatorCounts:
     made: int = 0
     late: int = 0
     absorbed: int = 0
+    unfinished: int = 0
+    """Results that it had not given yet when the run was stopped; no part of the sum."""
 
     @property
     def difference(self) -> int:
@@ -178,8 +185,10 @@ class Result:
     """From the time a record was due at its source to its arrival at a sink."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """What each sink returned when it was closed, by its label."""
+    stopped: tuple[str, ...] = ()
+    """The labels of the sources that were stopped before their end."""
     dead_letters: tuple[DeadLetter, ...] = ()
-    """The first 10,000, in order."""
+    """The first 10,000, in order; `dead_letters_left_out` counts the others."""
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The rows of each epoch (of the first million) of each source, by its label: with them the
     sequential run repeats this one exactly."""
@@ -204,6 +213,18 @@ class Result:
             rows = getattr(output, "num_rows", None)
             lines.append(f"  {label}: {repr(output)[:70] if rows is None else plural(rows, 'row')}")
         return "\n".join(lines)
+
+    @property
+    def unfinished(self) -> int:
+        """Results that were not complete when the run was stopped, and are left out; `operators`
+        says of which operators."""
+        return self.account.unfinished
+
+    @property
+    def dead_letters_left_out(self) -> int:
+        """How many dead letters are not in `dead_letters`, which keeps the first 10,000. All of
+        them go to the sink for dead letters of the job, if it has one."""
+        return self.account.dead_lettered - len(self.dead_letters)
 
     @property
     def records_per_s(self) -> float:

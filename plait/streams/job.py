@@ -25,6 +25,7 @@ from plait.graph.operators import (
 )
 from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
+from plait.graph.user_functions import check_functions
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
 from plait.streams import projections
@@ -173,6 +174,7 @@ class Job:
         operators = prune_columns(cut_out(with_labels(self._operators), self._kept()))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
+        check_functions(graph)
         return graph
 
     def explain(self, **settings: Any) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from plait.testing.expected import Expected
 
 Row = tuple[Any, ...]
+Raised = type[BaseException] | tuple[type[BaseException], ...]
 RETURNED = "returned"
 """The label of the sink behind the stream that a builder returned."""
 KEPT_LETTERS = 10_000
@@ -50,6 +51,7 @@ def check(
     given: Any,
     *,
     expect: Expected | None = None,
+    raises: Raised | None = None,
     workers: Iterable[int] = (1, 2, 4),
     nodes: Iterable[int] = (),
     rescale_at: int | None = None,
@@ -73,7 +75,10 @@ def check(
     Args:
         build: takes the stream of the table and returns a stream, or a job with its sinks.
         given: a table, or several (a tuple of tables: `build` gets as many streams).
-        expect: what the only output must be: a list of dicts or tuples, or a table.
+        expect: what the only output must be (of a job that fails, by then): a list of dicts or
+            tuples, or a table.
+        raises: the exception that a function of the job must raise, a class or several (or
+            plait.RecordError for any). Without it a job that fails fails the check.
         nodes: run it on so many nodes as well, all in this process, with each number of workers.
         rescale_at: on nodes, one more joins and takes half of the state, after so many records of
             each source (so many epochs, if `epoch_records` is given).
@@ -85,15 +90,38 @@ def check(
     graph, sink = graph_of(build, given, clock)
     counts = list(workers)
     for count in counts:
-        assert_same(graph, {**settings, "workers": count}, expect=expect, expect_at=sink)
+        chosen = {**settings, "workers": count}
+        wanted = assert_same(graph, chosen, expect=expect, expect_at=sink)
+        check_raised(wanted.failure, raises)
     for number in nodes:
         from plait.testing.check_nodes import assert_same_on_nodes, with_rescale
 
         for count in counts:
             chosen, changes = with_rescale({**settings, "workers": count}, rescale_at)
-            assert_same_on_nodes(
+            wanted = assert_same_on_nodes(
                 graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
             )
+            check_raised(wanted.failure, raises)
+
+
+def check_raised(failure: RecordError | None, raises: Raised | None) -> None:
+    """A job fails only as it is expected to."""
+    if failure is None and raises is None:
+        return
+    if failure is None:
+        raise AssertionError(f"the job came to its end; expected {names_of(raises)}")
+    told = f"the job fails: {failure}"
+    if raises is None:
+        raise AssertionError(
+            f"{told}\n  if it should, give raises=; to go on past bad records, on_error="
+        ) from failure
+    if not isinstance(failure, raises) and not isinstance(failure.__cause__, raises):
+        raise AssertionError(f"{told}\n  expected {names_of(raises)}") from failure
+
+
+def names_of(raises: Raised | None) -> str:
+    kinds = raises if isinstance(raises, tuple) else (raises,)
+    return " or ".join(kind.__name__ for kind in kinds if kind is not None)
 
 
 def graph_of(

@@ -131,7 +131,14 @@ def answer(
     records, limit = given.get("epoch_records", 4096), given.get("limit")
     cuts = None if result is None else result.cuts
     return sequential(
-        graph, epoch_records=records, cuts=cuts, stamps=stamps, limit=limit, stop_at=stop_at
+        graph,
+        epoch_records=records,
+        cuts=cuts,
+        stamps=stamps,
+        limit=limit,
+        stop_at=stop_at,
+        finish="flush" if result is None else given.get("finish", "leave"),
+        stopped=None if result is None else result.stopped,
     )
 
 

@@ -56,7 +56,7 @@ cdef extern from "plait/exchange/cluster.hpp" namespace "plait" nogil:
         Cluster(uint32_t rank, string job, string token, LinkOptions options) except +
         Links links
         void begin(Layout layout, cbool joins) except +
-        void commit(vector[Layout] layouts, uint64_t stop_at) except +
+        void commit(vector[Layout] layouts, uint64_t stop_at, cbool flush) except +
         void expect(uint64_t number, const vector[PlannedMove]& moves) except +
         uint64_t ready() except +
         void drop(uint32_t peer) except +

@@ -194,6 +194,9 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
     cdef cppclass SchedulerOptions:
         uint64_t seed
 
+    cdef cppclass Epochs:
+        cbool stopped(size_t source) except +
+
     cdef cppclass Engine:
         SchedulerOptions options
         void use(const plait_scheduler& scheduler) except +
@@ -206,7 +209,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         cbool left(int64_t timeout_ns)
         void abandon() except +
         void control_now(Control& control) except +
-        void stop()
+        void stop(cbool flush) except +
         void abort()
         void set_level(unsigned level) except +
         void set_stage_limit(size_t stage, uint32_t workers) except +
@@ -216,6 +219,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         cbool wait_control(Control& control, int64_t timeout_ns)
         int64_t read()
         uint32_t sinks_total
+        Epochs epochs
 
     cdef cppclass Builder:
         Builder(Engine& engine, Cluster* cluster) except +
@@ -258,6 +262,7 @@ cdef extern from "plait/engine/engine_report.hpp" namespace "plait" nogil:
     int64_t delivered_of(const Engine&)
     vector[int64_t] latency_buckets_of(const Engine&) except +
     vector[int64_t] loads_of(const Engine&) except +
+    int64_t unfinished_of(Engine&, uint32_t) except +
     int64_t state_bytes_of(const Engine&) except +
     vector[Letter] take_letters(Engine&) except +
     cbool error_of(Engine&, Letter&) except +

@@ -38,6 +38,7 @@ cdef extern from "plait/pool/pool_lanes.hpp" namespace "plait" nogil:
                   cbool here, cbool copies_all, int64_t most) except +
         uint32_t lanes() noexcept
         int64_t log_bytes() except +
+        int64_t timers() except +
 
 
 cdef extern from "plait/pool/pool_worker.hpp" namespace "plait" nogil:
@@ -105,6 +106,7 @@ cdef extern from "plait/pool/pool_worker.hpp" namespace "plait" nogil:
         vector[uint64_t] places
         int64_t next_timer
         int64_t next_timeout
+        int64_t timers
         cbool stopped
         cbool fatal
         LaneOrder stopped_at

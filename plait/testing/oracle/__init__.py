@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
+from plait.functions.open_close import hooks_of, owner_of
 from plait.graph.operators import (
     AnyOp,
     CallOp,
@@ -34,6 +35,7 @@ from plait.graph.operators import (
     UnionOp,
 )
 from plait.graph.temporal import OperatorSpec
+from plait.graph.user_functions import functions_of
 from plait.results.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle.epochs import epochs
 from plait.testing.oracle.loop_operators import Loops
@@ -51,9 +53,11 @@ from plait.testing.oracle.time import (
 from plait.testing.oracle.values import Fault, Values, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from plait.functions.open_close import Hooks
     from plait.model.schema import Schema
+    from plait.protocol.messages import Finish
 
 Position = tuple[int, int]
 """A row number of the unit's source, counted from the source's start, and the half: 0 for what is
@@ -106,6 +110,8 @@ def sequential(
     stamps: Mapping[str, Sequence[int]] | None = None,
     limit: int | None = None,
     stop_at: int | None = None,
+    finish: Finish = "flush",
+    stopped: Collection[str] | None = None,
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
 
@@ -115,8 +121,13 @@ def sequential(
         stamps: when each was cut, as in `Result.stamps`; otherwise all at 0.
         limit: the most records read from each source.
         stop_at: the epoch from which on no source is read.
+        finish: what becomes of open windows there: "flush" closes them, "leave" leaves them out
+            and counts them.
+        stopped: the labels of sources that were stopped there, as in `Result.stopped`; the others
+            are at their end. By default all that had not ended before.
     """
     loop = Loop(graph)
+    closes = open_functions(graph)
     waits: list[str] = []
     sources = [(i, op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)]
     streams = {
@@ -130,13 +141,15 @@ def sequential(
         for i, op in sources
     }
     over: set[int] = set()
+    cut: set[int] = set()
     epoch = 0
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Values]] = {}
-            for i, _op in sources:
-                stopped = i in over or epoch == stop_at
-                rows = None if stopped else next(streams[i], None)
+            for i, op in sources:
+                rows = None if i in over or epoch == stop_at else next(streams[i], None)
+                if epoch == stop_at and finish == "leave" and i not in over:
+                    cut |= {i} if stopped is None or op.label in stopped else set()
                 if rows is None:
                     over.add(i)
                 taken[i] = rows or []
@@ -144,13 +157,33 @@ def sequential(
             for i, op in sources:
                 at = (stamps or {}).get(op.label, ())
                 stamp = at[epoch] if epoch < len(at) else 0
-                loop.unit(i, taken[i], over=i in over, stamp=stamp)
+                loop.unit(i, taken[i], over=i in over - cut, cut=i in cut, stamp=stamp)
             epoch += 1
+        if cut:
+            loop.leave()
     finally:
         loop.close()
+        for close in reversed(closes):
+            close()
         for stream in streams.values():
             stream.close()  # type: ignore[attr-defined]
     return replace(loop.result(), waited=bool(waits))
+
+
+def open_functions(graph: Graph) -> list[Callable[[], Any]]:
+    """Opens what functions that are called open; gives what closes it. Those that are awaited are
+    opened for each record."""
+    opened: dict[int, Hooks] = {}
+    for op in graph.operators:
+        for function in functions_of(op):
+            hooks = hooks_of(function)
+            awaited = isinstance(op, CallOp) and op.mode == "async"
+            if hooks is not None and not awaited:
+                opened.setdefault(owner_of(function), hooks)
+    for hooks in opened.values():
+        if hooks.open is not None:
+            hooks.open()
+    return [hooks.close for hooks in opened.values() if hooks.close is not None]
 
 
 class Loop:
@@ -181,16 +214,29 @@ class Loop:
         self.stopped: dict[str, list[Item]] | None = None
 
     def ends(self, op: TimedOp) -> Callable[[], list[bool]]:
-        """Tells of each stream that the operator reads whether its sources are at their end."""
+        """Tells of each stream that the operator reads whether its sources are at their end, or
+        were stopped."""
         several = isinstance(op.spec, OperatorSpec) and len(op.spec.inputs) > 1
         streams = self.graph.operators[op.inputs[0]].inputs if several else op.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
-        return lambda: [sources <= self.watermarks.over for sources in reaching]
+        return lambda: [
+            sources <= self.watermarks.over | self.watermarks.cut for sources in reaching
+        ]
 
     def close(self) -> None:
         for operator in self.timed.values():
             if isinstance(operator, Loops):
                 operator.close()
+
+    def leave(self) -> None:
+        """The run is stopped: counts what each operator that knows time would still give."""
+        for i, operator in self.timed.items():
+            if i in self.ended or isinstance(operator, Loops):
+                continue
+            if isinstance(operator, Processes):
+                self.counts[i, "unfinished"] = operator.pending()
+            else:
+                self.counts[i, "unfinished"] = len(operator.due(self.watermarks.now[i], ALL_TIME))
 
     def schema_in(self, op: AnyOp) -> Schema:
         return self.graph.operators[op.inputs[0]].schema
@@ -202,17 +248,20 @@ class Loop:
         *,
         over: bool = False,
         idle: bool = False,
+        cut: bool = False,
         stamp: int = 0,
     ) -> None:
         """Runs one epoch of one source through all the operators. `over`: the source is at its end;
-        `idle`: it has been silent for so long that nothing waits for it; `stamp`: the wall clock
-        when it was cut."""
+        `idle`: it has been silent for so long that nothing waits for it; `cut`: it was stopped
+        before its end; `stamp`: the wall clock when the epoch was cut."""
         origin = self.graph.operators[source]
         assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
-        if not over:
+        if not over and not cut:
             cuts.append(len(rows))
+        if cut:
+            self.watermarks.cut |= {source}
         self.watermarks.read(source, rows, first, over, idle, stamp)
         streams: dict[int, Stream] = {}
         letters: list[tuple[Position, DeadLetter]] = []
@@ -400,7 +449,7 @@ class Loop:
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
         op = self.graph.operators[i]
-        return RecordError(
+        failure = RecordError(
             f"{op.name} at {op.at}: {fault}\n  record {row} of source {source}: {record!r}",
             operator=op.name,
             at=str(op.at),
@@ -408,6 +457,11 @@ class Loop:
             row=row,
             record=record,
         )
+        cause: BaseException = fault
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        failure.__cause__ = cause
+        return failure
 
     def result(self) -> OracleResult:
         operators = self.graph.operators
@@ -443,6 +497,7 @@ class Loop:
             made=self.counts[i, "made"],
             late=self.counts[i, "late"],
             absorbed=self.counts[i, "absorbed"],
+            unfinished=self.counts[i, "unfinished"],
         )
 
     def account(self) -> Account:
@@ -466,6 +521,7 @@ class Loop:
             dead_lettered=total("dead_lettered"),
             late=total("late"),
             absorbed=total("absorbed"),
+            unfinished=total("unfinished"),
         )
 
 

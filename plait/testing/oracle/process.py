@@ -97,6 +97,11 @@ class Processes(TimedOperator):
     def due(self, before: Time, watermark: Time) -> list[Values]:
         return self.fire("on_timer", watermark, [])
 
+    def pending(self) -> int:
+        """How many timers are set that have a handler."""
+        has = (name for name in self.timers if getattr(self.spec.process, name, None) is not None)
+        return sum(len(self.timers[name].there) for name in has)
+
     def behind(self, watermark: Time, *, at_end: bool) -> list[Values]:
         return self.fire("on_timeout", ALL_TIME if at_end else self.now, [], watermark)
 

@@ -12,6 +12,7 @@ import inspect
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plait.functions.open_close import hooks_of
 from plait.graph.operators import (
     AggregateOp,
     AnyOp,
@@ -171,11 +172,23 @@ class Awaited:
         self.tries = awaiting.retries + 1
 
     def apply(self, values: Values) -> list[Values]:
-        result = called(lambda: asyncio.run(self.tried(values)))
+        result = called(lambda: asyncio.run(self.opened(values)))
         return [fitted(result, self.op.schema)]
 
     async def once(self, values: Values) -> Any:
         return await self.op.function(record_of(values, self.schema))
+
+    async def opened(self, values: Values) -> Any:
+        """Each record has an event loop of its own, in which its functions are opened and
+        closed."""
+        hooks = [one for function in self.op.functions if (one := hooks_of(function)) is not None]
+        for one in hooks:
+            await awaited(one.open)
+        try:
+            return await self.tried(values)
+        finally:
+            for one in reversed(hooks):
+                await awaited(one.close)
 
     async def tried(self, values: Values) -> Any:
         """The tries of a record share a context; between them nothing has to be waited for."""
@@ -192,6 +205,12 @@ class Awaited:
                     raise TimeoutError(f"no result within {self.timeout_s:g} s") from error
                 raise
         raise AssertionError("there is no try")
+
+
+async def awaited(hook: Callable[[], Any] | None) -> None:
+    result = None if hook is None else hook()
+    if inspect.isawaitable(result):
+        await result
 
 
 class Columns:
@@ -240,7 +259,7 @@ class AwaitedColumns(Awaited):
         self.plain = Columns(op, schema)
 
     def apply(self, values: Values) -> list[Values]:
-        new: dict[str, Any] = called(lambda: asyncio.run(self.tried(values)))
+        new: dict[str, Any] = called(lambda: asyncio.run(self.opened(values)))
         return [replaced(self.op.schema, dict(zip(self.schema.names, values, strict=True)), new)]
 
     async def once(self, values: Values) -> Any:

@@ -91,6 +91,8 @@ class Watermarks:
         self.times = {i: NO_TIME for i, op in self.sources.items() if op.event_time is not None}
         self.idle: frozenset[int] = frozenset()
         self.over: frozenset[int] = frozenset()
+        self.cut: frozenset[int] = frozenset()
+        """The sources that were stopped before their end: nothing is due because of that."""
         self.marks: list[Mark] = []
         """Of the unit."""
         self.now: list[Time] = [NO_TIME] * len(operators)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 
 import plait
 from plait import errors
@@ -51,4 +52,11 @@ def test_the_branches() -> None:
     assert issubclass(plait.RecordError, plait.PipelineError)
     assert not issubclass(plait.RecordError, plait.JobError)
     assert issubclass(plait.ClusterError, plait.EnvironmentFailure)
-    assert issubclass(plait.TimedOut, plait.Interrupted)
+
+
+def test_who_handles_ctrl_c_handles_an_interrupted_run() -> None:
+    assert issubclass(plait.Interrupted, KeyboardInterrupt)
+    assert issubclass(plait.Interrupted, plait.PlaitError)
+    assert not issubclass(plait.TimedOut, KeyboardInterrupt)
+    assert plait.Interrupted("").exit_status == 130
+    assert plait.Interrupted("", signal=signal.SIGHUP).exit_status == 129

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import plait
 from plait.expr import aggregates
 from plait.expr.tree import col
 from plait.testing import Capture, Feed, assert_same, check, table
@@ -63,7 +64,31 @@ def test_a_failing_job_is_compared_too() -> None:
         bids.sink(Capture(), name="all")
         return bids.select(x=10 // (col("price") - 20)).sink(Capture(), name="inverse").job
 
-    check(inverse, BIDS, epoch_records=1)
+    check(inverse, BIDS, epoch_records=1, raises=plait.RecordError)
+    with pytest.raises(AssertionError, match=r"the job fails: select at(.|\n)*give raises="):
+        check(inverse, BIDS, epoch_records=1, workers=(1,))
+
+
+@pytest.mark.parametrize("nodes", [(), (2,)])
+def test_a_failure_must_be_expected(nodes: tuple[int, ...]) -> None:
+    def refuses(bids: Stream) -> Stream:
+        return bids.map(refused)
+
+    def refused(bid: Any) -> Any:
+        if bid.price == 20:
+            raise KeyError("no such price")
+        return bid
+
+    expect = table("auction | price | ts\n1 | 10 | 0s")
+    chosen: dict[str, Any] = {"workers": (1,), "nodes": nodes, "epoch_records": 1}
+    check(refuses, BIDS, raises=KeyError, expect=expect, **chosen)
+    check(refuses, BIDS, raises=(OSError, LookupError), **chosen)
+    with pytest.raises(AssertionError, match=r"the job fails: map at .*KeyError"):
+        check(refuses, BIDS, **chosen)
+    with pytest.raises(AssertionError, match="expected OSError or ValueError"):
+        check(refuses, BIDS, raises=(OSError, ValueError), **chosen)
+    with pytest.raises(AssertionError, match="the job came to its end; expected KeyError"):
+        check(totals_of, BIDS, raises=KeyError, **chosen)
 
 
 def test_a_live_source_is_compared_by_its_own_epochs() -> None:

@@ -83,8 +83,9 @@ struct Column {
 // No event time; it sorts before every real time (microseconds since 1970).
 inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
-// What a source's time is worth: it goes on, it has had nothing for a while, or it is at its end.
-enum class Flow : uint8_t { Running, Idle, Over };
+// What a source's time is worth: it goes on, it has had nothing for a while, it was stopped where
+// it would have gone on, or it is at its end. Of the parts of a unit the least one counts.
+enum class Flow : uint8_t { Running, Idle, Cut, Over };
 
 struct Letter;   // a dead letter that rides with its batch to the first sink (engine's)
 struct Failure;  // the error that ends the job after this batch's rows (engine's)

@@ -114,8 +114,10 @@ class Engine {
       if (t.joinable()) t.join();
     }
   }
-  // Sources end at their next epoch; what was read is delivered.
-  void stop() {
+  // Sources end at their next epoch; what was read is delivered. `flush`: as if they were at their
+  // end, so that windows close.
+  void stop(bool flush = false) {
+    epochs.flush(flush);
     shared.stopping.store(true, std::memory_order_release);
     shared.wake_all();
   }

@@ -69,6 +69,15 @@ inline int64_t state_bytes_of(const Engine& e) {
   }
   return n;
 }
+// After the run, once: results of an event-time operator that were not due before the end.
+inline int64_t unfinished_of(Engine& e, uint32_t op) {
+  int64_t n = 0;
+  for (const auto& stage : e.stages()) {
+    auto* timed = dynamic_cast<TimedStage*>(stage.get());
+    if (timed && timed->runs(op)) n += timed->drop_unfinished();
+  }
+  return n;
+}
 // Records that stages have taken in and sources given, worker time in stages in nanoseconds,
 // workers that are not suspended.
 inline std::vector<int64_t> load_of(const Engine& e) {

@@ -61,8 +61,10 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     }
     shared_->wake_all();
   }
-  // New layouts at the epochs that all nodes have agreed on, ascending.
-  void commit(std::vector<Layout> layouts, uint64_t stop_at) {
+  // New layouts at the epochs that all nodes have agreed on, ascending; or the common end of all
+  // sources, with `flush` as if it were their own.
+  void commit(std::vector<Layout> layouts, uint64_t stop_at, bool flush = false) {
+    const bool cut = stop_at != Epochs::kNever && !flush;
     std::vector<std::shared_ptr<Control>> controls;
     bool leaving = false;
     for (Layout& layout : layouts) {
@@ -81,7 +83,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       if (leaving) break;  // what the others do later is nothing to this node
     }
     epochs_->peers(others(*all_.last()));
-    epochs_->commit(controls, stop_at, leaving);
+    epochs_->commit(controls, stop_at, leaving, cut);
     tell_again();
     shared_->wake_all();
   }
@@ -250,7 +252,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     if (f.control) {
       part.control = marker_;
       part.epoch = f.control_epoch;
-    } else if (!part.end && part.flow != Flow::Over &&  // each node closes by itself
+    } else if (!part.end && part.flow < Flow::Cut &&  // each node closes by itself
                epochs_->remote(from, part.epoch + 1, false)) {
       shared_->wake();
     }

@@ -114,6 +114,7 @@ struct LaneTold {
   std::vector<int64_t> times;    // Unit: of each row that was made: kAtOnce, or that of its timer
   std::vector<uint64_t> places;  // Unit: of each row; both ascending together
   int64_t next_timer = kAllTime, next_timeout = kAllTime;  // the first timers that are pending
+  int64_t timers = 0;                                      // that are pending
   bool stopped = false;         // a timer failed, or, if `fatal`, something else ended the run
   bool fatal = false;           // then no row of the batch goes on, whatever the policy
   Emitter::Order stopped_at{};  // its time and place; of a row of Rows: kAtOnce and its number
@@ -143,6 +144,7 @@ inline void flat_answer(FlatWriter& out, const LaneStep& s, const std::vector<Co
   flat_numbers(out, t.places);
   out.put(t.next_timer);
   out.put(t.next_timeout);
+  out.put(t.timers);
   out.put(t.stopped);
   out.put(t.fatal);
   out.put(t.stopped_at);
@@ -161,6 +163,7 @@ inline LaneAnswer read_answer(FlatReader& in, const BufferRef& owner,
   t.places = read_numbers<uint64_t>(in);
   t.next_timer = in.get<int64_t>();
   t.next_timeout = in.get<int64_t>();
+  t.timers = in.get<int64_t>();
   t.stopped = in.get<bool>();
   t.fatal = in.get<bool>();
   t.stopped_at = in.get<Emitter::Order>();

@@ -93,6 +93,16 @@ class PoolLanes final : public PoolUser {
     return watermark > l.told_watermark || clock > l.told_clock;
   }
 
+  // That are pending in all lanes, as their processes last said.
+  int64_t timers() const {
+    int64_t n = 0;
+    for (const auto& lane : lanes_) {
+      std::lock_guard<std::mutex> hold(lane->lock);
+      n += lane->timers;
+    }
+    return n;
+  }
+
   void outcome(const Away& away, const BufferRef& block, int64_t size, const Keep& keep) override {
     LaneAnswer answer;
     try {
@@ -157,7 +167,7 @@ class PoolLanes final : public PoolUser {
     mutable std::mutex lock;
     LaneLog log;
     uint64_t given = 0, answered = 0;  // numbers of messages
-    int64_t next_timer = kAllTime, next_timeout = kAllTime;
+    int64_t next_timer = kAllTime, next_timeout = kAllTime, timers = 0;
     // The giver's.
     int64_t told_watermark = kNoTime, told_clock = kNoTime;
     std::vector<uint64_t> dirty;  // by bin
@@ -208,6 +218,7 @@ class PoolLanes final : public PoolUser {
         l.answered = away.number;
         l.next_timer = answer.told.next_timer;
         l.next_timeout = answer.told.next_timeout;
+        l.timers = answer.told.timers;
       }
     }
     if (away.serial != kNobody) {

@@ -32,7 +32,8 @@ class Epochs {
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
     bool later = false;  // Wait: only word from another node can change it
-    bool over = false;   // Empty: the source is at its end
+    bool over = false;   // Empty: the source is at its end ...
+    bool cut = false;    // ... or was stopped before it
   };
   // How far the sources of this node are; `done`: they have no more rows.
   struct Progress {
@@ -45,19 +46,22 @@ class Epochs {
 
   // What source `s` should emit next. `Data`: ask it for rows, then call emitted, idle, finished or
   // failed; others as they say. `stop`: the run is to end; all sources end at the same epoch, so
-  // that what was delivered is what comes first in the order. `cut`: it ends by a failure, so what
-  // comes at the end of a source (windows that close) is not due: it is not at its end.
-  Turn turn(size_t s, int64_t position, bool stop, bool cut = false) {
+  // that what was delivered is what comes first in the order. What comes at the end of a source
+  // (windows that close) is then not due, because it is not at its end; unless `flush` was asked
+  // for. `failing`: it is a failure that ends the run; nothing comes behind it.
+  Turn turn(size_t s, int64_t position, bool stop, bool failing = false) {
     std::lock_guard<std::mutex> hold(lock_);
     SourceState& of = sources_[s];
     if (stop && stop_at_ == kNever) {
-      cut_ = cut && !all_done();
+      failing_ = failing && !all_done();
+      cut_ = failing_ || !flush_;
       stop_at_ = next_boundary();
       note_owed();
     }
     if (of.next >= stop_at_ && !of.done) {
       of.done = true;
       of.over = !cut_;
+      of.stopped = !leaving_ && !failing_;
     }
     Turn t;
     t.epoch = of.next;
@@ -76,7 +80,7 @@ class Epochs {
       empty(of, t);
     } else if (fence_ == kNever && gate_ == kNever && all_done() && (leaving_ || others_done())) {
       ended_ = true;
-      if (closes && !leaving_ && !cut_ && closing_at_ == kNever) closing_at_ = of.next;
+      if (closes && !leaving_ && !failing_ && closing_at_ == kNever) closing_at_ = of.next;
       if (of.next == closing_at_) {
         empty(of, t);
         note_owed();
@@ -170,6 +174,16 @@ class Epochs {
     p.done = all_done();
     return p;
   }
+  // What a stop does with windows that are open then: they close, or stay as they are.
+  void flush(bool flush) {
+    std::lock_guard<std::mutex> hold(lock_);
+    flush_ = flush;
+  }
+  // Whether the source was stopped before its end. After the run.
+  bool stopped(size_t s) {
+    std::lock_guard<std::mutex> hold(lock_);
+    return sources_[s].stopped;
+  }
   // No source goes beyond the fence, so many epochs ahead, until commit or lift. 0: at the end.
   uint64_t promise(uint64_t ahead) {
     std::lock_guard<std::mutex> hold(lock_);
@@ -189,10 +203,12 @@ class Epochs {
     fence_ = kNever;
     note_owed();
   }
-  // Control items at epochs agreed on by all nodes, ascending, none below the fence.
-  void commit(const std::vector<std::shared_ptr<Control>>& controls, uint64_t stop_at,
-              bool leaving) {
+  // Control items at epochs agreed on by all nodes, ascending, none below the fence. `cut`: at
+  // `stop_at` sources are stopped before their end.
+  void commit(const std::vector<std::shared_ptr<Control>>& controls, uint64_t stop_at, bool leaving,
+              bool cut = false) {
     std::lock_guard<std::mutex> hold(lock_);
+    cut_ |= cut;
     for (const auto& control : controls) {
       control->positions.assign(sources_.size(), -1);
       control->handles.assign(sources_.size(), -1);
@@ -215,7 +231,8 @@ class Epochs {
     uint64_t next = 0;              // the epoch it emits next
     bool asked = false;             // it may be making the batch of that epoch
     bool done = false;              // it has no more rows
-    bool over = false;              // because it is at its end, or was asked to end here
+    bool over = false;              // because it is at its end, or is taken to be
+    bool stopped = false;           // because it was asked to
     bool gone = false;              // it failed
     size_t cursor = 0;              // control items emitted
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
@@ -224,6 +241,7 @@ class Epochs {
   void empty(SourceState& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
     t.over = of.over;
+    t.cut = of.stopped && !of.over;
     of.asked = true;
   }
   bool all_done() const {
@@ -284,7 +302,9 @@ class Epochs {
   uint64_t closing_at_ = kNever;
   uint64_t remote_ = 0;   // the furthest of the other nodes
   bool leaving_ = false;  // this node goes at stop_at_, the others stay
-  bool cut_ = false;      // the sources end before their end
+  bool cut_ = false;      // who ends at stop_at_ is not at its end
+  bool failing_ = false;  // because of a failure
+  bool flush_ = false;
   bool ended_ = false;
   std::vector<uint32_t> peers_;
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something

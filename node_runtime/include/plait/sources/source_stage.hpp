@@ -102,8 +102,8 @@ class SourceStage final : public Stage {
   int64_t step(Worker& worker) {
     using Kind = Epochs::Turn::Kind;
     const bool stop = stopped();
-    const bool cut = stop && failing->load(std::memory_order_acquire);
-    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stop, cut);
+    const bool fails = stop && failing->load(std::memory_order_acquire);
+    Epochs::Turn turn = epochs_.turn(source_, rows_.load(std::memory_order_relaxed), stop, fails);
     switch (turn.kind) {
       case Kind::Wait:
         // Word from another node wakes it (owed); looking again now and then is enough.
@@ -122,7 +122,7 @@ class SourceStage final : public Stage {
         return emit(std::move(marker), turn.epoch, worker);
       }
       case Kind::Empty: {
-        const Flow flow = turn.over ? Flow::Over : Flow::Running;
+        const Flow flow = turn.over ? Flow::Over : turn.cut ? Flow::Cut : Flow::Running;
         return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow}, worker);
       }
       case Kind::Data:
@@ -248,7 +248,7 @@ class SourceStage final : public Stage {
     batch.base = unit.base;
     batch.rows = unit.rows;
     batch.flow = unit.flow;
-    if (beat_ns && unit.flow != Flow::Over) {
+    if (beat_ns && unit.flow < Flow::Cut) {
       batch.stamp = wall_us();
       beat_at_.store(now_ns() + beat_ns, std::memory_order_relaxed);
     }
@@ -265,7 +265,7 @@ class SourceStage final : public Stage {
     Counts::add(c.out, batch.length);
     stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
-    if (cuts.size() < kCuts && unit.flow != Flow::Over) {
+    if (cuts.size() < kCuts && unit.flow < Flow::Cut) {
       cuts.push_back(batch.length);
       if (beat_ns) stamps.push_back(batch.stamp);
     }

@@ -140,7 +140,7 @@ class ProcessOperator final : public Operator {
 
  private:
   int64_t newly_ended(const Batch& unit) {
-    if (!ends_ || unit.flow != Flow::Over) return -1;
+    if (!ends_ || unit.flow < Flow::Cut) return -1;
     if (ended_.size() <= unit.source) ended_.resize(unit.source + 1, false);
     if (ended_[unit.source]) return -1;
     ended_[unit.source] = true;

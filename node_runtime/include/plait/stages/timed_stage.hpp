@@ -63,6 +63,17 @@ class TimedStage final : public LaneStage {
 
   // On several nodes: where bins go and come from. Before the start.
   void moves(StateMoves& moves) { moves_ = &moves; }
+  // After the run, once: how many results would come if time went on to its end. They are lost.
+  int64_t drop_unfinished() {
+    int64_t rows = 0;
+    for (auto& lane : lane_) {
+      Emitter out(plan_->spec.out_types);
+      if (lane->used) lane->op->advance(lane->time.watermarks.now(), kAllTime, out);
+      rows += out.length();
+    }
+    return rows;
+  }
+  bool runs(uint32_t op) const { return op == op_; }
   int64_t state_bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
   void control_now(Control& c) override {

@@ -47,7 +47,8 @@ class Watermarks {
       clock.end_at(letter.row < 0 ? now_ : clock.at(2 * (letter.row - unit.base) + letter.half));
       return clock;
     }
-    of_[unit.source].flow = unit.flow;
+    // A source that was stopped holds time up.
+    if (unit.flow != Flow::Cut) of_[unit.source].flow = unit.flow;
     clock_ = std::max(clock_, unit.stamp);
     if (const int64_t behind = least(of_.size()); behind != kNoTime) {
       clock.end_at(std::max(clock.end(), behind));

@@ -1,0 +1,202 @@
+"""A run that is stopped gives no window as if it were complete, unless it is asked to.
+
+Each job has one kind of operator that waits for time. It is stopped in the middle, on one thread,
+on several, with worker processes and on nodes, and compared with the plain loop that stops at the
+same place: outputs, accounts, and the number of results that were left out.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+import plait
+from plait import col
+from plait.execution.local_run import start
+from plait.testing import Capture, Feed, sequential
+from plait.testing.changes import Join, Move, Stop
+from plait.testing.check import capturing, compare_accounts, compare_outputs, rows_of
+from plait.testing.check_nodes import assert_same_on_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plait.graph.operators import Graph
+    from plait.protocol.messages import Finish
+    from plait.streams.stream import Stream
+
+ROWS = 120
+BASE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+SCHEMA = {"k": int, "n": int, "ts": plait.Timestamp, "until": plait.Timestamp}
+
+
+def rows() -> list[tuple[Any, ...]]:
+    """Some keys, a second apart, with a span of half a minute each."""
+    seconds = [BASE + datetime.timedelta(seconds=n) for n in range(ROWS + 30)]
+    return [(n * 7919 % 5, n, seconds[n], seconds[n + 30]) for n in range(ROWS)]
+
+
+@dataclass
+class Fired:
+    k: int
+    n: int
+
+
+class Reminder(plait.Process):
+    state: ClassVar = {"seen": int}
+    out = Fired
+
+    def on_record(self, key: int, record: Any, state: Any, timers: Any) -> None:
+        state.seen += 1
+        timers.at(record.ts + datetime.timedelta(seconds=20))
+
+    def on_timer(self, key: int, at: Any, state: Any, timers: Any) -> Iterator[Fired]:
+        yield Fired(key, state.seen)
+
+
+def left_join(left: Stream, right: Stream, how: Any) -> Stream:
+    some = right.filter(col("n") % 3 == 0).select("k", "ts", m="n")
+    return left.join(some, on="k", between=("0s", "7s"), how=how)
+
+
+JOBS: dict[str, Callable[[Stream, Stream], Stream]] = {
+    "tumbling": lambda a, _: a.key_by("k").tumbling("10s").count(),
+    "sliding": lambda a, _: a.key_by("k").sliding("12s", every="4s").aggregate(s=plait.sum("n")),
+    "session": lambda a, _: a.key_by("k").session(gap="4s").count(),
+    "top": lambda a, _: a.tumbling("10s").top(2, by="n"),
+    "windows of windows": lambda a, _: (
+        a.key_by("k").tumbling("5s").count().by_window().top(1, by="count")
+    ),
+    "left join": lambda a, b: left_join(a, b, "left"),
+    "anti join": lambda a, b: left_join(a, b, "anti"),
+    "inner join": lambda a, b: left_join(a, b, "inner"),
+    "span": lambda a, b: a.join(
+        b.select("k", "ts", m="n"), on="k", between=(col("ts"), col("until"))
+    ).aggregate(s=plait.sum("m")),
+    "timers": lambda a, _: a.key_by("k").process(Reminder()),
+    "running": lambda a, _: a.key_by("k").count(),
+}
+
+
+def job_of(kind: str, first: Any, second: Any) -> Graph:
+    job = plait.Job("stopped")
+    left = job.source(first, name="a", event_time="ts")
+    right = job.source(second, name="b", event_time="ts")
+    JOBS[kind](left, right).sink(Capture(), name="out")
+    right.filter(col("n") < 0).sink(plait.Discard(), name="none")
+    return job.graph()
+
+
+def check_stopped(graph: Graph, feeds: list[Feed], finish: Finish, **settings: Any) -> plait.Result:
+    """Stops a run that has read all there is and waits for more; compares it with the loop."""
+    captured, sinks = capturing(graph)
+    running = start(captured, epoch_records=8, finish=finish, **settings)
+    for feed in feeds:
+        for at in range(0, ROWS, 10):
+            feed.push(rows()[at : at + 10])
+    while running.engine.records_read() < ROWS * len(feeds):
+        running.engine.wait(0.001)
+    running.stop()
+    result = running.wait()
+    assert result.stopped == ("a", "b")
+    wanted = sequential(
+        graph,
+        epoch_records=8,
+        cuts=result.cuts,
+        stop_at=max(map(len, result.cuts.values())),
+        finish=finish,
+        stopped=result.stopped,
+    )
+    outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
+    compare_outputs("stopped", outputs, wanted, None)
+    compare_accounts("stopped", result, wanted)
+    assert result.unfinished == result.account.unfinished
+    return result
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("finish", ["leave", "flush"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_not_complete(kind: str, finish: Finish, workers: int) -> None:
+    feeds = [Feed(SCHEMA), Feed(SCHEMA)]
+    result = check_stopped(job_of(kind, *feeds), feeds, finish, workers=workers)
+    waits = finish == "leave" and kind not in ("running", "inner join")
+    assert (result.unfinished > 0) == waits
+    assert f"{result.unfinished:,} unfinished" in str(result.account) or not waits
+
+
+@pytest.mark.parametrize("finish", ["leave", "flush"])
+def test_timers_in_worker_processes(finish: Finish) -> None:
+    feeds = [Feed(SCHEMA), Feed(SCHEMA)]
+    graph = job_of("timers", *feeds)
+    result = check_stopped(graph, feeds, finish, workers=2, pool=2)
+    assert result.unfinished == (20 if finish == "leave" else 0)
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("finish", ["leave", "flush"])
+def test_on_nodes(kind: str, finish: Finish) -> None:
+    names = list(SCHEMA)
+    table = pa.table({name: [row[i] for row in rows()] for i, name in enumerate(names)})
+    graph = job_of(kind, plait.Table(table), plait.Table(table))
+    changes = (Move(owners={0: 1, 3: 1}, at=3), Join(bins=(1, 2), at=5), Stop())
+    settings = {"epoch_records": 8, "bin_bits": 2, "workers": 2, "finish": finish}
+    wanted = assert_same_on_nodes(graph, settings, nodes=2, changes=changes)
+    assert 0 < wanted.account.read < 2 * ROWS
+    waits = finish == "leave" and kind not in ("running", "inner join")
+    assert (wanted.account.unfinished > 0) == waits
+
+
+def test_a_source_that_ends_by_itself_completes_everything() -> None:
+    feeds = [Feed(SCHEMA), Feed(SCHEMA)]
+    for feed in feeds:
+        feed.push(rows())
+        feed.close()
+    result = plait.run(job_of("tumbling", *feeds))
+    assert (result.stopped, result.unfinished) == ((), 0)
+
+
+def test_what_hangs_on_a_source_at_its_end_is_complete() -> None:
+    """The other source is stopped; what it reaches is left out."""
+    ends, goes_on = Feed(SCHEMA), Feed(SCHEMA)
+    job = plait.Job("half")
+    done = plait.Collect()
+    first = job.source(ends, name="a", event_time="ts")
+    first.key_by("k").tumbling("10m").count().sink(done, name="done")
+    second = job.source(goes_on, name="b", event_time="ts")
+    second.key_by("k").tumbling("10m").count().sink(plait.Collect(), name="open")
+    running = start(job, workers=2)
+    ends.push(rows())
+    ends.close()
+    goes_on.push(rows()[:1])
+    while running.engine.records_delivered() < 5:
+        goes_on.push(rows()[:1])
+        running.engine.wait(0.001)
+    running.stop()
+    result = running.wait()
+    assert result.stopped == ("b",)
+    assert (result.outputs["done"].num_rows, result.outputs["open"].num_rows) == (5, 0)
+    assert result.unfinished == 1
+
+
+def test_a_timeout_and_its_choice() -> None:
+    for finish, given in (("leave", 0), ("flush", 5)):
+        feed = Feed(SCHEMA)
+        feed.push(rows())
+        counts = plait.stream(feed, event_time="ts").key_by("k").tumbling("10m").count()
+        counts.sink(plait.Collect(), name="out")
+        with pytest.raises(plait.TimedOut) as caught:
+            plait.run(counts.job, timeout=0.2, finish=finish)
+        result = caught.value.result
+        assert (result.outputs["out"].num_rows, result.unfinished) == (given, 5 - given)
+
+
+def test_a_wrong_choice_is_refused() -> None:
+    stream = plait.stream([{"n": 1}])
+    stream.sink(plait.Discard())
+    with pytest.raises(plait.JobError, match=r'finish is .all.; .* "leave", "flush"'):
+        plait.run(stream.job, finish="all")
