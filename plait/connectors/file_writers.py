@@ -7,12 +7,14 @@ before they are encoded, so that many small batches make few row groups.
 
 from __future__ import annotations
 
+import lzma
 import os
 import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.connectors.base import Writer
 from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
+from plait.connectors.text_files import FileOptions
 from plait.errors import SinkError
 from plait.model.schema import Schema, Type
 
@@ -38,7 +40,7 @@ class FileWriter(Writer):
         schema: Schema,
         *,
         compression: str = "",
-        batch_rows: int = 65536,
+        options: FileOptions | None = None,
         overwrite: bool = False,
     ) -> None:
         if format != "jsonl":
@@ -48,9 +50,11 @@ class FileWriter(Writer):
                         f'{path}: column "{field.name}" is object, which {format} cannot hold; '
                         "map it to a plain type, drop it, or write jsonl"
                     )
+        options = options or FileOptions()
+        refuse_unwritten(path, format, schema, options)
         self.path = path
         self.schema = schema
-        self.gather_rows = batch_rows if format == "parquet" else 1
+        self.gather_rows = options.batch_rows if format == "parquet" else 1
         self.overwrite = overwrite
         self.gathered: list[Any] = []
         self.gathered_rows = 0
@@ -59,7 +63,7 @@ class FileWriter(Writer):
         self.hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.encoder = encoder_of(format, self.hidden, schema, compression)
+            self.encoder = encoder_of(format, self.hidden, schema, compression, options)
         except OSError as error:
             raise SinkError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -113,14 +117,32 @@ class FileWriter(Writer):
             raise SinkError(f"{error} (it came during the run; rows: {self.hidden})") from None
 
 
-def encoder_of(format: str, path: Path, schema: Schema, compression: str) -> Encoder:
+def refuse_unwritten(path: Path, format: str, schema: Schema, options: FileOptions) -> None:
+    """Raises for options that only readers have, and for rows that the format has no place for."""
+    plain = FileOptions()
+    given = [*(["file_and_line"] if options.file_and_line else []), *options.for_csv()]
+    written = ("delimiter", "header") if format == "csv" and options.header in (True, False) else ()
+    refused = [name for name in given if name not in written]
+    if options.encoding != plain.encoding:
+        refused.append("encoding")
+    if refused:
+        raise SinkError(f"{path}: {refused[0]}= is for reading; {format} is written without it")
+    if format == "text" and [field.type for field in schema] != [Type.STRING]:
+        raise SinkError(f"{path}: a text file holds one column of texts, not: {schema}")
+
+
+def encoder_of(
+    format: str, path: Path, schema: Schema, compression: str, options: FileOptions
+) -> Encoder:
     match format:
         case "parquet":
             import pyarrow.parquet as pq
 
             return ParquetEncoder(pq.ParquetWriter(str(path), schema.to_arrow()))
         case "csv":
-            return CsvEncoder(out_stream(path, compression), schema)
+            return CsvEncoder(out_stream(path, compression), schema, options)
+        case "text":
+            return TextEncoder(out_stream(path, compression))
         case _:
             return JsonlEncoder(out_stream(path, compression), schema)
 
@@ -129,6 +151,8 @@ def out_stream(path: Path, compression: str) -> Any:
     """A file to write bytes to, compressed by what the target's suffix says."""
     import pyarrow as pa
 
+    if compression == ".xz":
+        return lzma.open(path, "wb")
     codec = {"": None, ".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[compression]
     return pa.output_stream(str(path), compression=codec)
 
@@ -149,7 +173,7 @@ class ParquetEncoder:
 class CsvEncoder:
     """A header line, then rows; texts are quoted, null is empty, bytes are base64."""
 
-    def __init__(self, stream: Any, schema: Schema) -> None:
+    def __init__(self, stream: Any, schema: Schema, options: FileOptions) -> None:
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -160,13 +184,30 @@ class CsvEncoder:
         self.arrow = arrow
         self.stream = stream
         self.schema = schema
-        self.writer = pc.CSVWriter(stream, arrow)
+        written = pc.WriteOptions(
+            include_header=options.header is True, delimiter=options.delimiter
+        )
+        self.writer = pc.CSVWriter(stream, arrow, write_options=written)
 
     def write(self, table: Any) -> None:
         self.writer.write_table(bytes_to_text_columns(table, self.schema).cast(self.arrow))
 
     def close(self) -> None:
         self.writer.close()
+        self.stream.close()
+
+
+class TextEncoder:
+    """One text a line; null is an empty line."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, table: Any) -> None:
+        lines = table.column(0).to_pylist()
+        self.stream.write("".join(f"{line or ''}\n" for line in lines).encode())
+
+    def close(self) -> None:
         self.stream.close()
 
 

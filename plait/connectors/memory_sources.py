@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import sort_out
 from plait.connectors.base import Reader, Source
 from plait.connectors.columns import canonical, infer, to_batch
 from plait.errors import SourceError
 from plait.model.records import describe
 from plait.model.schema import Schema
+
+if TYPE_CHECKING:
+    from plait.graph.operators import SourceOp
 
 LOOKED_AT = 1000
 """How many first records the schema is taken from."""
@@ -121,6 +125,15 @@ class ItemsReader(Reader):
         records = self.take(max_rows)
         return self.batch(records) if records else None
 
+    def poll_with_bad(self, max_rows: int) -> Any:
+        records = self.take(max_rows)
+        if not records:
+            return None
+        return sort_out(records, lambda some, at: self.batch(some, len(records) - at - len(some)))
+
+    def require(self, schema: Schema) -> None:
+        self.schema = schema
+
     def take(self, max_rows: int) -> list[Any]:
         """The next records as they are; none at the end."""
         records = list(itertools.islice(self.records, max_rows))
@@ -185,6 +198,13 @@ class Table(Source):
     def open(self, position: Any = None) -> Reader:
         """A reader at the start, or at row `position`."""
         return TableReader(self.table, int(position or 0))
+
+
+def has_bad_rows(op: SourceOp) -> bool:
+    """Whether rows of the source are left out as they are read: a table with nulls in its event
+    time, and on_error= other than "fail". It is then read like any other source, by one node."""
+    column = op.event_time
+    return op.on_error != "fail" and column is not None and op.source.nulls(column) > 0
 
 
 class TableReader(Reader):

@@ -16,6 +16,7 @@ from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
     Graph,
+    OnError,
     SinkOp,
     SourceOp,
     check,
@@ -27,6 +28,7 @@ from plait.graph.regions import current as region
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
 from plait.streams.arguments import (
+    checked_policy,
     checked_records,
     checked_sink,
     own_label,
@@ -93,6 +95,7 @@ class Job:
         max_jump: Duration | None = "1d",
         idle: Duration | None = None,
         epoch_records: int | None = None,
+        on_error: OnError = "fail",
     ) -> Stream:
         """Adds a source and returns the stream of its records.
 
@@ -116,12 +119,16 @@ class Job:
             epoch_records: the most records the source puts into an epoch, instead of the setting.
                 Sources of different sizes that are joined by time stay in step if these numbers
                 are in proportion to their sizes.
+            on_error: what happens to a record that cannot be read (a malformed line, a value that
+                does not fit its column, a null event time): "fail", "skip" or "dead_letter".
         """
         with CallSite("source") as call:
             opened = source_object(source)
             schema = schema_of(opened)
-            time = source_time(schema, event_time, out_of_order, max_jump, idle, opened.fixed)
-            refuse_nulls(opened, time)
+            policy = checked_policy(on_error)
+            fixed = opened.fixed and policy == "fail"
+            time = source_time(schema, event_time, out_of_order, max_jump, idle, fixed)
+            refuse_nulls(opened, time, policy)
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
                 self._free_name(SourceOp, name)
@@ -137,6 +144,7 @@ class Job:
                 max_jump_us=time.max_jump_us,
                 idle_us=time.idle_us,
                 epoch_records=checked_records(epoch_records),
+                on_error=policy,
             )
             return self._add(op, NEVER if time.column is None else col(time.column))
 
@@ -254,6 +262,7 @@ def stream(
     max_jump: Duration | None = "1d",
     idle: Duration | None = None,
     epoch_records: int | None = None,
+    on_error: OnError = "fail",
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
 
@@ -275,6 +284,7 @@ def stream(
         max_jump=max_jump,
         idle=idle,
         epoch_records=epoch_records,
+        on_error=on_error,
     )
 
 

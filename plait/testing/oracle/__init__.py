@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import BadRow
 from plait.errors import RecordError
 from plait.graph.operators import (
     AnyOp,
@@ -32,7 +33,7 @@ from plait.graph.operators import (
 )
 from plait.graph.temporal import OperatorSpec
 from plait.results.result import Account, DeadLetter, OperatorCounts
-from plait.testing.oracle.epochs import epochs
+from plait.testing.oracle.epochs import Row, epochs
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
@@ -120,7 +121,7 @@ def sequential(
     epoch = 0
     try:
         while len(over) < len(sources):
-            taken: dict[int, list[Values]] = {}
+            taken: dict[int, list[Row]] = {}
             for i, _op in sources:
                 stopped = i in over or epoch == stop_at
                 rows = None if stopped else next(streams[i], None)
@@ -182,7 +183,7 @@ class Loop:
     def schema_in(self, op: AnyOp) -> Schema:
         return self.graph.operators[op.inputs[0]].schema
 
-    def unit(self, source: int, rows: list[Values], *, over: bool = False, stamp: int = 0) -> None:
+    def unit(self, source: int, rows: list[Row], *, over: bool = False, stamp: int = 0) -> None:
         """Runs one epoch of one source through all the operators. `over`: the source is at its end;
         `stamp`: the wall clock when it was cut."""
         origin = self.graph.operators[source]
@@ -192,17 +193,18 @@ class Loop:
         behind = first + len(rows)
         if not over:
             cuts.append(len(rows))
-        self.watermarks.read(source, rows, over, stamp)
+        good = [(n, row) for n, row in enumerate(rows, first) if not isinstance(row, BadRow)]
+        self.watermarks.read(source, [values for _, values in good], over, stamp)
         streams: dict[int, Stream] = {}
         letters: list[tuple[int, DeadLetter]] = []
+        self.set_aside(source, rows, first, letters)
         failures: list[End] = []
         before = {label: len(items) for label, items in self.outputs.items()}
         for i, op in enumerate(self.graph.operators):
             if i in self.ended:
                 streams[i] = Stream([])
             elif isinstance(op, SourceOp):
-                items = list(enumerate(rows, first)) if i == source else []
-                streams[i] = Stream(items)
+                streams[i] = Stream(good if i == source else [])
             elif isinstance(op, UnionOp):
                 streams[i] = merged([streams[j] for j in op.inputs])
             elif isinstance(op, SinkOp):
@@ -226,6 +228,31 @@ class Loop:
         self.letters += [letter for _, letter in sorted(letters, key=lambda pair: pair[0])]
         if failures and self.stopped is None:
             self.stop(min(failures, key=lambda end: end.row), before)
+
+    def set_aside(
+        self, i: int, rows: list[Row], first: int, letters: list[tuple[int, DeadLetter]]
+    ) -> None:
+        """Rows that their source could not read, by its policy."""
+        op = self.graph.operators[i]
+        assert isinstance(op, SourceOp)
+        for row, bad in enumerate(rows, first):
+            if isinstance(bad, BadRow):
+                self.counts[i, "in"] += 1
+                self.counts[i, "skipped" if op.on_error == "skip" else "dead_lettered"] += 1
+                if op.on_error == "dead_letter":
+                    letters.append(
+                        (
+                            row,
+                            DeadLetter(
+                                operator=op.name,
+                                at=str(op.at),
+                                source=op.label,
+                                row=row,
+                                error=bad.reason,
+                                record=bad.record,
+                            ),
+                        )
+                    )
 
     def stop(self, end: End, before: dict[str, int]) -> None:
         """Keeps what the loop had delivered when it came to the first failing record."""
@@ -414,7 +441,7 @@ class Loop:
         sources = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
         sinks = [i for i, op in enumerate(operators) if isinstance(op, SinkOp)]
         return Account(
-            read=sum(self.counts[i, "out"] for i in sources),
+            read=sum(self.counts[i, "in"] for i in sources),
             made=total("made"),
             copied=sum(
                 self.counts[i, "out"] * max(0, readers[i] - 1) for i in range(len(operators))
