@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from plait.loops.flow import Flow
     from plait.loops.loop_operators import Context, operator
     from plait.model.durations import Duration, hours, minutes, seconds
+    from plait.model.record_class import Record
     from plait.model.schedulers import NativeScheduler, Scheduler, StageView
     from plait.model.schema import Field, Schema, Timestamp, Type
     from plait.model.settings import Settings
@@ -71,6 +72,7 @@ _MODULES = {
     "plait.expr.aggregates": "all any count distinct first last max mean min sum",
     "plait.model.settings": "Settings",
     "plait.model.durations": "Duration hours minutes seconds",
+    "plait.model.record_class": "Record",
     "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
     "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
     "StateError TimedOut",
@@ -134,6 +136,7 @@ __all__ = [
     "Process",
     "Rate",
     "Reader",
+    "Record",
     "RecordError",
     "Result",
     "Rows",

@@ -60,7 +60,10 @@ class LoadError(PipelineError):
 
 
 class RecordError(PipelineError):
-    """A record failed in an operator. `operator`, `at`, `source`, `row` and `record` say which."""
+    """A record failed in an operator. `operator`, `at`, `source`, `row` and `record` say which.
+
+    `row` is the number of the record in its source, counted from 1; 0: no record is to blame.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class RecordError(PipelineError):
         operator: str = "",
         at: str = "",
         source: str = "",
-        row: int = -1,
+        row: int = 0,
         record: Any = None,
     ) -> None:
         super().__init__(message)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.operators import FilterOp, ProjectOp
+from plait.graph.operators import FilterOp, ProjectOp, TimedOp
+from plait.graph.temporal import time_columns
 from plait.model.schema import Type
 from plait.node_runtime.lowering.expressions import lower
+from plait.node_runtime.lowering.temporal import native_kind
 from plait.node_runtime.native._kernels import NativeProgram
 from plait.node_runtime.native.stage_specs import FilterSpec, NanKeySpec, ProjectSpec
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from plait.expr.tree import Expr
-    from plait.graph.operators import AggregateOp, TimedOp
+    from plait.graph.operators import AggregateOp
     from plait.model.schema import Schema
     from plait.node_runtime.assembly.stage_context import StageContext
     from plait.node_runtime.native.stage_specs import RowOperatorSpec
@@ -49,9 +51,12 @@ def project_item(expr: Expr, schema: Schema) -> NativeProgram | int:
 
 
 def nan_filter(number: int, op: AggregateOp | TimedOp, schema: Schema) -> NanKeySpec:
-    """Before a keyed operator: rows whose key holds a NaN fail."""
+    """Before a keyed operator: rows whose key holds a NaN fail, and those whose event time is too
+    far off."""
     columns = [schema.index(key) for key in op.keys if schema[key].type is Type.FLOAT64]
-    return NanKeySpec(op=number, on_error=op.on_error, float_keys=columns)
+    names = time_columns(op.time, op.spec) if isinstance(op, TimedOp) else ()
+    times = [schema.index(name) for name in names]
+    return NanKeySpec(op=number, on_error=op.on_error, float_keys=columns, times=times)
 
 
 def aggregate_inputs(
@@ -67,7 +72,7 @@ def aggregate_inputs(
             aggregates.append((aggregate.kind, -1, Type.INT64, False))
             continue
         lowered = lower(aggregate.over, schema)
-        aggregates.append((aggregate.kind, len(items), lowered.type, lowered.nullable))
+        aggregates.append((native_kind(aggregate), len(items), lowered.type, lowered.nullable))
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
     project = ProjectSpec(op=number, on_error=op.on_error, items=items, hidden=True)

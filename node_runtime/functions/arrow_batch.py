@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.errors import SchemaError
-from plait.model.records import pack_object, records_of
+from plait.model.records import pack_object, records_of, value_of
 from plait.model.schema import Field, Schema, Type, arrow_type
 
 
@@ -155,9 +155,11 @@ def convert(column: Any, field: Field) -> Any:
     if whole.type == wanted:
         return whole
     if field.type is Type.OBJECT:
-        values = whole.to_pylist()
-        packed = [None if value is None else pack_object(value) for value in values]
-        return pa.array(packed, wanted)
+        try:
+            values = [None if v is None else value_of(v, field) for v in whole.to_pylist()]
+        except ValueError as error:
+            raise SchemaError(str(error)) from None
+        return pa.array([None if v is None else pack_object(v) for v in values], wanted)
     if field.type is Type.TIMESTAMP and pa.types.is_date(whole.type):
         whole = whole.cast(pa.timestamp("us"))
     try:

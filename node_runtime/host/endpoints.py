@@ -170,7 +170,6 @@ class ItemsPoll:
     def __init__(self, reader: ItemsReader) -> None:
         self.reader = reader
         self.shape = Shape(reader.schema)
-        self.names = set(reader.schema.names)
         self.held: list[Any] = []
         """Records taken and not converted yet: the first of them is a bad one."""
 
@@ -178,10 +177,6 @@ class ItemsPoll:
         records = self.held or self.reader.take(max_rows)
         if not records:
             return None
-        if self.reader.only_known and any(
-            type(r) is dict and not self.names >= r.keys() for r in records
-        ):
-            return self.slowly(records)
         batch, _, failures = self.shape.from_records(records, True)
         if failures:
             return self.slowly(records)
@@ -212,6 +207,17 @@ class ItemsPoll:
 
     def position(self) -> Any:
         return self.reader.position() - len(self.held)
+
+
+def one_batch(table: Any, label: str) -> Any:
+    """The rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:
+        raise SourceError(
+            f"{label}: poll returned {table.num_rows:,} rows with more than 2 GiB in a column;"
+            " return fewer rows at a time, or set epoch_records= to less"
+        )
+    return batches[0]
 
 
 def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float | None]:
@@ -259,7 +265,7 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
         if answer.schema != arrow:
             answer = canonical(answer, schema)
         if isinstance(answer, pa.Table):
-            answer = answer.combine_chunks().to_batches()[0]
+            answer = one_batch(answer, op.label)
         read += answer.num_rows
         return NativeBatch.from_arrow(answer, schema)
 

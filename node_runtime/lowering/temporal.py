@@ -139,9 +139,15 @@ def add_aggregates(
             made.aggregates.append((aggregate.kind, -1, Type.INT64, False))
             continue
         over = lower(aggregate.over, given)
-        made.aggregates.append((aggregate.kind, len(made.items), over.type, over.nullable))
+        kind = native_kind(aggregate)
+        made.aggregates.append((kind, len(made.items), over.type, over.nullable))
         made.items.append(aggregate.over)
         made.whole_row = False
+
+
+def native_kind(aggregate: Aggregate) -> str:
+    """The kind as the engine names it."""
+    return f"wrapping_{aggregate.kind}" if aggregate.wrap else aggregate.kind
 
 
 def column(made: Lowered, given: Schema, name: str) -> int:

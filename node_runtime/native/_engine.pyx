@@ -168,7 +168,7 @@ cdef class NativeEngine:
             elif isinstance(spec, ProjectSpec):
                 self.add_projection(to, spec)
             elif isinstance(spec, NanKeySpec):
-                add_nan_filter(to, spec.op, policy(spec.on_error), spec.float_keys)
+                add_nan_filter(to, spec.op, policy(spec.on_error), spec.float_keys, spec.times)
             else:
                 add_call(to, spec.op, policy(spec.on_error), call_outside, self.hold_call(spec),
                          types_of(spec.schema))

@@ -17,6 +17,7 @@ cpdef place(NativeBatch made, NativeBatch given, rows)
 @cython.final
 cdef class ColumnWriter:
     cdef object field
+    cdef object declared  # the type of an object column that values are checked for, or None
     cdef Type kind
     cdef bint nullable, has_null
     cdef BufferRef data, offsets, validity
@@ -36,6 +37,7 @@ cdef class Shape:
     cdef readonly object cls
     cdef object make
     cdef tuple fields, names
+    cdef tuple members  # of a class made by plait: its slots in the order of the columns, or None
     cdef Py_ssize_t width
     cdef vector[Py_ssize_t] offsets
     cdef readonly bint plain  # making a record does no more than set its fields

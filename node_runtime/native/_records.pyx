@@ -14,7 +14,7 @@ from cpython.datetime cimport (
     datetime_month, datetime_new, datetime_second, datetime_tzinfo, datetime_year, get_utc,
     import_datetime,
 )
-from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError
+from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact, PyLong_FromLongLong
 from cpython.object cimport PyObject, PyTypeObject
@@ -34,9 +34,8 @@ from types import MemberDescriptorType
 from plait.node_runtime.native._batch cimport NativeBatch
 from plait.node_runtime.native.declarations.batch cimport BufferRef, Column, Type
 
-from plait.model.records import (
-    Misfit, maker, pack_object, raw_values, record_class, unpack_object, value_of,
-)
+from plait.model.record_class import SLOTS, record_class
+from plait.model.records import Misfit, maker, pack_object, raw_values, unpack_object, value_of
 
 import_datetime()
 
@@ -151,6 +150,7 @@ cdef class ColumnWriter:
         self.field = field
         self.kind = <Type><int>field.type.code
         self.nullable = field.nullable
+        self.declared = field.declared
         self.has_null = False
         self.room = 0
         self.byte_room = 0
@@ -221,7 +221,7 @@ cdef class ColumnWriter:
             self.put_bytes(at, text, size)
         else:
             if kind == Type.Object:
-                value = pack_object(value)
+                value = pack_object(value if self.declared is None else value_of(value, self.field))
             elif not PyBytes_CheckExact(value):
                 value = value_of(value, self.field)
             self.put_bytes(at, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
@@ -318,7 +318,10 @@ cdef class RowWriter:
                     if slot[0] != NULL:
                         (<ColumnWriter>self.writers[k]).put(self.count, <object>slot[0])
                         continue
-                (<ColumnWriter>self.writers[k]).put(self.count, getattr(record, shape.names[k]))
+                (<ColumnWriter>self.writers[k]).put(
+                    self.count, shape.members[k].__get__(record) if shape.members is not None
+                    else getattr(record, shape.names[k])
+                )
             return 0
         if PyTuple_CheckExact(record) and PyTuple_GET_SIZE(record) == width:
             for k in range(width):
@@ -326,7 +329,7 @@ cdef class RowWriter:
                     self.count, <object>PyTuple_GET_ITEM(record, k)
                 )
             return 0
-        if PyDict_CheckExact(record):
+        if PyDict_CheckExact(record) and PyDict_Size(record) == width:
             for k in range(width):
                 found = PyDict_GetItemWithError(record, shape.names[k])
                 if found == NULL:
@@ -408,15 +411,20 @@ cdef class Shape:
         self.bare = self.width == 1 and self.names[0] == "value"
         self.plain = is_plain(self.cls)
         self.slotted = self.plain
-        for name in self.names:
-            found = inspect.getattr_static(self.cls, name, None)
+        made = self.cls.__dict__.get(SLOTS)
+        self.members = None if made is None else tuple(made.values())
+        for k, name in enumerate(self.names):
+            found = (
+                inspect.getattr_static(self.cls, name, None) if made is None else self.members[k]
+            )
             if type(found) is not MemberDescriptorType or not is_object_slot(found):
                 self.slotted = False
                 break
             self.offsets.push_back((<PyMemberDescrObject*><PyObject*>found).d_member.offset)
         self.reusable = (
             self.slotted and not plait_has_weakrefs(self.cls) and not hasattr(self.cls, "__del__")
-            and self.cls.__dictoffset__ == 0 and all_slots_known(self.cls, self.names)
+            and self.cls.__dictoffset__ == 0
+            and (made is not None or all_slots_known(self.cls, self.names))
         )
 
     cdef PyObject** slot(self, object record, Py_ssize_t k) noexcept:
@@ -509,6 +517,8 @@ def is_generated(function):
 
 def is_plain(cls):
     """Whether making a record of a dataclass does no more than set its fields."""
+    if SLOTS in cls.__dict__:
+        return True
     parameters = cls.__dict__.get("__dataclass_params__")
     pseudo = dataclasses._FIELD_INITVAR
     return (

@@ -74,11 +74,13 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NanKeySpec:
-    """Before a keyed operator: counts its rows, and takes out those with a NaN in a key."""
+    """Before a keyed operator: counts its rows, and takes out those with a NaN in a key or an event
+    time that is too far off."""
 
     op: int
     on_error: str
     float_keys: Sequence[int]
+    times: Sequence[int] = ()
 
 
 RowOperatorSpec = FilterSpec | ProjectSpec | CallSpec | NanKeySpec

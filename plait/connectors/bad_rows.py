@@ -21,6 +21,8 @@ from plait.results.result import BadLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from plait.connectors.columns import Rounding
+
 SHOWN = 80
 """How many characters of a bad line an error shows."""
 ADVICE = 'give the source on_error="skip" or "dead_letter" to go on past bad records'
@@ -79,7 +81,9 @@ def poll_rows(
     if isinstance(answer, list | tuple):
         return sort_out(answer, lambda some, at: to_batch(some, schema, read + at))
     if isinstance(answer, pa.RecordBatch | pa.Table):
-        return without_nulls(answer, schema, "record", read)
+        if answer.schema == schema.to_arrow():  # as it leaves a reader of plait's: objects packed
+            return without_nulls(answer, schema, "record", read + 1)
+        return fit_rows(answer, schema, "record", read + 1)
     if answer is None or isinstance(answer, Wait | PolledRows):
         return answer
     raise SourceError(
@@ -112,20 +116,87 @@ def sort_out(records: Sequence[Any], convert: Callable[[Sequence[Any], int], Any
     return PolledRows(convert(good, 0), tuple(bad))
 
 
-def without_nulls(rows: Any, schema: Schema, where: str, first: int) -> PolledRows:
+def fit_rows(
+    rows: Any, schema: Schema, where: str, first: int, *, rounding: Rounding = "error"
+) -> PolledRows:
+    """Foreign Arrow data in plait's types: the rows that fit their columns, and those that do not.
+    An error calls the row `where` and its number, the first one being `first`. Data whose types
+    are other ones altogether is a SourceError: no row is to blame."""
+    import pyarrow as pa
+
+    anything = Schema(tuple(replace(field, nullable=True) for field in schema))
+    try:
+        return without_nulls(canonical(rows, anything, rounding), schema, where, first)
+    except SourceError:
+        reasons = find_misfits(rows, anything, rounding)
+        if not reasons:
+            raise
+    good = [row for row in range(rows.num_rows) if row not in reasons]
+    fitting = canonical(rows.take(pa.array(good, pa.int64())), anything, rounding)
+    found = without_nulls(fitting, schema, where, first, numbers=good)
+    misfits = [
+        BadRow(
+            row=row,
+            reason=f"{where} {first + row:,}: {reason}",
+            record={field.name: shown_value(rows, row, field) for field in schema},
+        )
+        for row, reason in reasons.items()
+    ]
+    return PolledRows(found.good, tuple(sorted((*found.bad, *misfits), key=lambda bad: bad.row)))
+
+
+def find_misfits(rows: Any, schema: Schema, rounding: Rounding) -> dict[int, str]:
+    """The rows with a value that its column does not take, and why."""
+    reasons: dict[int, str] = {}
+
+    def look(field: Field, first: int, end: int) -> None:
+        some = rows.slice(first, end - first).select([field.name])
+        try:
+            canonical(some, Schema((field,)), rounding)
+        except SourceError as error:
+            if end - first == 1:
+                reasons.setdefault(first, str(error))
+                return
+            middle = (first + end) // 2
+            look(field, first, middle)
+            look(field, middle, end)
+
+    for field in schema:
+        canonical(rows.slice(0, 0), Schema((field,)), rounding)  # raises if no row is to blame
+        look(field, 0, rows.num_rows)
+    return reasons
+
+
+def shown_value(rows: Any, row: int, field: Field) -> Any:
+    """A value of foreign data as a dead letter has it."""
+    cell = rows.slice(row, 1).select([field.name])
+    anything = replace(field, nullable=True)
+    try:
+        fitting = canonical(cell, Schema((anything,)))
+        return column_values(fitting.column(0), field.type)[0]
+    except (SourceError, OverflowError):
+        scalar = cell.column(0)[0]
+    try:
+        return scalar.as_py()
+    except ValueError:  # a time in nanoseconds, which Python does not have
+        return str(scalar)
+
+
+def without_nulls(
+    rows: Any, schema: Schema, where: str, first: int, *, numbers: Sequence[int] | None = None
+) -> PolledRows:
     """Arrow data in plait's types without the rows that have a null where none may be. An error
-    calls the row `where` and its number, the first one being `first`."""
+    calls the row `where` and its number: the first one is `first`, or the rows are `numbers` more
+    than that."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    anything = Schema(tuple(Field(field.name, field.type, True) for field in schema))
-    nullable = canonical(rows, anything)
-    if isinstance(nullable, pa.Table):
-        batches = nullable.combine_chunks().to_batches()
-        nullable = batches[0] if batches else pa.RecordBatch.from_pylist([], nullable.schema)
+    if isinstance(rows, pa.Table):
+        batches = rows.combine_chunks().to_batches()
+        rows = batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
     reasons: dict[int, str] = {}
     for field in schema:
-        column = nullable.column(field.name)
+        column = rows.column(field.name)
         if column.null_count and not field.nullable:
             for row in pc.indices_nonzero(column.is_null()).to_pylist():
                 reasons.setdefault(
@@ -133,19 +204,19 @@ def without_nulls(rows: Any, schema: Schema, where: str, first: int) -> PolledRo
                 )
     target = schema.to_arrow()
     if not reasons:
-        return PolledRows(pa.RecordBatch.from_arrays(nullable.columns, schema=target))
+        return PolledRows(pa.RecordBatch.from_arrays(rows.columns, schema=target))
+    number_of = range(rows.num_rows) if numbers is None else numbers
     bad = tuple(
         BadRow(
-            row=row,
-            reason=f"{where} {first + row:,}: {reasons[row]}",
+            row=number_of[row],
+            reason=f"{where} {first + number_of[row]:,}: {reasons[row]}",
             record={
-                f.name: column_values(nullable.column(f.name)[row : row + 1], f.type)[0]
-                for f in schema
+                f.name: column_values(rows.column(f.name)[row : row + 1], f.type)[0] for f in schema
             },
         )
         for row in sorted(reasons)
     )
-    kept = nullable.take(
-        pa.array([row for row in range(nullable.num_rows) if row not in reasons], pa.int64())
+    kept = rows.take(
+        pa.array([row for row in range(rows.num_rows) if row not in reasons], pa.int64())
     )
     return PolledRows(pa.RecordBatch.from_arrays(kept.columns, schema=target), bad)

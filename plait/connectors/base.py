@@ -96,6 +96,9 @@ class Source:
     """Its name in results and errors; "" for one made by plait."""
     bounded: bool = True
     """Whether it ends by itself."""
+    repeatable: bool = False
+    """Whether it can be opened a second time and then gives the same records, without waiting:
+    what `schema="infer"` needs."""
     fixed: bool = False
     """Whether its records come as they are and it hands on the nulls its schema allows, so that an
     event-time column must be declared without nulls. Other readers refuse such a null."""
@@ -104,6 +107,9 @@ class Source:
         """How many values of a column are null, as far as that is known before anything is
         read; a reader checks what it reads."""
         return 0
+
+    def check(self) -> None:
+        """Raises SourceError if it cannot be read as described; called while a job is built."""
 
     def open(self, position: Any = None) -> Reader:
         """A reader at the start, or at a position that a reader of this source has returned.
@@ -152,6 +158,10 @@ class Sink:
 
     label: str = ""
     """Its name in results and errors; "" for one made by plait."""
+
+    def check(self, schema: Schema) -> None:
+        """Raises SinkError if rows of this schema cannot be written; called while a job is
+        built."""
 
     def open(self, schema: Schema) -> Writer:
         """A writer for rows of this schema."""

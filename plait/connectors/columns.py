@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from plait.errors import SchemaError, SourceError
 from plait.model.records import describe, pack_object, raw_values, value_of
 from plait.model.schema import FROM_PYTHON, Field, Schema, Type
 
+Rounding = Literal["error", "down"]
+"""What becomes of times that are finer than a microsecond."""
+LARGEST_CHUNK_BYTES = 1 << 30
+"""Of the texts of a column; Arrow's own type of a text column holds twice as much in a chunk."""
 MISSING = object()
 """Stands for a key that a dict record does not have."""
 
@@ -29,18 +33,15 @@ PLAIN: dict[Type, frozenset[type]] = {
 }
 
 
-def to_batch(
-    records: Sequence[Any], schema: Schema, first: int = 0, *, only_known: bool = False
-) -> Any:
-    """A pyarrow RecordBatch of the records, which are numbered from `first` in errors.
+def to_batch(records: Sequence[Any], schema: Schema, before: int = 0) -> Any:
+    """A pyarrow RecordBatch of the records; `before`: how many came before the first of them.
 
-    A dict may leave out nullable columns; keys that are no column are left out, or refused with
-    `only_known`.
+    A dict may leave out nullable columns; a key that is no column is refused. Errors number the
+    records from 1.
     """
     import pyarrow as pa
 
-    if only_known:
-        refuse_unknown_keys(records, schema, first)
+    first = before + 1
     columns = columns_of(records, schema, first)
     arrow = schema.to_arrow()
     arrays = [
@@ -54,7 +55,8 @@ def columns_of(records: Sequence[Any], schema: Schema, first: int) -> list[Seque
     """The values of each column; records of one shape, the usual case, go column by column."""
     names = schema.names
     kinds = set(map(type, records))
-    if kinds == {dict}:
+    known = set(names)
+    if kinds == {dict} and all(known >= record.keys() for record in records):
         return [[record.get(name, MISSING) for record in records] for name in names]
     if kinds == {tuple} and {len(record) for record in records} == {len(names)}:
         return list(zip(*records, strict=True))
@@ -68,15 +70,6 @@ def row_of(record: Any, schema: Schema, number: int) -> Sequence[Any]:
         return raw_values(record, schema)
     except ValueError as error:
         raise SourceError(f"record {number:,}: {error}") from None
-
-
-def refuse_unknown_keys(records: Iterable[Any], schema: Schema, first: int) -> None:
-    known = set(schema.names)
-    for i, record in enumerate(records):
-        if isinstance(record, Mapping) and not known >= record.keys():
-            extra = ", ".join(f'"{key}"' for key in record if key not in known)
-            where = f"record {first + i:,}"
-            raise SourceError(f"{where} has {extra}, which is not a column of: {schema}")
 
 
 def to_array(values: Sequence[Any], field: Field, arrow_type: Any, first: int) -> Any:
@@ -128,11 +121,11 @@ def infer(records: Sequence[Any]) -> Schema:
         if dataclasses.is_dataclass(kind):
             return Schema.of(kind)
     columns: dict[str, list[Any]] = {}
-    for number, record in enumerate(records):
-        for name, value in named_values(record, number):
-            columns.setdefault(name, [None] * number).append(value)
+    for row, record in enumerate(records):
+        for name, value in named_values(record, row + 1):
+            columns.setdefault(name, [None] * row).append(value)
         for values in columns.values():
-            if len(values) <= number:
+            if len(values) <= row:
                 values.append(None)
     if not columns:
         raise SourceError(f"the records have no columns: {describe(records[0])}")
@@ -180,16 +173,24 @@ def kind_of(value: Any) -> Type | None:
     return Type.OBJECT
 
 
-def canonical(table: Any, schema: Schema) -> Any:
+def check_rounding(who: str, rounding: Any) -> Rounding:
+    if rounding not in ("error", "down"):
+        raise SourceError(f'{who}: rounding is {rounding!r}; write "error" or "down"')
+    return "down" if rounding == "down" else "error"
+
+
+def canonical(table: Any, schema: Schema, rounding: Rounding = "error") -> Any:
     """An Arrow table or batch with the columns of the schema in plait's own Arrow types.
 
-    Columns that have them already are not copied. Times without a zone are UTC; nanoseconds are
-    cut to microseconds. What plait has no type for (lists, structs, decimals) becomes object.
+    Columns that have them already are not copied. Times without a zone are UTC; those that are
+    finer than a microsecond are an error, or cut if `rounding` is "down". What plait has no type
+    for (lists, structs, decimals) becomes object.
     """
     import pyarrow as pa
 
     target = schema.to_arrow()
-    if table.schema.equals(target) and all(field.nullable for field in schema):
+    plain = all(field.nullable and field.type is not Type.OBJECT for field in schema)
+    if plain and table.schema.equals(target):
         return table
     arrays = []
     for field, wanted in zip(schema, target, strict=True):
@@ -198,7 +199,7 @@ def canonical(table: Any, schema: Schema) -> Any:
             raise SourceError(
                 f'there is no column "{field.name}" (or it is there twice); found: {have}'
             )
-        column = canonical_column(table.column(field.name), field, wanted.type)
+        column = canonical_column(table.column(field.name), field, wanted.type, rounding)
         if column.null_count and not field.nullable:
             raise SourceError(
                 f'column "{field.name}" has {column.null_count:,} nulls, but is declared as {field}'
@@ -208,13 +209,15 @@ def canonical(table: Any, schema: Schema) -> Any:
     return make.from_arrays(arrays, schema=target)
 
 
-def canonical_column(column: Any, field: Field, wanted: Any) -> Any:
+def canonical_column(column: Any, field: Field, wanted: Any, rounding: Rounding = "error") -> Any:
     import pyarrow as pa
     import pyarrow.types as at
 
     have = column.type
     if field.type is Type.OBJECT:
         values = column.to_pylist()
+        if field.declared is not None:
+            values = [declared_value(value, field) for value in values]
         pickles = [None if v is None else pack_object(v) for v in values]
         array = pa.array(pickles, wanted)
         return pa.chunked_array([array], wanted) if isinstance(column, pa.ChunkedArray) else array
@@ -222,25 +225,70 @@ def canonical_column(column: Any, field: Field, wanted: Any) -> Any:
         return column
     try:
         if at.is_dictionary(have):
-            return decoded(column, field, wanted)
+            return decoded(column, field, wanted, rounding)
         if at.is_timestamp(have) and have.unit == "ns":
-            return column.cast(wanted, safe=False)
+            return microseconds_of_ns(column, field, wanted, rounding)
         if not convertible(have, field.type):
             raise SourceError(
                 f'column "{field.name}" is {have} in the data, not {field.type.value}'
             )
+        if isinstance(column, pa.ChunkedArray) and field.type in (Type.STRING, Type.BYTES):
+            column = cut_chunks(column, LARGEST_CHUNK_BYTES)
         return column.cast(wanted)
     except pa.ArrowException as error:
         raise SourceError(f'column "{field.name}": {have} to {field.type.value}: {error}') from None
 
 
-def decoded(column: Any, field: Field, wanted: Any) -> Any:
+def declared_value(value: Any, field: Field) -> Any:
+    """A value of foreign data in the type that was declared for its column."""
+    try:
+        return None if value is None else value_of(value, field)
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+
+
+def microseconds_of_ns(column: Any, field: Field, wanted: Any, rounding: Rounding) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rounding == "down":
+        column = pc.floor_temporal(column, unit="microsecond")
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid:
+        exact = pc.equal(pc.floor_temporal(column, unit="microsecond"), column)
+        finer = column.filter(pc.invert(exact)).cast(pa.int64())
+        raise SourceError(
+            f'column "{field.name}": {len(finer):,} times are finer than a microsecond, the first'
+            f" is {finer[0].as_py()} ns since 1970; cut them:"
+            ' plait.Table(..., rounding="down") or plait.Files(..., rounding="down")'
+        ) from None
+
+
+def cut_chunks(column: Any, most_bytes: int) -> Any:
+    """The column in chunks that have no more bytes than that, unless one value does."""
+    import pyarrow as pa
+
+    chunks = []
+    todo = list(reversed(column.chunks))
+    while todo:
+        chunk = todo.pop()
+        if len(chunk) > 1 and chunk.nbytes > most_bytes:
+            half = len(chunk) // 2
+            todo += [chunk.slice(half), chunk.slice(0, half)]
+        else:
+            chunks.append(chunk)
+    return pa.chunked_array(chunks, column.type)
+
+
+def decoded(column: Any, field: Field, wanted: Any, rounding: Rounding) -> Any:
     """A dictionary column as plain values. Arrow's own cast does not know every value type."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([decoded(c, field, wanted) for c in column.chunks], wanted)
-    return canonical_column(column.dictionary, field, wanted).take(column.indices)
+        chunks = [decoded(c, field, wanted, rounding) for c in column.chunks]
+        return pa.chunked_array(chunks, wanted)
+    return canonical_column(column.dictionary, field, wanted, rounding).take(column.indices)
 
 
 def convertible(have: Any, kind: Type) -> bool:

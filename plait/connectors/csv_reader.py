@@ -20,6 +20,7 @@ from plait.connectors.file_reader import EmptyFile, FileReader
 from plait.connectors.json_lines import from_json
 from plait.connectors.text_files import DAMAGED, Uncommented, is_text, open_utf8, shown
 from plait.errors import SchemaError, SourceError
+from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Field, Schema, Type, type_of_arrow
 from plait.results.result import BadLine
 
@@ -73,12 +74,12 @@ class CsvReader(FileReader):
     def read_type(self, field: Field, seen: Any) -> Any:
         import pyarrow as pa
 
-        if field.type is Type.OBJECT:
+        if field.type is Type.OBJECT and not is_written_as_text(field.declared):
             raise self.failed(f'column "{field.name}": a CSV file has no objects; choose a type')
         if field.type is Type.TIMESTAMP and pa.types.is_temporal(seen):
             zoneless = pa.types.is_date(seen) or (pa.types.is_timestamp(seen) and seen.tz is None)
             return pa.timestamp("us", None if zoneless else "UTC")
-        if field.type in (Type.BYTES, Type.TIMESTAMP):
+        if field.type in (Type.BYTES, Type.TIMESTAMP, Type.OBJECT):
             self.by_python.append(field)
             return pa.string()
         return Schema((field,)).to_arrow().field(0).type
@@ -194,6 +195,8 @@ class CsvReader(FileReader):
 
         types = self.schema.to_arrow()
         for field in self.by_python:
+            if field.type is Type.OBJECT:
+                continue  # `canonical` makes what was declared of the texts
             values = batch.column(field.name).to_pylist()
             try:
                 made = [None if value is None else from_json(value, field) for value in values]
@@ -292,9 +295,7 @@ class CsvReader(FileReader):
             wrong = pa.array(self.misfits(values.to_pylist(), field), pa.binary())
             for row in pc.indices_nonzero(pc.is_in(column, wrong, skip_nulls=True)).to_pylist():
                 value = column[row].as_py().decode()
-                reasons.setdefault(
-                    row, f'column "{field.name}": expected {field.type.value}, got {value!r}{hint}'
-                )
+                reasons.setdefault(row, f"{why_not(value, field)}{hint}")
         return reasons
 
     def misfits(self, values: list[bytes], field: Field) -> list[bytes]:
@@ -334,3 +335,13 @@ class CsvReader(FileReader):
         except pa.ArrowException:
             return False
         return True
+
+
+def why_not(text: str, field: Field) -> str:
+    """What is wrong with a cell that does not fit its column."""
+    if field.declared is not None:
+        try:
+            from_json(text, field)
+        except ValueError as error:
+            return str(error)
+    return f'column "{field.name}": expected {field.type.value}, got {text!r}'

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors import text_files
-from plait.connectors.bad_rows import BadRow, PolledRows, without_nulls
+from plait.connectors.bad_rows import BadRow, PolledRows, fit_rows
 from plait.connectors.columns import canonical
 from plait.connectors.csv_reader import CsvReader
 from plait.connectors.file_reader import EmptyFile, FileReader
@@ -82,7 +82,9 @@ class ParquetReader(FileReader):
         for field in self.schema:
             if field.name not in batch.schema.names:
                 batch = batch.append_column(field.name, pa.nulls(batch.num_rows))
-        return without_nulls(batch, self.schema, f"{self.path}: row", row + 1)
+        return fit_rows(
+            batch, self.schema, f"{self.path}: row", row + 1, rounding=self.options.rounding
+        )
 
     def close(self) -> None:
         self.file.close()

@@ -16,6 +16,7 @@ from plait.connectors.base import Writer
 from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
 from plait.connectors.text_files import FileOptions
 from plait.errors import SinkError
+from plait.model.declared_json import why_not_json
 from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
@@ -43,15 +44,8 @@ class FileWriter(Writer):
         options: FileOptions | None = None,
         overwrite: bool = False,
     ) -> None:
-        if format != "jsonl":
-            for field in schema:
-                if field.type is Type.OBJECT:
-                    raise SinkError(
-                        f'{path}: column "{field.name}" is object, which {format} cannot hold; '
-                        "map it to a plain type, drop it, or write jsonl"
-                    )
         options = options or FileOptions()
-        refuse_unwritten(path, format, schema, options)
+        check_format(path, format, schema, options)
         self.path = path
         self.schema = schema
         self.gather_rows = options.batch_rows if format == "parquet" else 1
@@ -117,8 +111,29 @@ class FileWriter(Writer):
             raise SinkError(f"{error} (it came during the run; rows: {self.hidden})") from None
 
 
-def refuse_unwritten(path: Path, format: str, schema: Schema, options: FileOptions) -> None:
-    """Raises for options that only readers have, and for rows that the format has no place for."""
+def check_format(path: object, format: str, schema: Schema, options: FileOptions) -> None:
+    """Raises SinkError if a file of the format cannot hold the columns, or is not written so."""
+    refuse_options(path, format, options)
+    for field in schema:
+        if field.type is not Type.OBJECT:
+            continue
+        if format != "jsonl":
+            raise SinkError(
+                f'{path}: column "{field.name}" is object, which {format} cannot hold; '
+                "map it to a plain type, drop it, or write jsonl"
+            )
+        reason = None if field.declared is None else why_not_json(field.declared)
+        if reason is not None:
+            raise SinkError(
+                f'{path}: column "{field.name}" cannot be written as JSON: {reason}; '
+                "map it to a plain type, or drop it"
+            )
+    if format == "text" and [field.type for field in schema] != [Type.STRING]:
+        raise SinkError(f"{path}: a text file holds one column of texts, not: {schema}")
+
+
+def refuse_options(path: object, format: str, options: FileOptions) -> None:
+    """Raises for options that only readers have."""
     plain = FileOptions()
     given = [*(["file_and_line"] if options.file_and_line else []), *options.for_csv()]
     written = ("delimiter", "header") if format == "csv" and options.header in (True, False) else ()
@@ -127,8 +142,6 @@ def refuse_unwritten(path: Path, format: str, schema: Schema, options: FileOptio
         refused.append("encoding")
     if refused:
         raise SinkError(f"{path}: {refused[0]}= is for reading; {format} is written without it")
-    if format == "text" and [field.type for field in schema] != [Type.STRING]:
-        raise SinkError(f"{path}: a text file holds one column of texts, not: {schema}")
 
 
 def encoder_of(

@@ -16,21 +16,23 @@ from __future__ import annotations
 
 import glob
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from plait.connectors.bad_rows import PolledRows
 from plait.connectors.base import Reader, Sink, Source, Writer
+from plait.connectors.columns import Rounding, check_rounding
 from plait.connectors.file_reader import EmptyFile, FileReader
 from plait.connectors.file_readers import READERS
-from plait.connectors.file_writers import FileWriter
+from plait.connectors.file_writers import FileWriter, check_format
 from plait.connectors.text_files import COMPRESSED, FileOptions
 from plait.errors import SinkError, SourceError
-from plait.model.schema import Schema
+from plait.model.declared_json import is_written_as_text
+from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from plait.connectors.bad_rows import PolledRows
+    from collections.abc import Iterator, Mapping, Sequence
 
 Format = Literal["parquet", "csv", "jsonl", "text"]
 AnyPath = str | os.PathLike[str]
@@ -71,8 +73,12 @@ class Files(Source, Sink):
         comment: of CSV: lines that start with this are passed over.
         skip_rows: of CSV: the number of lines before the header.
         batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
+        rounding: "down" cuts times in Parquet files that are finer than a microsecond; otherwise
+            they are an error.
         overwrite: replace an existing file instead of refusing to write.
         label: its name in results and errors.
+        rename: the names in `schema` and in the stream, by those in the files:
+            `{"user-id": "user"}`. For reading only.
 
     >>> import pathlib, plait
     >>> _ = pathlib.Path("bids.csv").write_text("item,price\\ntea,3\\ncup,5\\n")
@@ -81,6 +87,8 @@ class Files(Source, Sink):
     >>> pathlib.Path("dear.jsonl").read_text()
     '{"item":"cup","price":5}\\n'
     """
+
+    repeatable = True
 
     def __init__(
         self,
@@ -98,8 +106,10 @@ class Files(Source, Sink):
         comment: str | None = None,
         skip_rows: int = 0,
         batch_rows: int = 65536,
+        rounding: Rounding = "error",
         overwrite: bool = False,
         label: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> None:
         if format is not None and format not in READERS:
             raise SourceError(f'Files: the format "{format}" is not known; use {KNOWN}')
@@ -123,9 +133,11 @@ class Files(Source, Sink):
             nulls=tuple(nulls),
             comment=comment,
             skip_rows=skip_rows,
+            rounding=check_rounding("Files", rounding),
         )
         self.overwrite = overwrite
         self.label = label
+        self.rename = dict(rename or {})
         self.inferred = schema is None
         if schema is not None:
             self.schema = Schema.of(schema)
@@ -138,7 +150,7 @@ class Files(Source, Sink):
         for path in paths:
             try:
                 with self.reader(path, None) as file:
-                    self.schema = file.schema
+                    self.schema = rename_schema(file.schema, self.rename)
                 return self.schema
             except EmptyFile:
                 if path == paths[-1]:
@@ -153,11 +165,28 @@ class Files(Source, Sink):
         """A reader of one file; without `schema` it finds the columns."""
         format = self.format or format_of(path)
         refuse_options(self.options, format, path)
+        if schema is not None and self.rename:
+            schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
         return READERS[format](path, schema, only_known=self.inferred, options=self.options)
 
     def open(self, given: Any = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""
         return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
+
+    def check(self, given: Any = None) -> None:
+        """Raises if the columns cannot be read from files of the format, or written to one."""
+        path = self.given[0]
+        if given is not None:
+            with_suffix = Path(path).suffix and not Path(path).is_dir()
+            format = self.format or (format_of(path) if with_suffix else None)
+            if format is not None:
+                check_format(path, format, given, self.options)
+        elif not self.inferred and (self.format or SUFFIXES.get(Path(path).suffix)) == "csv":
+            for field in self.schema:
+                if field.type is Type.OBJECT and not is_written_as_text(field.declared):
+                    raise SourceError(
+                        f'{path}: column "{field.name}": a CSV file has no objects; choose a type'
+                    )
 
     def open_reader(self, position: Any) -> Reader:
         """A reader at the start, or at a position: [file, row in it]."""
@@ -221,7 +250,9 @@ class FilesReader(Reader):
         rows, others = rest.split(max_rows)
         self.row += len(rows)
         self.rest = others if len(others) else None
-        return rows
+        if not self.source.rename:
+            return rows
+        return PolledRows(with_names(rows.good, self.schema), rows.bad)
 
     def find_rows(self) -> PolledRows | None:
         """The rows at hand, or the next ones; None at the end of all files."""
@@ -260,6 +291,23 @@ def refuse_options(options: FileOptions, format: str, path: str) -> None:
         raise SourceError(
             f"{path}: {given[0]}= is for {wanted} files; this one is read as {format}"
         )
+
+
+def rename_schema(schema: Schema, names: Mapping[str, str]) -> Schema:
+    """The schema with new names of columns, by the ones that they have."""
+    unknown = [name for name in names if name not in schema]
+    if unknown:
+        have = ", ".join(schema.names)
+        raise SourceError(f'Files: rename= names "{unknown[0]}", and the columns are: {have}')
+    fields = (replace(field, name=names.get(field.name, field.name)) for field in schema)
+    return Schema(tuple(fields))
+
+
+def with_names(rows: Any, schema: Schema) -> Any:
+    """Rows of a file under the names of the schema."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema.to_arrow())
 
 
 def format_of(path: str) -> Format:

@@ -14,11 +14,13 @@ import datetime
 import json
 import math
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.bad_rows import BadRow, PolledRows
 from plait.connectors.columns import infer, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
+from plait.model.declared_json import has_decimals, json_values_of
 from plait.model.records import column_values, describe, field_value, value_of
 from plait.model.schema import Field, Schema, Type
 from plait.results.result import BadLine
@@ -42,12 +44,16 @@ def has_python_types(schema: Schema) -> bool:
 def read_lines(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> PolledRows:
     """The lines as rows: those that fit, and those that do not, with what is wrong with them."""
     known = set(schema.names)
+    exact = [field.name for field in schema if has_decimals(field.declared)]
     hint = "; give schema= if the first lines are not like the rest" if only_known else ""
     good: list[tuple[Any, ...]] = []
     bad: list[BadRow] = []
     for row, (number, text) in enumerate(lines):
         try:
             record = parse_line(text)
+            if exact:
+                decimals = exact_numbers(text)
+                record |= {name: decimals[name] for name in exact if name in decimals}
             extra = [name for name in record if name not in known] if only_known else ()
             if extra:
                 raise ValueError(
@@ -74,6 +80,15 @@ def parse_line(text: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError(f"expected an object, got {describe(record)}")
+    return record
+
+
+def exact_numbers(text: bytes) -> dict[str, Any]:
+    """The object of a line that was parsed before, its fractions as decimals."""
+    try:
+        record: dict[str, Any] = json.loads(text, parse_float=Decimal)
+    except ArithmeticError:
+        raise ValueError("a number has an exponent that no Decimal has") from None
     return record
 
 
@@ -139,6 +154,8 @@ def refined(field: Field, values: Iterable[Any]) -> Type:
 def to_json(column: Any, field: Field) -> list[Any]:
     """The values of an Arrow column as `json.dumps` takes them."""
     values = column_values(column, field.type)
+    if field.declared is not None:
+        return json_values_of(values, field.declared)
     convert = TO_JSON.get(field.type)
     return [None if v is None else convert(v) for v in values] if convert else values
 
@@ -166,11 +183,11 @@ TO_JSON: dict[Type, Callable[[Any], Any]] = {
 
 def batch_to_lines(batch: Any, schema: Schema) -> str:
     """One JSON object a line, keys in the order of the schema."""
-    columns = [to_json(batch.column(field.name), field) for field in schema]
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
     names = schema.names
-    rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
     try:
+        columns = [to_json(batch.column(field.name), field) for field in schema]
+        rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
         return "".join(f"{encode(row)}\n" for row in rows)
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkError(

@@ -149,7 +149,7 @@ class CallWriter(Writer):
             function(given)
         except Exception as error:
             name = getattr(function, "__name__", type(function).__name__)
-            which = f"record {self.rows:,}" if self.sink.each == "record" else "a batch"
+            which = f"record {self.rows + 1:,}" if self.sink.each == "record" else "a batch"
             raise SinkError(
                 f"the sink's function {name} raised {type(error).__name__} at {which}: {error}"
             ) from error

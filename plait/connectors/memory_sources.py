@@ -14,9 +14,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.bad_rows import sort_out
+from plait.connectors.bad_rows import sort_out, without_nulls
 from plait.connectors.base import Reader, Source
-from plait.connectors.columns import canonical, infer, to_batch
+from plait.connectors.columns import Rounding, canonical, check_rounding, infer, to_batch
 from plait.errors import SourceError
 from plait.model.records import describe
 from plait.model.schema import Schema
@@ -55,6 +55,7 @@ class Items(Source):
         self.label = label
         self.inferred = schema is None
         self.one_shot = not callable(items) and iter(items) is items
+        self.repeatable = not self.one_shot
         self.opened = False
         self.looked_at: list[Any] = []
         """The first records of a one-shot iterator, taken for the schema and not yet read."""
@@ -106,7 +107,7 @@ class Items(Source):
         for read in range(skip):
             if next(records, records) is records:
                 raise SourceError(
-                    f"{self.named()} is to go on at record {skip:,} but has {read:,} now"
+                    f"{self.named()} is to go on after record {skip:,} but has {read:,} now"
                 )
         self.looked_at = []
         return ItemsReader(self, schema, records, skip)
@@ -142,21 +143,16 @@ class ItemsReader(Reader):
 
     def batch(self, records: Sequence[Any], behind: int = 0) -> Any:
         """Records just taken, up to the `behind` last of them, as a RecordBatch."""
-        inferred = self.only_known
-        first = self.read - behind - len(records)
+        inferred = self.source.inferred and self.schema.record_class is None
+        before = self.read - behind - len(records)
         try:
-            return to_batch(records, self.schema, first=first, only_known=inferred)
+            return to_batch(records, self.schema, before)
         except SourceError as error:
             hint = (
                 f"; the schema was taken from the first {LOOKED_AT:,} records, "
                 "give schema= if they are not like the rest"
             )
             raise SourceError(f"{self.source.named()}: {error}{hint if inferred else ''}") from None
-
-    @property
-    def only_known(self) -> bool:
-        """Whether a key that is not a column is an error: with a schema of the user's it is not."""
-        return self.source.inferred and self.schema.record_class is None
 
     def position(self) -> int:
         return self.read
@@ -170,21 +166,30 @@ class Table(Source):
     column (a series, an array) is a table of it, under its name or "value".
 
     With `rate_per_s` the engine releases that many rows a second; without, as fast as it can.
+    Times that are finer than a microsecond are an error, or cut with `rounding="down"`.
 
     >>> import pyarrow as pa
     >>> Table(pa.table({"n": [1, 2]})).schema
     n: int64?
     """
 
-    def __init__(self, data: Any, rate_per_s: float | None = None, label: str = "") -> None:
+    def __init__(
+        self,
+        data: Any,
+        rate_per_s: float | None = None,
+        label: str = "",
+        *,
+        rounding: Rounding = "error",
+    ) -> None:
         if rate_per_s is not None and not rate_per_s > 0:
             raise SourceError(f"Table: rate_per_s is {rate_per_s!r}; it must be above 0")
         table = as_arrow(data)
         if not table.num_columns:
             raise SourceError("Table: the table has no columns")
         self.schema = Schema.of(table.schema)
-        self.table = canonical(table, self.schema)
+        self.table = canonical(table, self.schema, check_rounding("Table", rounding))
         self.rate_per_s = rate_per_s
+        self.repeatable = rate_per_s is None
         self.label = label
 
     def arrow(self) -> Any:
@@ -197,7 +202,7 @@ class Table(Source):
 
     def open(self, position: Any = None) -> Reader:
         """A reader at the start, or at row `position`."""
-        return TableReader(self.table, int(position or 0))
+        return TableReader(self.table, self.schema, int(position or 0))
 
 
 def has_bad_rows(op: SourceOp) -> bool:
@@ -210,9 +215,10 @@ def has_bad_rows(op: SourceOp) -> bool:
 class TableReader(Reader):
     """Reads a table in slices. A paced table is read unpaced here: pacing is the engine's."""
 
-    def __init__(self, table: Any, row: int) -> None:
+    def __init__(self, table: Any, schema: Schema, row: int) -> None:
         if not 0 <= row <= table.num_rows:
             raise SourceError(f"Table is to go on at row {row:,} but has {table.num_rows:,} rows")
+        self.schema = schema
         self.row = row
         self.chunks = table.slice(row).to_batches()
 
@@ -226,6 +232,14 @@ class TableReader(Reader):
         self.chunks[0] = self.chunks[0].slice(max_rows)
         self.row += rows.num_rows
         return rows
+
+    def poll_with_bad(self, max_rows: int) -> Any:
+        before = self.row
+        rows = self.poll(max_rows)
+        return None if rows is None else without_nulls(rows, self.schema, "record", before + 1)
+
+    def require(self, schema: Schema) -> None:
+        self.schema = schema
 
     def position(self) -> int:
         return self.row

@@ -17,6 +17,8 @@ from plait.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from plait.connectors.columns import Rounding
+
 BLOCK_BYTES = 1 << 22
 COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 DAMAGED = (OSError, EOFError, lzma.LZMAError)
@@ -38,6 +40,7 @@ class FileOptions:
     nulls: tuple[str, ...] = ("",)
     comment: str | None = None
     skip_rows: int = 0
+    rounding: Rounding = "error"
 
     def __post_init__(self) -> None:
         for name in ("delimiter", "quote", "escape"):

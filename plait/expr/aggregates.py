@@ -11,7 +11,7 @@ exactly when every value so far was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from plait.errors import JobError
@@ -30,6 +30,8 @@ class Aggregate:
     kind: Literal["count", "sum", "min", "max", "mean", "first", "last", "distinct"]
     """distinct: how many different values that are not null (in windows only)."""
     over: Expr | None
+    wrap: bool = field(default=False, repr=False)
+    """Of sum: whether an int64 wraps around."""
 
 
 def count(over: str | Expr | None = None) -> Aggregate:
@@ -43,13 +45,18 @@ def count(over: str | Expr | None = None) -> Aggregate:
     return Aggregate(kind="count", over=None if over is None else operand("count", over))
 
 
-def sum(over: str | Expr) -> Aggregate:
+def sum(over: str | Expr, *, wrap: bool = False) -> Aggregate:
     """The sum of a column or expression of numbers: an int64 of ints, else a float64.
 
-    >>> sum("price"), sum(col("price") * 2)
-    (Aggregate(kind='sum', over=col("price")), Aggregate(kind='sum', over=col("price") * 2))
+    A sum of ints that does not fit int64 ends the job with an error that names the operator; with
+    `wrap=True` it wraps around instead. `sum(col("price").cast(float))` has room for every sum.
+
+    >>> import plait
+    >>> numbers = plait.stream([{"n": 2**62}, {"n": 2**62}])
+    >>> [r.total for r in numbers.aggregate(total=sum("n", wrap=True)).collect()]
+    [4611686018427387904, -9223372036854775808]
     """
-    return Aggregate(kind="sum", over=operand("sum", over))
+    return Aggregate(kind="sum", over=operand("sum", over), wrap=wrap)
 
 
 def min(over: str | Expr) -> Aggregate:
@@ -150,7 +157,8 @@ def bind_aggregate(aggregate: Aggregate, schema: Schema) -> tuple[Aggregate, Typ
     checked = bind(over, schema)
     if checked.type is None:
         raise JobError(f"{kind} of {text(over)}: a null has no type; write lit(None).cast(int)")
-    settled = Aggregate(kind=kind, over=checked.expr)
+    wrap = aggregate.wrap and checked.type is Type.INT64
+    settled = Aggregate(kind=kind, over=checked.expr, wrap=wrap)
     if isinstance(aggregate, Truth) and checked.type is not Type.BOOL:
         word = "any" if kind == "max" else "all"
         raise JobError(f"{word} needs a bool, but {text(over)} is {checked}; compare it")

@@ -180,10 +180,10 @@ def without_none(hint: Any) -> tuple[Any, bool]:
 def schema_of(name: str, hint: Any, given: Schema) -> Schema:
     """The schema of records that a function is annotated to return."""
     if hint is NOTHING:
-        return given
+        return given.inherit()
     bare, optional = without_none(hint)
     if bare is Any or bare is object:
-        return given
+        return given.inherit()
     if isinstance(bare, type) and dataclasses.is_dataclass(bare):
         if optional:
             raise JobError(
@@ -206,20 +206,30 @@ def shown(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
+def written_schema(schema: Any) -> Schema:
+    """The schema that the user wrote: a dict may leave out columns that may be null."""
+    if isinstance(schema, str):
+        raise JobError(
+            f"schema is {schema!r}; give a dataclass or a dict of types"
+            + ('; only map, flat_map and map_async take "infer"' * (schema == "infer"))
+        )
+    return dataclasses.replace(Schema.of(schema), complete=False)
+
+
 def map_schema(function: Any, given: Schema, schema: Any) -> Schema:
     """What a map makes of records of the schema `given`."""
     if schema is not None:
-        return Schema.of(schema)
+        return written_schema(schema)
     return schema_of(name_of(function), returned(function), given)
 
 
 def flat_map_schema(function: Any, given: Schema, schema: Any) -> Schema:
     """What a flat_map makes: the annotation is Iterator[X], Iterable[X], list[X] and so on."""
     if schema is not None:
-        return Schema.of(schema)
+        return written_schema(schema)
     hint = returned(function)
     if hint is NOTHING:
-        return given
+        return given.inherit()
     origin = typing.get_origin(hint) or hint
     if not isinstance(origin, type) or not issubclass(origin, collections.abc.Iterable):
         raise JobError(
@@ -238,10 +248,10 @@ def flat_map_schema(function: Any, given: Schema, schema: Any) -> Schema:
 def stateful_schema(step: Any, given: Schema, schema: Any) -> Schema:
     """What a state machine sends on: Out of tuple[State, Out] or tuple[State, Out | None]."""
     if schema is not None:
-        return Schema.of(schema)
+        return written_schema(schema)
     hint = returned(step)
     if hint is NOTHING or hint is tuple:
-        return given
+        return given.inherit()
     args = typing.get_args(hint)
     if typing.get_origin(hint) is not tuple or len(args) != 2 or Ellipsis in args:
         raise JobError(

@@ -303,3 +303,10 @@ TimedSpec = (
     | ProcessSpec
     | OperatorSpec
 )
+
+
+def time_columns(time: str, spec: TimedSpec) -> tuple[str, ...]:
+    """The columns of the input that are event times of an operator: its own or those of its
+    sides."""
+    sides = (spec.left.time, spec.right.time) if isinstance(spec, JoinSpec | SpanSpec) else ()
+    return tuple(dict.fromkeys(name for name in (time, *sides) if name))

@@ -230,7 +230,7 @@ class Flow:
         3
         """
         stream = self._job.source(source, name, **arguments)
-        return StreamOutput(self, str(getattr(stream._op, "label", name)), stream)
+        return StreamOutput(self, str(getattr(stream._op, "label", name or "source")), stream)
 
     def operator(
         self,

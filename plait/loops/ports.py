@@ -16,7 +16,7 @@ from plait.errors import JobError
 from plait.expr.tree import Expr, col, lit
 from plait.graph.temporal import SIDE, InputPort, OutputPort
 from plait.model.schema import FROM_PYTHON, Field, Schema, Type
-from plait.streams.union_schema import differences
+from plait.streams.output_schemas import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

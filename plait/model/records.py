@@ -1,4 +1,4 @@
-"""Records and their values: the class of a record, its forms, and the checks of every value.
+"""Records and their values: the forms of a record, and the checks of every value.
 
 This is the meaning of the types in plain Python; the native runtime has a faster form of the same
 rules. A value is converted only where nothing is lost (int to float, any zone to UTC, numpy
@@ -17,12 +17,13 @@ import dataclasses
 import datetime
 import functools
 import pickle
-import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plait.errors import RecordError
+from plait.model.declared_types import Refused, as_declared, shown
+from plait.model.record_class import Record, record_class, short, values_in
 from plait.model.schema import INT64_MAX, INT64_MIN, Field, Schema, Type
 
 UTC = datetime.UTC
@@ -30,10 +31,6 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 PICKLE_PROTOCOL = 5
 SCALARS = (int, float, str, bytes, bytearray, memoryview, datetime.datetime)
-
-short = reprlib.Repr()
-short.maxstring = short.maxother = 60
-short.maxlong = 40
 
 
 class RefusedValue(ValueError):
@@ -47,42 +44,6 @@ class Misfit(ValueError):
 def error_text(error: BaseException) -> str:
     """How a failed record's error reads: what the function raised, or what did not fit."""
     return str(error) if isinstance(error, Misfit) else f"{type(error).__name__}: {error}"
-
-
-def record_class(schema: Schema) -> type:
-    """The class of a record: the user's dataclass, or a slots dataclass with the fields."""
-    return schema.record_class or made_class(schema.fields)
-
-
-@functools.cache
-def made_class(fields: tuple[Field, ...]) -> type:
-    """The slots dataclass of a schema that came from none; the same one for equal fields."""
-
-    def reduce(record: Any) -> tuple[Any, ...]:
-        return rebuilt, (fields, *(getattr(record, field.name) for field in fields))
-
-    def show(record: Any) -> str:
-        parts = (f"{field.name}={short.repr(getattr(record, field.name))}" for field in fields)
-        return f"Record({', '.join(parts)})"
-
-    return dataclasses.make_dataclass(
-        "Record",
-        [(field.name, hint_of(field)) for field in fields],
-        slots=True,
-        repr=False,
-        namespace={"__reduce__": reduce, "__repr__": show, "__module__": __name__},
-    )
-
-
-def rebuilt(fields: tuple[Field, ...], *values: Any) -> Any:
-    """A record of a made class from its pickle."""
-    return made_class(fields)(*values)
-
-
-def hint_of(field: Field) -> Any:
-    if field.type is Type.OBJECT:
-        return Any if field.nullable else object
-    return field.type.python | None if field.nullable else field.type.python
 
 
 def make_record(values: Sequence[Any], schema: Schema) -> Any:
@@ -121,16 +82,20 @@ def values_of(record: Any, schema: Schema) -> tuple[Any, ...]:
 def raw_values(record: Any, schema: Schema) -> Sequence[Any]:
     """The values of a record in the order of the columns, not yet checked."""
     names = schema.names
-    if type(record) is record_class(schema):
-        return [getattr(record, name) for name in names]
+    if isinstance(record, Record) and type(record) is record_class(schema):
+        return values_in(record)
+    if type(record) is schema.record_class:
+        return attributes(record, names)
     if isinstance(record, Mapping) and (not is_bare(schema) or set(record) == {"value"}):
-        return [field_value(record, field) for field in schema.fields]
+        refuse_unknown([name for name in record if name not in names], schema)
+        return [field_value(record, field, schema.complete) for field in schema.fields]
     if is_bare(schema) and (schema.fields[0].type is Type.OBJECT or is_scalar(record)):
         return [record]
     if isinstance(record, tuple | list):
         own = getattr(record, "_fields", ())
         if own and set(names) <= set(own):
-            return [getattr(record, name) for name in names]
+            refuse_unknown([name for name in own if name not in names], schema)
+            return attributes(record, names)
         if len(record) != len(names):
             raise ValueError(
                 f"expected {len(names)} values ({', '.join(names)}), "
@@ -138,11 +103,34 @@ def raw_values(record: Any, schema: Schema) -> Sequence[Any]:
             )
         return record
     if not is_scalar(record) and all(hasattr(record, name) for name in names):
-        return [getattr(record, name) for name in names]
+        if dataclasses.is_dataclass(record):
+            own = tuple(field.name for field in dataclasses.fields(record))
+            refuse_unknown([name for name in own if name not in names], schema)
+        return attributes(record, names)
     raise ValueError(
         f"expected a record with the columns {', '.join(names)}, got {describe(record)}; "
         "give a dataclass, a dict or a tuple of these, or another schema="
     )
+
+
+def attributes(record: Any, names: Sequence[str]) -> list[Any]:
+    return [getattr(record, name) for name in names]
+
+
+def refuse_unknown(extra: Sequence[Any], schema: Schema) -> None:
+    """Raises if a record has more than its columns: what is in none of them would be lost."""
+    if not extra:
+        return
+    keys = ", ".join(f'"{key}"' if isinstance(key, str) else repr(key) for key in extra)
+    what = "is not a column" if len(extra) == 1 else "are not columns"
+    raise ValueError(f"{keys} {what}; the columns are {', '.join(schema.names)}{advice(schema)}")
+
+
+def advice(schema: Schema) -> str:
+    """What to do about a record with other keys than the columns."""
+    if schema.complete:
+        return "; annotate the return type or give schema="
+    return "; leave it out, or add it to the schema (the annotated return type, or schema=)"
 
 
 def is_bare(schema: Schema) -> bool:
@@ -159,13 +147,16 @@ def is_numpy_scalar(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.generic)
 
 
-def field_value(record: Mapping[str, Any], field: Field) -> Any:
+def field_value(record: Mapping[str, Any], field: Field, complete: bool = False) -> Any:
+    """The value of a column in a dict; a column that may be null may be missing, unless every
+    column must be there."""
     if field.name in record:
         return record[field.name]
-    if field.nullable:
+    if field.nullable and not complete:
         return None
     has = ", ".join(str(name) for name in record) or "nothing"
-    raise ValueError(f'column "{field.name}": missing; the record has {has}')
+    hint = "; annotate the return type or give schema=" if complete else ""
+    raise ValueError(f'column "{field.name}": missing; the record has {has}{hint}')
 
 
 def value_of(value: Any, field: Field) -> Any:
@@ -175,10 +166,13 @@ def value_of(value: Any, field: Field) -> Any:
             return None
         raise ValueError(f'column "{field.name}": expected {field.type.value}, got None')
     try:
+        if field.declared is not None:
+            return as_declared(value, field.declared)
         return CONVERT[field.type](value)
-    except RefusedValue as refused:
-        more = f" {refused}" if str(refused) else ""
-        message = f'column "{field.name}": expected {field.type.value}, got {describe(value)}{more}'
+    except (RefusedValue, Refused) as refused:
+        wanted = field.type.value if field.declared is None else shown(field.declared)
+        more = str(refused) if str(refused).startswith(";") else f" {refused}".rstrip()
+        message = f'column "{field.name}": expected {wanted}, got {describe(value)}{more}'
     raise ValueError(message)
 
 

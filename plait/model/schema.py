@@ -13,7 +13,6 @@ import dataclasses
 import datetime
 import enum
 import functools
-import keyword
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,11 +20,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import SchemaError
+from plait.model.declared_types import (
+    check_classes,
+    hints_to_send,
+    is_checked,
+    make_known,
+    without_marks,
+)
 
 Timestamp = datetime.datetime
 """A point in time: microseconds since 1970 in UTC; in Python an aware `datetime` in UTC."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FIELDS = "__plait_fields__"
+"""The attribute of a record class made by plait that has the fields it was made from."""
 
 
 class Type(enum.Enum):
@@ -88,9 +96,22 @@ class Field:
     name: str
     type: Type
     nullable: bool = False
+    declared: Any = dataclasses.field(default=None, compare=False, repr=False)
+    """The type the user declared for an object column, such as `list[int]`; None: anything."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type.value}{'?' if self.nullable else ''}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        hints = () if self.declared is None else hints_to_send(self.declared)
+        return load_field, (self.name, self.type, self.nullable, self.declared, hints)
+
+
+def load_field(name: str, type: Type, nullable: bool, declared: Any, hints: Any) -> Field:
+    """A field from its pickle. Values of its column can be unpickled from then on."""
+    if declared is not None:
+        make_known(declared, hints)
+    return Field(name, type, nullable, declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +129,8 @@ class Location:
 class Schema:
     """Named, typed columns in order, and the class of a record of them.
 
-    Made with `Schema.of` from a dataclass, a dict or an Arrow schema. Names are Python identifiers;
-    `T | None` is a column that may be null.
+    Made with `Schema.of` from a dataclass, a dict or an Arrow schema. A name is any text that is
+    not empty; `T | None` is a column that may be null.
 
     >>> schema = Schema.of({"item": str, "price": float | None})
     >>> schema
@@ -121,16 +142,17 @@ class Schema:
     fields: tuple[Field, ...]
     record_class: type | None = None
     """The user's dataclass when the schema came from one."""
+    complete: bool = False
+    """Whether a dict must have every column, also one that may be null: so where the user did not
+    write the schema of what a function returns."""
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise SchemaError("a schema needs at least one column")
         seen: set[str] = set()
         for field in self.fields:
-            if not field.name.isidentifier() or keyword.iskeyword(field.name):
-                raise SchemaError(
-                    f'column name "{field.name}" is not a Python identifier; rename it'
-                )
+            if not isinstance(field.name, str) or not field.name:
+                raise SchemaError(f"a column needs a name, not {field.name!r}")
             if field.name in seen:
                 raise SchemaError(f'column "{field.name}" is there twice')
             seen.add(field.name)
@@ -176,6 +198,8 @@ class Schema:
         is a Python type, a `Type`, or a word such as "int64?"."""
         if isinstance(given, Schema):
             return given
+        if isinstance(given, type) and FIELDS in vars(given):
+            return cls(getattr(given, FIELDS))
         if isinstance(given, type) and dataclasses.is_dataclass(given):
             return cls(tuple(fields_of_dataclass(given)), given)
         if isinstance(given, Mapping):
@@ -186,6 +210,10 @@ class Schema:
             f"cannot make a schema from {given!r}; "
             "give a dataclass, a dict of name to type, or an Arrow schema"
         )
+
+    def inherit(self) -> Schema:
+        """The same columns as the schema of what a function returns that does not say its own."""
+        return dataclasses.replace(self, complete=True)
 
     def to_arrow(self) -> Any:
         """The pyarrow schema of batches of this schema."""
@@ -214,21 +242,24 @@ def field_of(name: str, hint: Any) -> Field:
     "int64"."""
     nullable = False
     if isinstance(hint, Field):
-        return Field(name, hint.type, hint.nullable)
+        return Field(name, hint.type, hint.nullable, hint.declared)
     if isinstance(hint, str):
         nullable, hint = hint.endswith("?"), FROM_WORD.get(hint.removesuffix("?"), hint)
+    declared = hint = without_marks(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         members = [member for member in typing.get_args(hint) if member is not type(None)]
         nullable = len(members) < len(typing.get_args(hint))
-        hint = members[0] if len(members) == 1 else object
+        hint = without_marks(members[0]) if len(members) == 1 else object
+        declared = hint if len(members) == 1 else declared
     if isinstance(hint, Type):
         return Field(name, hint, nullable)
     if hint is Any:
         return Field(name, Type.OBJECT, True)
-    if hint in FROM_PYTHON:
+    if hint in FROM_PYTHON and declared is hint:
         return Field(name, FROM_PYTHON[hint], nullable)
-    if typing.get_origin(hint) is not None or isinstance(hint, type):
-        return Field(name, Type.OBJECT, nullable)
+    if typing.get_origin(hint) is not None or isinstance(hint, type) or hint is object:
+        check_classes(name, declared)
+        return Field(name, Type.OBJECT, nullable, declared if is_checked(declared) else None)
     raise SchemaError(f'column "{name}": {hint!r} is not a type plait knows; use one of {words()}')
 
 

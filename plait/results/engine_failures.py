@@ -22,6 +22,8 @@ class FailureKind(Enum):
     SCHEDULER = 6
     INTERNAL = 7
     """The runtime itself, or what a function raised that is not a matter of one record."""
+    SUM = 8
+    """A sum of int64 does not fit."""
 
 
 class EngineFailure(NamedTuple):

@@ -1,7 +1,8 @@
 """Records that failed: dead letters collected during a run, and the error that ends one.
 
 The engine names a failed record by operator, source and row, with the row itself; here it becomes
-something a person can read.
+something a person can read. The engine counts rows from 0; people, and all that is public, count
+records from 1.
 """
 
 from __future__ import annotations
@@ -146,8 +147,21 @@ def record_of(failure: EngineFailure, graph: Graph) -> Any:
         row = row.select(list(port.columns)).rename_columns(list(schema.names))
     try:
         return records_of(row, schema)[0]
-    except Exception:  # a class of the user's that refuses these values
-        return row.to_pylist()[0]
+    except Exception:  # a class of the user's that refuses these values, a time no datetime has
+        return plain_values(row)
+
+
+def plain_values(row: Any) -> dict[str, Any]:
+    """The values of a row; a time that no datetime has as its microseconds since 1970."""
+    import pyarrow as pa
+
+    found: dict[str, Any] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            found[name] = column[0].as_py()
+        except (OverflowError, ValueError):
+            found[name] = column.cast(pa.int64())[0].as_py()
+    return found
 
 
 def port_of(failure: EngineFailure, graph: Graph) -> InputPort | None:
@@ -168,7 +182,7 @@ def letter_of(failure: EngineFailure, graph: Graph) -> DeadLetter:
         operator=op.name,
         at=str(op.at),
         source=source_label(graph, failure.source),
-        row=failure.row,
+        row=failure.row + 1,
         error=failure.message,
         record=record_of(failure, graph),
     )
@@ -200,11 +214,7 @@ def error_of(failure: EngineFailure, graph: Graph) -> BaseException:
 
 
 def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
-    op, row, label = (
-        graph.operators[failure.op],
-        failure.row,
-        source_label(graph, failure.source),
-    )
+    op, label = graph.operators[failure.op], source_label(graph, failure.source)
     record = record_of(failure, graph)
     port = port_of(failure, graph)
     where = "" if port is None else f", at port {port.name}"
@@ -215,21 +225,21 @@ def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
         advice = "an operator with its own loop goes on from what it catches itself"
     return RecordError(
         f"{describe_op(op)} {said(failure.message, failure.error)}\n"
-        f"  record {row + 1:,} of source {label}{where}: {short(repr(record))}\n"
-        f"  {delivered(row)}; {advice}{hint}",
+        f"  record {failure.row + 1:,} of source {label}{where}: {short(repr(record))}\n"
+        f"  {delivered(failure.row)}; {advice}{hint}",
         operator=op.name,
         at=str(op.at),
         source=label,
-        row=row,
+        row=failure.row + 1,
         record=record,
     )
 
 
 def timer_error(failure: EngineFailure, graph: Graph) -> RecordError:
-    """A timer is due after the records of its epoch."""
+    """A timer is due after the records of its epoch: its row is the last of them."""
     op, label = graph.operators[failure.op], source_label(graph, failure.source)
     return RecordError(
-        f"{describe_op(op)}: {failure.message}\n  it was due behind record {failure.row:,} of "
+        f"{describe_op(op)}: {failure.message}\n  it was due after record {failure.row:,} of "
         f"source {label}; all before it was delivered, nothing after it",
         operator=op.name,
         at=str(op.at),
@@ -248,7 +258,7 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return SinkError(f"sink {op.label} at {op.at}: {message}")
         case FailureKind.POOL:
             return JobError(f"{op}: {message}")
-        case FailureKind.WORKER:
+        case FailureKind.WORKER | FailureKind.SUM:
             return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
         case _ if cause is not None and not isinstance(cause, Exception):
             text = f"{describe_op(op)} raised {message}"

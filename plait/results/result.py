@@ -127,6 +127,7 @@ class DeadLetter:
     at: str
     source: str
     row: int
+    """The number of the record in its source, from 1, as in error messages."""
     error: str
     record: Any
     """As the operator got it. Of a source: a `BadLine`, or the record that its reader gave."""

@@ -8,7 +8,7 @@ time. Each verb names its result; `_bind` of the class checks it against the col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from plait.errors import JobError
 from plait.expr import aggregates
@@ -17,6 +17,7 @@ from plait.expr.text import text
 from plait.expr.tree import Expr
 from plait.model.call_site import CallSite
 from plait.model.schema import Field, Schema
+from plait.streams.arguments import split_named
 from plait.streams.stream_protocol import S
 
 if TYPE_CHECKING:
@@ -53,18 +54,27 @@ class AggregateVerbs(Generic[S]):
     ) -> S:
         return self._aggregate(call, self._bind(results), on_error)
 
-    def aggregate(self, *unnamed: Any, on_error: OnError | None = None, **results: Aggregate) -> S:
+    def aggregate(
+        self,
+        *results: Mapping[str, Aggregate],
+        on_error: OnError | None = None,
+        **named: Aggregate,
+    ) -> S:
         """Several results at once, each a column with the name you give it.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> totals = bids.key_by("auction").aggregate(total=plait.sum("price"), n=plait.count())
         >>> totals.collect()[-1]
         Record(auction=1, total=80, n=2)
+
+        Names that are not Python identifiers, or are those of arguments, go into a dict:
+        `aggregate({"total-price": plait.sum("price")})`.
         """
         with CallSite("aggregate") as call:
+            unnamed, wanted = split_named(results, named)
             if unnamed:
                 raise JobError(f"{unnamed[0]!r} has no name; write aggregate(total=plait.sum(...))")
-            return self._add_results(call, results, on_error)
+            return self._add_results(call, wanted, on_error)
 
     def count(self, over: str | Expr | None = None, *, on_error: OnError | None = None) -> S:
         """The number of records, as column "count"; with a column: of its values that are not null.
@@ -76,15 +86,16 @@ class AggregateVerbs(Generic[S]):
         with CallSite("count") as call:
             return self._add_results(call, {"count": aggregates.count(over)}, on_error)
 
-    def sum(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
-        """The sum, as column "sum".
+    def sum(self, over: str | Expr, *, wrap: bool = False, on_error: OnError | None = None) -> S:
+        """The sum, as column "sum". `wrap=True` lets a sum that int64 cannot hold wrap around
+        instead of ending the job.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.key_by("auction").sum(plait.col("price") * 2).collect()
         [Record(auction=1, sum=60), Record(auction=1, sum=160)]
         """
         with CallSite("sum") as call:
-            return self._add_results(call, {"sum": aggregates.sum(over)}, on_error)
+            return self._add_results(call, {"sum": aggregates.sum(over, wrap=wrap)}, on_error)
 
     def min(self, over: str | Expr, *, on_error: OnError | None = None) -> S:
         """The smallest value, as column "min".

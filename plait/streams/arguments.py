@@ -5,6 +5,7 @@ Each function returns the argument, or raises a JobError that says what to write
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -137,6 +138,42 @@ def one_by_one(given: Any) -> str:
     if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
         return f"; write the names one by one: {', '.join(map(repr, given))}"
     return ""
+
+
+def named_columns(given: Mapping[str, Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns by name, from a dict and from keyword arguments: a keyword cannot be called `user-id`
+    or like an argument of the verb."""
+    if given is None:
+        return dict(named)
+    if not isinstance(given, Mapping):
+        raise JobError(f"{given!r} is not a dict of names to columns; name it: name={given!r}")
+    for name in given:
+        if not isinstance(name, str):
+            raise JobError(f"the dict has the key {name!r}; keys must be column names")
+        if name in named:
+            raise JobError(f'column "{name}" is given twice: in the dict and as a keyword')
+    return {**given, **named}
+
+
+def split_named(
+    columns: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional columns, and those with names: dicts among the former, then the keywords."""
+    dicts = [column for column in columns if isinstance(column, Mapping)]
+    for given in reversed(dicts):
+        named = named_columns(given, named)
+    return [column for column in columns if not isinstance(column, Mapping)], dict(named)
+
+
+def old_to_new(names: Any) -> dict[str, str]:
+    """The names that columns have, and those they get."""
+    if names is None:
+        return {}
+    if not isinstance(names, Mapping) or not all(
+        isinstance(name, str) for pair in names.items() for name in pair
+    ):
+        raise JobError(f'{names!r} does not rename columns; write {{"old": "new"}}')
+    return dict(names)
 
 
 def checked_keys(names: Sequence[str], schema: Schema) -> tuple[str, ...]:

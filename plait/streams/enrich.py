@@ -14,7 +14,6 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from plait.connectors.columns import canonical
 from plait.connectors.files import Files
 from plait.errors import JobError, SourceError
 from plait.expr.tree import col
@@ -284,10 +283,8 @@ def read_files(files: Files) -> Any:
             batches.append(batch)
     finally:
         reader.close()
-    whole = pa.Table.from_batches(
-        batches, batches[0].schema if batches else files.schema.to_arrow()
-    )
-    return canonical(whole, files.schema).combine_chunks()
+    schema = batches[0].schema if batches else files.schema.to_arrow()
+    return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 def enriched_schema(

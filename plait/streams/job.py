@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import JobError
 from plait.expr.tree import col
+from plait.expr.type_checker import check_column
 from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
@@ -27,10 +28,12 @@ from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
+from plait.streams import projections
 from plait.streams.arguments import (
     checked_policy,
     checked_records,
     checked_sink,
+    old_to_new,
     own_label,
 )
 from plait.streams.event_time import (
@@ -39,9 +42,12 @@ from plait.streams.event_time import (
     refuse_nulls,
     source_time,
 )
+from plait.streams.row_verbs import add_select
 from plait.streams.stream import KeyedStream, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plait.connectors.base import Sink, Source
     from plait.model.durations import Duration
     from plait.results.result import Result
@@ -96,6 +102,7 @@ class Job:
         idle: Duration | None = None,
         epoch_records: int | None = None,
         on_error: OnError = "fail",
+        rename: Mapping[str, str] | None = None,
     ) -> Stream:
         """Adds a source and returns the stream of its records.
 
@@ -121,13 +128,21 @@ class Job:
                 are in proportion to their sizes.
             on_error: what happens to a record that cannot be read (a malformed line, a value that
                 does not fit its column, a null event time): "fail", "skip" or "dead_letter".
+            rename: new names of columns, by the ones they have: `{"user-id": "user"}`. All other
+                arguments use the new names.
         """
         with CallSite("source") as call:
             opened = source_object(source)
+            opened.check()
             schema = schema_of(opened)
             policy = checked_policy(on_error)
+            names = old_to_new(rename)
+            column = event_time
+            if names and event_time is not None:
+                check_column(event_time, projections.rename(schema, names).schema)
+                column = {new: old for old, new in names.items()}.get(event_time, event_time)
             fixed = opened.fixed and policy == "fail"
-            time = source_time(schema, event_time, out_of_order, max_jump, idle, fixed)
+            time = source_time(schema, column, out_of_order, max_jump, idle, fixed)
             refuse_nulls(opened, time, policy)
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
@@ -146,7 +161,11 @@ class Job:
                 epoch_records=checked_records(epoch_records),
                 on_error=policy,
             )
-            return self._add(op, NEVER if time.column is None else col(time.column))
+            stream = self._add(op, NEVER if time.column is None else col(time.column))
+            if not names:
+                return stream
+            call.name = "rename"
+            return add_select(call, stream, projections.rename(time.schema, names), "fail")
 
     def graph(self) -> Graph:
         """The job as plain data (`plait.graph.operators.Graph`), checked.
@@ -263,6 +282,7 @@ def stream(
     idle: Duration | None = None,
     epoch_records: int | None = None,
     on_error: OnError = "fail",
+    rename: Mapping[str, str] | None = None,
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
 
@@ -285,6 +305,7 @@ def stream(
         idle=idle,
         epoch_records=epoch_records,
         on_error=on_error,
+        rename=rename,
     )
 
 

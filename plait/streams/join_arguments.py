@@ -6,6 +6,7 @@ Pure functions; each raises a JobError that says what to write instead.
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from plait.errors import JobError
@@ -64,7 +65,8 @@ def right_fields(
                 f'both streams have a column "{field.name}", and "{name}" is taken as well;'
                 ' choose another suffix, such as suffix="_other", or rename the column'
             )
-        found[field.name] = Field(name, field.type, field.nullable or spec.how == "left")
+        nullable = field.nullable or spec.how == "left"
+        found[field.name] = replace(field, name=name, nullable=nullable)
     return found
 
 

@@ -7,7 +7,7 @@ are those of the class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
@@ -47,7 +47,8 @@ def projection(columns: Sequence[tuple[str, Expr]], given: Schema) -> Projection
         if checked.type is None:
             raise JobError(f'column "{name}": a null has no type; write lit(None).cast(int)')
         bound.append((name, checked.expr))
-        fields.append(Field(name, checked.type, checked.nullable))
+        declared = given[expr.value].declared if expr.op == "col" else None
+        fields.append(Field(name, checked.type, checked.nullable, declared))
     return Projection(columns=tuple(bound), schema=with_class(fields, given))
 
 
@@ -89,16 +90,12 @@ def drop(given: Schema, names: Sequence[str]) -> Projection:
 
 
 def rename(given: Schema, new: Mapping[str, str]) -> Projection:
-    """Columns under new names, in place: rename(new="old")."""
+    """Columns under new names, in place; `new` has them by their old ones."""
     if not new:
         raise JobError('name the columns to rename: rename(new="old")')
-    for name, old in new.items():
-        if old not in given and name in given and isinstance(old, str):
-            raise JobError(f'the new name comes first: rename({old}="{name}")')
-    names = {check_column(old, given): name for name, old in new.items()}
-    if len(names) < len(new):
-        raise JobError("a column is renamed twice; to copy a column use with_columns")
-    return projection([(names.get(name, name), col(name)) for name in given.names], given)
+    for old in new:
+        check_column(old, given)
+    return projection([(new.get(name, name), col(name)) for name in given.names], given)
 
 
 def with_columns(
@@ -179,7 +176,7 @@ def calls(
     for name, function in functions.items():
         parameters(function, given, awaited=awaited)
         field = column_field(name, function, given, types)
-        fields[names[name]] = Field(names[name], field.type, field.nullable)
+        fields[names[name]] = replace(field, name=names[name])
     return Calls(
         functions=tuple((names[name], function) for name, function in functions.items()),
         schema=with_class(list(fields.values()), given),

@@ -6,6 +6,7 @@ a `CallOp`. All arguments are checked against the schema of the stream while the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,17 @@ from plait.streams.arguments import (
     checked_policy,
     checked_route,
     checked_tries,
+    named_columns,
+    old_to_new,
     own_label,
+    split_named,
+)
+from plait.streams.output_schemas import (
+    INFER,
+    awaited_results,
+    flat_map_results,
+    infer_schema,
+    map_results,
 )
 from plait.streams.stream_protocol import S, Verbs
 
@@ -105,7 +116,9 @@ class RowVerbs(Verbs[S]):
         Args:
             function: takes a record.
             schema: of the output; otherwise the return annotation (a dataclass, or a type such as
-                `int` for the one column "value"), or the schema of the input.
+                `int` for the one column "value"), or the schema of the input. "infer": the types
+                that the function gives for the first 1,000 records of each source, which are read
+                for that while the job is built.
             on_error: when the function raises: "fail" ends the job, "skip" drops the record,
                 "dead_letter" sets it aside, "retry" is short for `retries=3, on_error="fail"`.
             retries: how often a record is tried again before `on_error` applies.
@@ -117,6 +130,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("map") as call:
             stream = self._site().stream
             signatures.check_call(function, ("record",))
+            if schema == INFER:
+                schema = infer_schema(call, stream, map_results(function))
             out = signatures.map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return add_call(call, stream, "map", function, out, manner)
@@ -143,6 +158,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("flat_map") as call:
             stream = self._site().stream
             signatures.check_call(function, ("record",))
+            if schema == INFER:
+                schema = infer_schema(call, stream, flat_map_results(function))
             out = signatures.flat_map_schema(function, stream.schema, schema)
             manner = manner_of(on_error, retries, backoff, route)
             return add_call(call, stream, "flat_map", function, out, manner)
@@ -179,6 +196,8 @@ class RowVerbs(Verbs[S]):
         with CallSite("map_async") as call:
             stream = self._site().stream
             signatures.check_awaited(function)
+            if schema == INFER:
+                schema = infer_schema(call, stream, awaited_results(function))
             out = signatures.map_schema(function, stream.schema, schema)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
@@ -213,13 +232,15 @@ class RowVerbs(Verbs[S]):
 
     def with_columns(
         self,
+        columns: Mapping[str, Any] | None = None,
+        /,
         *,
         schema: Any = None,
         on_error: CallPolicy = "fail",
         retries: int | None = None,
         backoff: Duration = "50ms",
         route: Route = "auto",
-        **columns: Any,
+        **named: Any,
     ) -> S:
         """Adds or replaces columns by expressions, or by functions whose parameters are columns.
 
@@ -227,6 +248,7 @@ class RowVerbs(Verbs[S]):
         >>> bids.with_columns(half=plait.col("price") / 2).schema
         auction: int64, price: int64, half: float64
 
+        Names that are not Python identifiers, or are those of arguments, go into a dict.
         All of them see the record as it came in. The type of a function's column is its return
         annotation, or that in `schema={"name": type}`, or that of the column it replaces, or else
         `object`. The other arguments are for functions, as in `map`.
@@ -234,12 +256,15 @@ class RowVerbs(Verbs[S]):
         with CallSite("with_columns") as call:
             stream = self._site().stream
             types = None if schema is None else Schema.of(schema)
-            new = projections.with_columns(stream.schema, columns, types)
+            wanted = named_columns(columns, named)
+            new = projections.with_columns(stream.schema, wanted, types)
             manner = manner_of(on_error, retries, backoff, route)
             return add_columns(call, stream, new, manner)
 
     def with_columns_async(
         self,
+        columns: Mapping[str, Callable[..., Awaitable[Any]]] | None = None,
+        /,
         *,
         concurrency: int = 100,
         timeout: Duration | None = "30s",
@@ -248,7 +273,7 @@ class RowVerbs(Verbs[S]):
         schema: Any = None,
         on_error: CallPolicy = "fail",
         name: str | None = None,
-        **columns: Callable[..., Awaitable[Any]],
+        **named: Callable[..., Awaitable[Any]],
     ) -> S:
         """Adds or replaces columns by async functions whose parameters are columns.
 
@@ -264,26 +289,31 @@ class RowVerbs(Verbs[S]):
         with CallSite("with_columns_async") as call:
             stream = self._site().stream
             types = None if schema is None else Schema.of(schema)
-            calls = projections.awaited_columns(stream.schema, columns, types)
+            wanted = named_columns(columns, named)
+            calls = projections.awaited_columns(stream.schema, wanted, types)
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
             call.name = own_label(name, None, ()) or call.name
             first, functions = calls.functions[0][1], calls.functions
             return add_awaited_call(call, stream, first, calls.schema, policy, awaiting, functions)
 
-    def select(self, *columns: str | Expr, on_error: OnError = "fail", **named: Any) -> S:
+    def select(
+        self, *columns: str | Expr | Mapping[str, Any], on_error: OnError = "fail", **named: Any
+    ) -> S:
         """Keeps only these columns, by name or as expressions.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.select("auction", double=plait.col("price") * 2).collect()
         [Record(auction=1, double=60), Record(auction=1, double=100)]
 
-        A string is always the name of a column: `select(auction="id")` renames.
+        A string is always the name of a column: `select(auction="id")` renames. Names that are not
+        Python identifiers, or are those of arguments, go into a dict.
         """
         with CallSite("select") as call:
             stream = self._site().stream
+            plain, others = split_named(columns, named)
             return add_select(
-                call, stream, projections.select(stream.schema, columns, named), on_error
+                call, stream, projections.select(stream.schema, plain, others), on_error
             )
 
     def drop(self, *names: str) -> S:
@@ -297,18 +327,28 @@ class RowVerbs(Verbs[S]):
             stream = self._site().stream
             return add_select(call, stream, projections.drop(stream.schema, names), "fail")
 
-    def rename(self, *others: Any, **new: str) -> S:
-        """Gives columns new names: `rename(new="old")`.
+    def rename(self, *columns: Mapping[str, str], **new: str) -> S:
+        """Gives columns new names: `rename(new="old")`, or a dict of old names to new ones.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.rename(offer="price").schema
         auction: int64, offer: int64
+        >>> bids.rename({"price": "unit-price"}).schema
+        auction: int64, unit-price: int64
         """
         with CallSite("rename") as call:
-            if others:
-                raise JobError(f'{others[0]!r} has no new name; write rename(new="old")')
             stream = self._site().stream
-            return add_select(call, stream, projections.rename(stream.schema, new), "fail")
+            names: dict[str, str] = {}
+            for given in (*columns, {old: name for name, old in new.items()}):
+                if not isinstance(given, Mapping):
+                    raise JobError(f'{given!r} has no new name; write rename(new="old")')
+                names |= old_to_new(given)
+            if len(names) < sum(map(len, columns)) + len(new):
+                raise JobError("a column is renamed twice; to copy a column use with_columns")
+            for name, old in new.items():
+                if old not in stream.schema and name in stream.schema:
+                    raise JobError(f'the new name comes first: rename({old}="{name}")')
+            return add_select(call, stream, projections.rename(stream.schema, names), "fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,7 @@ class Spans(AggregateVerbs[S]):
             start=start,
             end=end,
             aggregates=tuple(
-                (name, Aggregate(kind=a.kind, over=col(column) if column else None))
+                (name, Aggregate(kind=a.kind, over=col(column) if column else None, wrap=a.wrap))
                 for name, a, column in over
             ),
             empty=self._empty,

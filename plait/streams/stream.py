@@ -33,6 +33,7 @@ from plait.streams.arguments import (
     checked_sink,
     key_name,
     own_label,
+    split_named,
 )
 from plait.streams.event_time import (
     NEVER,
@@ -43,15 +44,15 @@ from plait.streams.event_time import (
     union_time,
 )
 from plait.streams.join_verbs import JoinVerbs
+from plait.streams.output_schemas import check_repeatable, union_schema
 from plait.streams.process_verbs import add_process
 from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
 from plait.streams.state_verbs import StateVerbs
 from plait.streams.stream_protocol import Site
-from plait.streams.union_schema import union_schema
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from plait.connectors.base import Sink
     from plait.functions.process import Process
@@ -153,7 +154,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def key_by(
         self,
-        *columns: str | Expr,
+        *columns: str | Expr | Mapping[str, Any],
         on_error: OnError = "fail",
         ttl: Duration | None = None,
         **named: Any,
@@ -167,15 +168,16 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         [Record(cheap=True, count=1), Record(cheap=False, count=1)]
 
         Args:
-            columns: names of columns, or `col("name")`. Records with equal values share a state. A
-                null is a key like any other; a NaN cannot be one.
+            columns: names of columns, `col("name")`, or dicts like `named`. Records with equal
+                values share a state. A null is a key like any other; a NaN cannot be one.
             on_error: what happens to a record whose key cannot be computed or is NaN, and the
                 default for the operators after it: "fail", "skip" or "dead_letter".
             ttl: the state of a key is dropped after this much event time without a record.
             named: expressions or functions, as in `with_columns`.
         """
         with CallSite("key_by") as call:
-            names = [key_name(column) for column in columns]
+            plain, named = split_named(columns, named)
+            names = [key_name(column) for column in plain]
             policy = checked_policy(on_error)
             ttl_us = key_ttl_us(ttl, self._time)
             if not named:
@@ -210,7 +212,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         replaces the one with its name, so a cell can be run again.
         """
         with CallSite("sink") as call:
-            checked_sink(sink)
+            checked_sink(sink).check(self.schema)
             label = own_label(name, sink, self.job._names(SinkOp, call))
             if name is not None:
                 self.job._free_name(SinkOp, name)
@@ -291,6 +293,16 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         with CallSite("explain") as call:
             alone = self._alone(call, None)
         print(explain_text(alone.graph(), settings))
+
+    def _first_records(self, call: CallSite, limit: int) -> list[Any]:
+        from plait.model.records import records_of
+
+        operators = with_labels(self.job._operators)
+        above = [operators[number] for number in upstream(operators, self._number)]
+        check_repeatable([op for op in above if isinstance(op, SourceOp)])
+        alone = self._alone(call, None)
+        table = alone.run(workers=1, limit=limit, progress=False).outputs[COLLECTED]
+        return [record for batch in table.to_batches() for record in records_of(batch, self.schema)]
 
     def _alone(self, call: CallSite, limit: int | None) -> Job:
         """A job with the operators of this stream and a sink that collects it, and no other."""

@@ -7,7 +7,7 @@ that reads it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from plait.expr.tree import Expr, col
 from plait.expr.type_checker import check_column
@@ -43,6 +43,10 @@ class StreamLike(Protocol):
     def _append(self, op: AnyOp, time: Time | None = None) -> Self:
         """Adds an operator that reads this stream and returns its output. `time`: the event time
         of the output, if it does not follow from the operator."""
+
+    def _first_records(self, call: CallSite, limit: int) -> list[Any]:
+        """What the first `limit` records of each source become in this stream; raises where one
+        cannot be read now and again later."""
 
     def _union(self, call: CallSite, others: Sequence[Self], name: str) -> Self:
         """The union of this stream and others."""

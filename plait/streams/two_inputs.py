@@ -9,7 +9,7 @@ removes what was for the operator alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
@@ -193,7 +193,7 @@ def add_two_sided(
     fields = []
     for column in operator.columns:
         field = both.schema[column]
-        hidden = Field(unused_name(column, shown), field.type, field.nullable)
+        hidden = replace(field, name=unused_name(column, shown))
         fields.append(operator.fields.get(column, hidden))
     fields += operator.results
     whole = len(fields) == len(shown)

@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import plait
-from plait import col
+from plait import Schema, col
+from plait.model.records import records_of
 from plait.testing import sequential
 
 pytestmark = pytest.mark.integration
@@ -106,6 +109,35 @@ def third(n: int) -> int:
     return n // 3
 
 
+@dataclass
+class Part:
+    price: Decimal
+
+
+@dataclass
+class Built:
+    n: int
+    parts: list[Part]
+
+
+def dearer(built: Built) -> Built:
+    assert all(type(part) is Part for part in built.parts)
+    return Built(built.n, [Part(part.price + 1) for part in built.parts])
+
+
+def test_objects_of_declared_classes_travel(cluster: str) -> None:
+    job = plait.Job("declared")
+    rows = [{"n": n, "parts": [{"price": f"{n}.5"}]} for n in range(200)]
+    made = job.source(plait.Items(rows, schema=Built)).map(dearer).key_by("n")
+    made.stateful(0, lambda state, built: (state, built)).sink(plait.Collect(), name="out")
+    handle = plait.submit(job, address=cluster, nodes=2, workers=1)
+    table = handle.result(PATIENCE_S).outputs["out"]
+    wanted = [Built(n, [Part(Decimal(f"{n + 1}.5"))]) for n in range(200)]
+    found = [one for batch in table.to_batches() for one in records_of(batch, Schema.of(Built))]
+    assert found == wanted
+    handle.forget()
+
+
 def test_a_record_that_fails_comes_back_with_the_error(cluster: str) -> None:
     job = plait.Job("failing")
     given = job.source(plait.Items([{"n": n} for n in range(100)]))
@@ -113,7 +145,7 @@ def test_a_record_that_fails_comes_back_with_the_error(cluster: str) -> None:
     handle = plait.submit(job, address=cluster, nodes=2, workers=1)
     with pytest.raises(plait.RecordError, match="no 41") as raised:
         handle.result(PATIENCE_S)
-    assert raised.value.row == 41
+    assert raised.value.row == 42
     assert raised.value.record.n == 41
     assert isinstance(raised.value.__cause__, ValueError)
     assert handle.status().phase == "failed"

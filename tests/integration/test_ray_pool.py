@@ -62,5 +62,5 @@ def test_an_error_comes_back(entry_point: Callable[..., Any]) -> None:
     read.map(refused, route="pool").sink(plait.Collect())
     with pytest.raises(plait.RecordError, match="1234 is refused") as raised:
         entry_point(job, epoch_records=64, pool=1)
-    assert raised.value.row == 1234
+    assert raised.value.row == 1235
     assert isinstance(raised.value.__cause__, ValueError)

@@ -173,7 +173,7 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
     void add_project(Operators& to, uint32_t op, OnError on_error, vector[ProjectItem] items,
                      cbool hidden) except +
     void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
-                        vector[uint32_t] float_keys) except +
+                        vector[uint32_t] float_keys, vector[uint32_t] times) except +
     void add_call(Operators& to, uint32_t op, OnError on_error,
                   void (*function)(void*, const Batch&, CallOutcome&) noexcept, void* context,
                   vector[Type] types) except +

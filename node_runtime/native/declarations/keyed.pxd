@@ -53,7 +53,7 @@ cdef inline void aggregates_into(aggregates, vector[AggregateSpec]& specs) excep
     """From (kind, column, or -1 or None, Type, nullable) of each aggregate."""
     cdef AggregateSpec spec
     cdef dict kinds = {"count": 0, "sum": 1, "min": 2, "max": 3, "mean": 4, "first": 5, "last": 6,
-                       "distinct": 7}
+                       "distinct": 7, "wrapping_sum": 8}
     for name, column, kind, nullable in aggregates:
         spec.kind = <AggregateKind><int>kinds[name]
         spec.input = -1 if column is None else column

@@ -247,7 +247,7 @@ class Loop:
                                 operator=op.name,
                                 at=str(op.at),
                                 source=op.label,
-                                row=row,
+                                row=row + 1,
                                 error=bad.reason,
                                 record=bad.record,
                             ),
@@ -376,13 +376,13 @@ class Loop:
                 operator=op.name,
                 at=at,
                 source=source,
-                row=row,
+                row=row + 1,
                 error=str(fault),
                 record=record,
             )
             letters.append((row, letter))
             return None
-        return End(row, self.error(i, row, source, fault, record))
+        return End(row, self.error(i, row + 1, source, fault, record))
 
     def error(self, i: int, row: int, source: str, fault: Exception, record: Any) -> RecordError:
         op = self.graph.operators[i]

@@ -1,8 +1,9 @@
 """Aggregates of one key, in the plainest Python: feed a value, read the result.
 
 A null is never fed, except to the count of rows. Sums start with the first value (so that -0.0
-alone stays) and add in the order of the records; sums of ints wrap around; means add floats. min
-and max keep the first of equal values; first and last go by the places of their records.
+alone stays) and add in the order of the records; a sum of ints that int64 cannot hold ends the run,
+unless it is to wrap around; means add floats. min and max keep the first of equal values; first and
+last go by the places of their records.
 
 The aggregates of two parts of a window (panes of a sliding window, sessions that become one) are
 joined by `absorb`, the earlier part taking the later one in: sums are those of the parts added.
@@ -14,7 +15,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plait.model.schema import Type
+from plait.errors import RecordError
+from plait.model.schema import INT64_MAX, INT64_MIN, Type
 from plait.testing.oracle.expressions import compiled, wrap
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Running:
     place: int = 0
     """Of the record that `value` is of, for first and last."""
     different: set[Any] = field(default_factory=set)
+    wrap: bool = False
 
     def feed(self, value: Any, place: int = 0) -> None:
         self.seen += 1
@@ -61,7 +64,11 @@ class Running:
 
     def add(self, value: Any) -> None:
         total = value if self.value is None else self.value + value
-        self.value = wrap(total) if self.kind == "sum" and self.type is Type.INT64 else total
+        if self.kind == "sum" and self.type is Type.INT64:
+            if not self.wrap and not INT64_MIN <= total <= INT64_MAX:
+                raise RecordError("a sum does not fit int64")
+            total = wrap(total)
+        self.value = total
 
     def beats(self, value: Any) -> bool:
         """Comparisons with NaN are false, so that NaN never replaces a number."""
@@ -104,13 +111,17 @@ class Results:
             (one.kind, None if one.over is None else compiled(one.over, schema))
             for _, one in aggregates
         ]
+        self.wraps = [one.wrap for _, one in aggregates]
 
     def fed(self, values: Values) -> Values:
         """What a row gives to each aggregate; raises Fault."""
         return tuple(None if over is None else over.run(values) for _, over in self.parts)
 
     def start(self) -> list[Running]:
-        return [Running(kind, None if over is None else over.type) for kind, over in self.parts]
+        return [
+            Running(kind, None if over is None else over.type, wrap=wraps)
+            for (kind, over), wraps in zip(self.parts, self.wraps, strict=True)
+        ]
 
     def feed(self, state: Sequence[Running], fed: Values, place: int = 0) -> None:
         for running, (_, over), value in zip(state, self.parts, fed, strict=True):

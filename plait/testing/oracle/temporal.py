@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.temporal import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec
+from plait.graph.temporal import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec, time_columns
 from plait.testing.oracle.joins import join_operator
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
+from plait.testing.oracle.values import Fault
 from plait.testing.oracle.windows import window_operator
 
 if TYPE_CHECKING:
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
-    from plait.testing.oracle.time import TimedOperator
+    from plait.testing.oracle.time import Fate, Time, TimedOperator
+    from plait.testing.oracle.values import Values
+
+FARTHEST_US = 2**62
 
 
 def timed_operator(
@@ -28,5 +32,23 @@ def timed_operator(
         case ProcessSpec():
             return Processes(op, schema)
         case JoinSpec() | SpanSpec():
-            return join_operator(op, schema)
-    return window_operator(op, schema)
+            return InRange(op, schema, join_operator(op, schema))
+    return InRange(op, schema, window_operator(op, schema))
+
+
+class InRange:
+    """An operator whose records have event times that windows can be counted around."""
+
+    def __init__(self, op: TimedOp, schema: Schema, inner: TimedOperator) -> None:
+        self.inner = inner
+        self.times = [schema.index(name) for name in time_columns(op.time, op.spec)]
+
+    def take(self, place: int, values: Values, before: Time) -> list[Values] | Fate:
+        for column in self.times:
+            time = values[column]
+            if time is not None and not -FARTHEST_US <= time <= FARTHEST_US:
+                raise Fault(f"the event time {time} us is not within 146,000 years of 1970")
+        return self.inner.take(place, values, before)
+
+    def due(self, before: Time, watermark: Time) -> list[Values]:
+        return self.inner.due(before, watermark)

@@ -188,6 +188,8 @@ class JobDrawer:
         names = [field.name for field in stream.schema if field.type in types]
         plain = names and self.pick([True, True, False])
         over = col(self.pick(names)) if plain else self.expr(stream, self.pick(types), 1)
+        if kind == "sum":  # the values are often as large as an int64 can be
+            return aggregates.sum(over, wrap=True)
         make: Callable[..., Aggregate] = getattr(aggregates, kind)
         return make(over)
 

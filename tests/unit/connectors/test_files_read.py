@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -152,7 +153,6 @@ def test_text_larger_than_a_block(
         ("a,b\n1,2\n3\n", "line 3: expected 2 columns, got 1\n  3\n"),
         ("a,b\n1,2\n\n3,4,5\n", "line 4: expected 2 columns, got 3\n  3,4,5\n"),
         ("", "is empty: no line says its columns; give schema="),
-        ("a b,c\n1,2\n", 'column name "a b" is not a Python identifier'),
         ("a,a\n1,2\n", 'column "a" is there twice'),
     ],
 )
@@ -338,3 +338,10 @@ def test_rows_before_a_bad_line_are_delivered(tmp_path: Path, bad: int) -> None:
     rows[bad + 1] = "n/a,x"
     (tmp_path / "bad.csv").write_text("\n".join(rows))
     assert seen(tmp_path / "bad.csv") == list(range(bad))
+
+
+def test_bytes_of_a_file_are_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "pickles.parquet"
+    pq.write_table(pa.table({"a": pa.array([pickle.dumps("loaded"), None])}), path)
+    stream = plait.stream(Files(path, schema={"a": Any}))
+    assert [record.a for record in stream.collect()] == [pickle.dumps("loaded"), None]

@@ -135,12 +135,12 @@ def test_the_position_of_a_generator_is_the_number_of_its_records() -> None:
 
 
 def test_a_null_in_the_event_time_of_a_generator_is_refused() -> None:
-    with pytest.raises(plait.SourceError, match='NullTimes: record 0, column "ts"'):
+    with pytest.raises(plait.SourceError, match='NullTimes: record 1, column "ts"'):
         plait.stream(NullTimes(), event_time="ts").collect(**GIVEN)
 
 
 def test_a_bad_record_of_a_generator_is_named() -> None:
-    with pytest.raises(plait.SourceError, match="Given: record 1, column"):
+    with pytest.raises(plait.SourceError, match="Given: record 2, column"):
         plait.stream(Given(iter([{"n": 1}, {"n": "two"}]))).collect(**GIVEN)
 
 
@@ -164,7 +164,7 @@ def test_a_wrong_answer_of_poll_is_shown(answer: Any, words: str) -> None:
 
 def test_a_wrong_record_of_poll_names_the_source() -> None:
     with pytest.raises(
-        plait.SourceError, match=r"source source-1 at .*: Answers: record 0: expected a record"
+        plait.SourceError, match=r"source source-1 at .*: Answers: record 1: expected a record"
     ):
         plait.stream(Given(Answers([1]))).collect(**GIVEN)
 

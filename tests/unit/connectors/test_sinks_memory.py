@@ -67,7 +67,7 @@ def test_a_function_that_raises_is_named() -> None:
             raise ValueError("two")
 
     writer = Call(picky).open(SCHEMA)
-    with pytest.raises(SinkError, match="picky raised ValueError at record 1: two") as caught:
+    with pytest.raises(SinkError, match="picky raised ValueError at record 2: two") as caught:
         writer.write(batch(1, 2, 3))
     assert isinstance(caught.value.__cause__, ValueError)
     assert writer.abort() == 1

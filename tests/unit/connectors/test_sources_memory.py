@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.connectors.columns import infer, to_batch
+from plait.connectors.columns import cut_chunks, infer, to_batch
 from plait.connectors.memory_sources import Items, Table
 from plait.errors import SchemaError, SourceError
 from plait.model.records import records_of
@@ -113,7 +113,7 @@ def test_a_reader_goes_on_at_the_position_of_another(polls: int, at_once: int) -
 
 
 def test_a_position_behind_the_end_is_told() -> None:
-    with pytest.raises(SourceError, match="at record 5 but has 2 now"):
+    with pytest.raises(SourceError, match="after record 5 but has 2 now"):
         Items([1, 2]).open(5)
 
 
@@ -139,21 +139,22 @@ def test_what_is_no_iterable_is_refused() -> None:
 @pytest.mark.parametrize(
     ("record", "schema", "said"),
     [
-        ({"a": "x"}, {"a": int}, 'record 1, column "a": expected int64, got'),
+        ({"a": "x"}, {"a": int}, 'record 2, column "a": expected int64, got'),
         ({"a": 1.5}, {"a": int}, "expected int64"),
         ({"a": True}, {"a": int}, "expected int64"),
         ({"a": 2**63}, {"a": int}, "beyond 64 bits"),
         ({"a": None}, {"a": int}, "got None"),
-        ({"b": 1}, {"a": int}, 'column "a": missing'),
+        ({}, {"a": int}, 'column "a": missing'),
+        ({"a": 1, "b": 1}, {"a": int}, 'record 2: "b" is not a column; the columns are a'),
         ({"a": datetime.datetime(2024, 1, 1)}, {"a": datetime.datetime}, "without a time zone"),  # noqa: DTZ001
         ({"a": "\ud800"}, {"a": str}, "surrogate"),
         ({"a": lambda: 0}, {"a": object}, "cannot be pickled"),
-        ((1, 2, 3), {"a": int}, "record 1: expected 1 values"),
+        ((1, 2, 3), {"a": int}, "record 2: expected 1 values"),
         (7, {"a": int, "b": int}, "expected a record with the columns a, b"),
     ],
 )
 def test_what_does_not_fit_is_named(record: Any, schema: Any, said: str) -> None:
-    good: dict[str, Any] = {"a": 1, "b": 2}
+    good: dict[str, Any] = dict.fromkeys(schema, 1)
     if schema["a"] is not int:
         good = record
     with pytest.raises(SourceError) as caught:
@@ -163,21 +164,27 @@ def test_what_does_not_fit_is_named(record: Any, schema: Any, said: str) -> None
 
 def test_a_misfit_after_the_first_records_says_where_the_schema_came_from() -> None:
     source = Items([{"a": 1}] * 1500 + [{"a": "x"}], label="clicks")
-    with pytest.raises(SourceError, match=r"Items clicks: record 1,500, .*first 1,000 records"):
+    with pytest.raises(SourceError, match=r"Items clicks: record 1,501, .*first 1,000 records"):
         rows(source)
 
 
 def test_a_new_key_after_the_first_records_is_not_dropped() -> None:
-    with pytest.raises(SourceError, match='"b", which is not a column'):
+    with pytest.raises(SourceError, match='record 1,001: "b" is not a column; the columns are a'):
         rows(Items([{"a": 1}] * 1000 + [{"a": 1, "b": 2}]))
 
 
-def test_a_given_schema_chooses_columns() -> None:
-    assert rows(Items([{"a": 1, "b": 2}], schema={"a": int})) == [{"a": 1}]
+def test_a_key_outside_a_given_schema_is_not_dropped() -> None:
+    with pytest.raises(SourceError, match='record 2: "b" is not a column; the columns are a'):
+        rows(Items([{"a": 1}, {"a": 1, "b": 2}], schema={"a": int}))
+
+
+def test_a_given_schema_lets_a_record_leave_out_what_may_be_null() -> None:
+    source = Items([{"a": 1}, {"a": 2, "b": 3}], schema={"a": int, "b": int | None})
+    assert rows(source) == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
 
 
 def test_records_are_numbered_from_where_a_reader_is() -> None:
-    with pytest.raises(SourceError, match='record 4,097, column "a"'):
+    with pytest.raises(SourceError, match='record 4,098, column "a"'):
         to_batch([{"a": 1}, {"a": "x"}], Schema.of({"a": int}), 4096)
 
 
@@ -221,19 +228,40 @@ def test_foreign_types_become_plaits() -> None:
                 "big": pa.array(["a", "b"], pa.large_string()),
                 "words": pa.array(["x", "y"]).dictionary_encode(),
                 "day": pa.array([datetime.date(2024, 5, 1)] * 2),
-                "nano": pa.array([1_001, 2_999], pa.timestamp("ns")),
+                "nano": pa.array([1_001, -2_999], pa.timestamp("ns")),
                 "list": pa.array([[1], None]),
             }
-        )
+        ),
+        rounding="down",
     )
     assert [field.type.value for field in source.schema] == [
         "int64", "float64", "string", "string", "timestamp", "timestamp", "object",
     ]  # fmt: skip
     second = rows(source)[1]
     assert (second["small"], second["half"], second["big"], second["words"]) == (None, 2, "b", "y")
-    assert second["nano"].microsecond == 2
+    assert second["nano"].microsecond == 999_997
     assert second["list"] is None
     assert pickle.loads(rows(source)[0]["list"]) == [1]
+
+
+def test_times_finer_than_a_microsecond_are_told() -> None:
+    exact = pa.table({"t": pa.array([None, 5_000], pa.timestamp("ns", "UTC"))})
+    assert rows(Table(exact))[1]["t"].microsecond == 5
+    finer = pa.table({"t": pa.array([5_000, -1, 7], pa.timestamp("ns"))})
+    told = 'column "t": 2 times are finer .* the first is -1 ns since 1970; .*rounding="down"'
+    with pytest.raises(SourceError, match=told):
+        Table(finer)
+    with pytest.raises(SourceError, match=told):
+        Table(finer.set_column(0, "t", finer.column("t").dictionary_encode()))
+    with pytest.raises(SourceError, match="rounding is 'up'"):
+        Table(exact, rounding="up")  # type: ignore[arg-type]
+
+
+def test_long_texts_are_cut_into_chunks() -> None:
+    texts = pa.chunked_array([["a" * 60, "b" * 30, None, "c" * 30], ["d"]], pa.large_string())
+    cut = cut_chunks(texts, 100)
+    assert [len(chunk) for chunk in cut.chunks] == [1, 1, 2, 1]
+    assert cut.to_pylist() == texts.to_pylist()
 
 
 def test_a_number_that_does_not_fit_is_told() -> None:

@@ -152,14 +152,14 @@ class TestFunctions:
         assert "record 6 of source" in str(error)
         assert "Record(k=2, v=5)" in str(error)
         assert "the 5 records before it were delivered" in str(error)
-        assert error.row == 5
+        assert error.row == 6
         assert isinstance(error.__cause__, ValueError)
 
     @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
     def test_a_function_that_raises_under_a_policy(self, policy: Any) -> None:
         result = collected(rows().map(fails_at_five, on_error=policy))
         assert values(result, "v") == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-        assert [letter.row for letter in result.dead_letters] == [5] * (policy == "dead_letter")
+        assert [letter.row for letter in result.dead_letters] == [6] * (policy == "dead_letter")
         assert all("five is right out" in letter.error for letter in result.dead_letters)
 
     @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ class TestFunctions:
         with pytest.raises(plait.RecordError, match=rf"map at {HERE}:\d+ ") as caught:
             collected(stream)
         assert said in str(caught.value)
-        assert caught.value.row == 0
+        assert caught.value.row == 1
 
     def test_a_batch_function_that_returns_nonsense(self) -> None:
         for returned in (None, 7, pa.table({"x": [1]}), "text"):

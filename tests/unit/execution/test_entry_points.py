@@ -442,9 +442,9 @@ def test_dead_letters_go_to_their_sink(entry_point: EntryPoint, tmp_path: Path) 
     read = job.source(plait.Table(given()), name="given")
     read.map(odd, schema=read.schema, on_error="dead_letter").sink(plait.Collect(), name="out")
     result = entry_point(job, **SETTINGS)
-    assert [letter.row for letter in result.dead_letters] == list(range(49, ROWS, 50))
+    assert [letter.row for letter in result.dead_letters] == list(range(50, ROWS + 1, 50))
     letters = plait.stream(plait.Files(path)).collect()
-    assert sorted(letter.row for letter in letters) == list(range(49, ROWS, 50))
+    assert sorted(letter.row for letter in letters) == list(range(50, ROWS + 1, 50))
     assert {letter.error for letter in letters} == {
         f"ValueError: {n} is refused" for n in range(49, ROWS, 50)
     }
@@ -461,7 +461,7 @@ def test_a_record_that_fails(entry_point: EntryPoint, source: str, keyed: bool) 
     with pytest.raises(plait.RecordError) as raised:
         entry_point(job, **SETTINGS)
     error = raised.value
-    assert (error.operator, error.source, error.row, error.record.n) == ("map", "given", 49, 49)
+    assert (error.operator, error.source, error.row, error.record.n) == ("map", "given", 50, 49)
     assert isinstance(error.__cause__, ValueError)
     first, *rest = str(error).splitlines()
     assert first.startswith('map "odd" at ')
@@ -475,7 +475,7 @@ def test_a_record_that_fails_at_every_try(entry_point: EntryPoint) -> None:
     read.with_columns(fee=flaky_fee, on_error="retry", **TRIES).sink(plait.Collect(), name="out")
     with pytest.raises(plait.RecordError, match="ConnectionError: not yet: 4") as raised:
         entry_point(job, **SETTINGS)
-    assert (raised.value.row, raised.value.record.n) == (4, 4)
+    assert (raised.value.row, raised.value.record.n) == (5, 4)
 
 
 def test_an_expression_that_fails(entry_point: EntryPoint) -> None:
@@ -484,7 +484,7 @@ def test_an_expression_that_fails(entry_point: EntryPoint) -> None:
     read.with_columns(q=100 // (col("n") - 60)).key_by("k").sum("q").sink(plait.Collect())
     with pytest.raises(plait.RecordError, match="record 61 of source given") as raised:
         entry_point(job, **SETTINGS)
-    assert raised.value.row == 60
+    assert raised.value.row == 61
 
 
 def test_a_sink_that_has_enough(entry_point: EntryPoint) -> None:

@@ -219,7 +219,7 @@ def test_an_exception_fails_the_record_that_came_last() -> None:
     with pytest.raises(plait.RecordError) as raised:
         out.collect()
     error = raised.value
-    assert (error.operator, error.row, error.record.n) == ("picky", 3, 3)
+    assert (error.operator, error.row, error.record.n) == ("picky", 4, 3)
     assert isinstance(error.__cause__, ValueError)
     first, second, third = str(error).splitlines()
     assert first.startswith("picky at test_operators_run.py:")
@@ -266,13 +266,13 @@ def test_wrong_uses_of_the_context(body: str, said: str) -> None:
     with pytest.raises(plait.RecordError) as raised:
         plait.operator(names["wrong"])(numbers(10), bound=5).out.collect()
     assert said in str(raised.value)
-    assert raised.value.row == 0
+    assert raised.value.row == 1
 
 
 def test_a_port_that_is_full() -> None:
     out = barrier(left=numbers(9), right=plait.stream([{"m": 1}]), bound=4).out
     error = failing(out, epoch_records=16)
-    assert error.row == 4
+    assert error.row == 5
     assert (
         'failed: port "left" is full: 4 records wait there while the operator waits with'
         " wait_all(left=1, right=1); let it pop them, or give bound= more or None"

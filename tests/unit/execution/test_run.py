@@ -76,10 +76,10 @@ def test_dead_letters_come_in_order_and_to_their_sink() -> None:
     rows = job.source(ROWS, name="rows")
     rows.with_columns(h=1 // (col("v") % 10), on_error="dead_letter").sink(plait.Discard())
     result = plait.run(job, workers=4, epoch_records=3, timeout=60.0)
-    assert [letter.row for letter in result.dead_letters] == list(range(0, 500, 10))
+    assert [letter.row for letter in result.dead_letters] == list(range(1, 501, 10))
     assert {letter.source for letter in result.dead_letters} == {"rows"}
     written = pa.Table.from_batches(letters.batches)
-    assert sorted(written.column("row").to_pylist()) == list(range(0, 500, 10))
+    assert sorted(written.column("row").to_pylist()) == list(range(1, 501, 10))
     assert letters.ended == "close"
 
 

@@ -105,7 +105,8 @@ SOURCE_FAULTS = [
     (42, r"source scripted at .*: ScriptedReader: poll returned 42 \(int\); it must return"),
     ("text", r"poll returned 'text' \(str\)"),
     (lambda most: ONE * (most + 1), r"source scripted at .*: poll\(4096\) returned 4097 rows"),
-    ([{"m": 1}], 'column "n"'),
+    ([{"m": 1}], 'record 3: "m" is not a column; the columns are n'),
+    ([{}], 'record 3, column "n": missing'),
     ([{"n": "one"}], "column \"n\": expected int64, got 'one'"),
     ([{"n": None}], 'column "n"'),
     (plait.Wait("soon"), "soon"),  # type: ignore[arg-type]

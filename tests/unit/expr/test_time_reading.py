@@ -15,7 +15,8 @@ from plait.model.schema import Schema, Type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-x = col("x")
+x: Any = col("x")
+seven: Any = 7
 SCHEMA = Schema.of({"x": str, "n": int | None, "f": float, "t": "timestamp", "b": bool})
 
 
@@ -37,7 +38,7 @@ SCHEMA = Schema.of({"x": str, "n": int | None, "f": float, "t": "timestamp", "b"
         (lambda: x.to_timestamp(tz="Europe/Bonn"), "no time zone 'Europe/Bonn'"),
         (lambda: x.to_timestamp(tz="../x"), "no time zone"),
         (lambda: x.to_timestamp(tz=1), "tz is 1"),
-        (lambda: wrapping(7), "wrapping takes an expression"),
+        (lambda: wrapping(seven), "wrapping takes an expression"),
     ],
 )
 def test_what_is_wrong_with_the_description(write: Callable[[], Any], message: str) -> None:

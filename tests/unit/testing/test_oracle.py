@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from plait.connectors.base import Reader, Source
+from plait.errors import RecordError
 from plait.expr.aggregates import Aggregate
 from plait.expr.tree import Expr
 from plait.graph.operators import (
@@ -163,7 +164,7 @@ def test_flat_map_that_fails_midway_keeps_nothing_of_the_record() -> None:
     rows = [(1, None), (2, None), (3, None)]
     result = through(KV, rows, CallOp, mode="flat_map", function=function, on_error="dead_letter")
     assert result.outputs["out"] == [(1, 1), (1, 2), (3, 1), (3, 2)]
-    assert [(d.row, d.error) for d in result.dead_letters] == [(1, "ValueError: two")]
+    assert [(d.row, d.error) for d in result.dead_letters] == [(2, "ValueError: two")]
 
 
 def test_columns_reads_the_input_by_parameter_names() -> None:
@@ -206,10 +207,10 @@ def test_aggregates_of_every_kind_by_key() -> None:
     ]
 
 
-def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
+def aggregated(kind: Any, given: str, values: list[Any], wrap: bool = False) -> list[Any]:
     schema = Schema.of({"v": given})
     out = Schema.of({"r": {"mean": "float64?"}.get(kind, given)})
-    one = (("r", Aggregate(kind=kind, over=col("v"))),)
+    one = (("r", Aggregate(kind=kind, over=col("v"), wrap=wrap)),)
     rows = [(value,) for value in values]
     result = through(schema, rows, AggregateOp, keys=(), aggregates=one, schema=out)
     return [row[0] for row in result.outputs["out"]]
@@ -217,7 +218,9 @@ def aggregated(kind: Any, given: str, values: list[Any]) -> list[Any]:
 
 def test_aggregates_at_the_edges() -> None:
     nan = math.nan
-    assert aggregated("sum", "int64?", [2**63 - 1, 1]) == [2**63 - 1, -(2**63)]
+    assert aggregated("sum", "int64?", [2**63 - 1, 1], wrap=True) == [2**63 - 1, -(2**63)]
+    with pytest.raises(RecordError, match="a sum does not fit int64"):
+        aggregated("sum", "int64?", [2**63 - 1, 1])
     assert str(aggregated("sum", "float64?", [-0.0, 0.0])) == "[-0.0, 0.0]"
     assert str(aggregated("min", "float64?", [nan, 3.0, nan, 1.0])) == "[nan, 3.0, 3.0, 1.0]"
     assert str(aggregated("max", "float64?", [nan, -0.0, 0.0])) == "[nan, -0.0, -0.0]"
@@ -238,7 +241,7 @@ def test_keys_null_is_a_key_zeros_are_one_and_nan_is_none() -> None:
         schema, rows, AggregateOp, keys=("k",), aggregates=one, schema=out, on_error="dead_letter"
     )
     assert str(result.outputs["out"]) == "[(0.0, 1), (-0.0, 2), (None, 1), (None, 2)]"
-    assert [(d.row, d.error) for d in result.dead_letters] == [(3, "NaN cannot be a key")]
+    assert [(d.row, d.error) for d in result.dead_letters] == [(4, "NaN cannot be a key")]
 
 
 def test_fold_keeps_its_state_when_a_step_fails() -> None:
@@ -327,7 +330,7 @@ def test_a_failure_ends_what_depends_on_it() -> None:
     result = build.run(epoch_records=2)
     assert result.failure is not None
     assert (result.failure.operator, result.failure.at) == ("select", "job.py:2")
-    assert (result.failure.source, result.failure.row) == ("in", 3)
+    assert (result.failure.source, result.failure.row) == ("in", 4)
     assert result.failure.record.n == 3
     assert result.outputs == {"half": [(-4,), (-6,), (-12,)], "all": [(0,), (1,), (2,)]}
     assert result.beyond == {"half": [(-4,), (-6,), (-12,)], "all": [(n,) for n in range(6)]}
@@ -346,7 +349,7 @@ def test_a_failing_record_keeps_the_earlier_results_of_its_row() -> None:
     result = build.run()
     assert result.outputs["out"] == [(1,), (1,), (0,), (1,), (1,), (9,), (0,)]
     assert result.failure is not None
-    assert result.failure.row == 1
+    assert result.failure.row == 2
 
 
 def test_the_first_failure_in_the_order_is_the_one_reported() -> None:
@@ -367,8 +370,8 @@ def test_the_first_failure_in_the_order_is_the_one_reported() -> None:
     build.sink(late, "late")
     result = build.run()
     assert result.failure is not None
-    assert result.failure.row == 1
-    assert {label: error.row for label, error in result.ends.items()} == {"early": 1, "late": 4}
+    assert result.failure.row == 2
+    assert {label: error.row for label, error in result.ends.items()} == {"early": 2, "late": 5}
     assert result.outputs == {"early": [(0,)], "late": [(0,)]}
     assert result.beyond == {"early": [(0,)], "late": [(0,), (1,), (2,), (3,)]}
 
@@ -382,9 +385,9 @@ def test_dead_letters_come_in_order() -> None:
     build.sink(build.add(UnionOp, "union", first, second))
     result = build.run()
     assert [(d.row, d.operator) for d in result.dead_letters] == [
-        (0, "first"),
-        (1, "map"),
-        (2, "first"),
+        (1, "first"),
+        (2, "map"),
+        (3, "first"),
     ]
     assert result.dead_letters[1].record.n == 1
     assert result.account.difference == 0

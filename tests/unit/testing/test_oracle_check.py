@@ -90,9 +90,9 @@ def test_a_failure_must_be_the_right_one() -> None:
     failure = wanted.failure
     place = {"operator": failure.operator, "at": failure.at, "source": failure.source}
     with pytest.raises(AssertionError, match="failed at"):
-        compare_failure("t", RecordError("x", **place, row=2, record=failure.record), wanted)
+        compare_failure("t", RecordError("x", **place, row=3, record=failure.record), wanted)
     with pytest.raises(AssertionError, match="failed with None"):
-        compare_failure("t", RecordError("x", **place, row=1), wanted)
+        compare_failure("t", RecordError("x", **place, row=2), wanted)
     with pytest.raises(AssertionError, match="should be no failure"):
         compare_failure("t", failure, answer(on_error="skip"))
 

@@ -26,8 +26,9 @@ enum class FailureKind : uint8_t {
   Pool,       // no worker process can be used
   Scheduler,  // one from outside
   Internal,   // the runtime itself, or what a function raised that is no matter of one record
+  Sum,        // a sum of int64 does not fit
 };
-inline constexpr FailureKind kLastFailureKind = FailureKind::Internal;
+inline constexpr FailureKind kLastFailureKind = FailureKind::Sum;
 
 // A record that failed: where it is in the total order, what it looked like, and what was wrong.
 struct Letter {

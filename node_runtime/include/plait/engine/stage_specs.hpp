@@ -167,8 +167,9 @@ inline void add_project(Operators& to, uint32_t op, OnError on_error,
 }
 // Before a keyed operator: counts its rows, and takes out those with a NaN in these key columns.
 inline void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
-                           std::vector<uint32_t> float_keys) {
-  to.push_back(std::make_unique<NanKeyFilter>(op, on_error, std::move(float_keys)));
+                           std::vector<uint32_t> float_keys, std::vector<uint32_t> times) {
+  to.push_back(
+      std::make_unique<NanKeyFilter>(op, on_error, std::move(float_keys), std::move(times)));
 }
 inline void add_call(Operators& to, uint32_t op, OnError on_error, CallOperator::Function function,
                      void* context, std::vector<Type> types) {

@@ -126,7 +126,7 @@ class SpanCells {
   void add(const AggregateSpec& a) {
     using K = AggregateKind;
     Op op{a.kind, a.type, a.nullable && a.input >= 0, false, -1, 0, 0};
-    if (a.kind > K::Last) throw std::invalid_argument("a span cannot count different values");
+    if (a.kind == K::Distinct) throw std::invalid_argument("a span cannot count different values");
     if (a.input < 0 && a.kind != K::Count) {
       throw std::invalid_argument("only a count may be without an input");
     }
@@ -136,7 +136,7 @@ class SpanCells {
     }
     if (a.kind != K::Count) {
       op.text = is_varlen(a.type);
-      if (op.text && (a.kind == K::Sum || a.kind == K::Mean)) {
+      if (op.text && (is_sum(a.kind) || a.kind == K::Mean)) {
         throw std::invalid_argument("sum and mean are of numbers");
       }
       op.cell = int(words_++);
@@ -169,6 +169,8 @@ class SpanCells {
         return take_as<K::Min>(op, cell, first, bits);
       case K::Sum:
         return take_as<K::Sum>(op, cell, first, bits);
+      case K::WrappingSum:
+        return take_as<K::WrappingSum>(op, cell, first, bits);
       case K::Mean:
         return take_as<K::Mean>(op, cell, first, bits);
       case K::First:

@@ -4,8 +4,9 @@
 // row i's value into the cells of slots[i] and writes the result as of that row. Rows of one key
 // meet their cells in row order, so the results are those of a sequential run. Nulls are skipped;
 // min and max leave NaN out unless there is nothing else (of equal values, such as -0.0 and 0.0,
-// the earlier stays); sum of integers wraps; mean is the float64 sum of the values over their
-// number. For one thread at a time (the holder of the lane); never waits.
+// the earlier stays); a sum of integers that int64 cannot hold throws SumOverflow, unless it wraps;
+// mean is the float64 sum of the values over their number. For one thread at a time (the holder of
+// the lane); never waits.
 #pragma once
 
 #include <bit>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <type_traits>
 
 #include "plait/keyed/keyed_plan.hpp"
@@ -53,12 +55,26 @@ struct Blob {
   }
 };
 
+// A sum of int64 that does not fit: the state of its lane is of no more use.
+struct SumOverflow : std::runtime_error {
+  SumOverflow()
+      : std::runtime_error(
+            "a sum does not fit int64; write plait.sum(..., wrap=True) if it is to wrap around, or"
+            " sum floats: plait.sum(col(...).cast(float))") {}
+};
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_sum_overflow() { throw SumOverflow(); }
+
 // What a value does to its cell. `first`: the cell holds nothing yet.
 template <AggregateKind kKind, class T>
 inline T fold(bool first, T old, T value) {
   using K = AggregateKind;
-  if constexpr (kKind == K::Sum || kKind == K::Mean) {
-    if constexpr (std::is_same_v<T, int64_t>) return T(uint64_t(old) + uint64_t(value));
+  if constexpr (kKind == K::Sum || kKind == K::WrappingSum || kKind == K::Mean) {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      T sum;
+      if (__builtin_add_overflow(old, value, &sum) && kKind != K::WrappingSum) [[unlikely]]
+        throw_sum_overflow();
+      return sum;
+    }
     // A new cell is +0.0; the sum starts with the first value so that -0.0 stays -0.0.
     else
       return first ? value : old + value;
@@ -209,6 +225,8 @@ inline void run_aggregate(const AggregateOp& op, const Block& b, const Batch& ba
   switch (op.kind) {
     case K::Sum:
       return run_typed<K::Sum>(op, b, *c, out);
+    case K::WrappingSum:
+      return run_typed<K::WrappingSum>(op, b, *c, out);
     case K::Min:
       return run_typed<K::Min>(op, b, *c, out);
     case K::Max:

@@ -102,6 +102,8 @@ inline void run_hot_plan(const KeyedPlan& plan, StateTable& table, Part& part) {
   switch (op.kind) {
     case K::Sum:
       return hot_detail::run_typed<K::Sum>(op, table, part);
+    case K::WrappingSum:
+      return hot_detail::run_typed<K::WrappingSum>(op, table, part);
     case K::Min:
       return hot_detail::run_typed<K::Min>(op, table, part);
     case K::Max:

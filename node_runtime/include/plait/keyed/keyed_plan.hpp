@@ -19,8 +19,23 @@
 
 namespace plait {
 
-// Distinct, the number of different values that are not null, is in windows only.
-enum class AggregateKind : uint8_t { Count, Sum, Min, Max, Mean, First, Last, Distinct };
+// Distinct, the number of different values that are not null, is in windows only. A Sum of int64
+// that does not fit throws SumOverflow; a WrappingSum wraps around.
+enum class AggregateKind : uint8_t {
+  Count,
+  Sum,
+  Min,
+  Max,
+  Mean,
+  First,
+  Last,
+  Distinct,
+  WrappingSum
+};
+
+inline bool is_sum(AggregateKind kind) {
+  return kind == AggregateKind::Sum || kind == AggregateKind::WrappingSum;
+}
 
 struct AggregateSpec {
   AggregateKind kind = AggregateKind::Count;
@@ -93,7 +108,7 @@ struct KeyedPlan {
     require(op.input >= 0 || op.kind == K::Count, "only a count may be without an input");
     require(op.kind != K::Distinct, "a running aggregate cannot count different values");
     if (op.input < 0) op.nullable = false;
-    const bool fits = op.kind != K::Sum && op.kind != K::Mean;
+    const bool fits = !is_sum(op.kind) && op.kind != K::Mean;
     const bool number = op.type == Type::Int64 || op.type == Type::Float64 || op.type == Type::Bool;
     require(fits || number, "sum and mean are of numbers");
     const bool ordered = op.type != Type::Object || (op.kind != K::Min && op.kind != K::Max);
@@ -114,6 +129,7 @@ struct KeyedPlan {
         op.result = Type::Float64;
         break;
       case K::Sum:
+      case K::WrappingSum:
         op.result = op.type == Type::Float64 ? Type::Float64 : Type::Int64;
         break;
       default:

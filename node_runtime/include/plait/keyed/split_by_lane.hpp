@@ -32,6 +32,7 @@ struct alignas(64) Part {
   const uint32_t* row =
       nullptr;  // the batch's rows of the part, ascending; null: one lane, or kept as a mask
   std::vector<LaneResult> results;  // general plans: one for each aggregate
+  bool overflowed = false;          // a sum of the part does not fit
 };
 
 struct SplitBatch {

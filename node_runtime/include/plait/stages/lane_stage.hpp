@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "plait/keyed/aggregates.hpp"
 #include "plait/queues/hybrid_queue.hpp"
 #include "plait/queues/partitioned_queue.hpp"
 #include "plait/queues/shared_queue.hpp"
@@ -215,6 +216,8 @@ class LaneStage : public Stage {
     } else if (holds_rows(s.batch)) {
       try {
         run_part(s, lane);
+      } catch (const SumOverflow&) {
+        s.split.parts[lane].overflowed = true;  // of this batch: those before it go on
       } catch (const std::exception& error) {
         broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
       }
@@ -228,6 +231,9 @@ class LaneStage : public Stage {
     if (holds_rows(batch)) {
       guarded(batch, op_, [&] {
         if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
+        for (const Part& part : s.split.parts) {
+          if (part.overflowed) throw SumOverflow();
+        }
         put_together(s, worker);
       });
       run_all(after_ops_, batch, worker);

@@ -17,6 +17,7 @@
 #include "plait/columns/failure.hpp"
 #include "plait/columns/select.hpp"
 #include "plait/kernels/run.hpp"
+#include "plait/keyed/aggregates.hpp"
 #include "plait/workers/worker.hpp"
 
 namespace plait {
@@ -215,6 +216,10 @@ void guarded(Batch& batch, uint32_t op, Step&& step) {
   } catch (const std::exception& error) {
     batch.failure = std::make_shared<Failure>(runtime_failure(op, error));
     batch.failure->broken = true;
+    if (dynamic_cast<const SumOverflow*>(&error)) {
+      batch.failure->letter.kind = FailureKind::Sum;
+      batch.failure->letter.message = error.what();
+    }
     batch.failure->letter.source = batch.source;
     batch.failure->letter.epoch = batch.epoch;
     batch.columns.clear();

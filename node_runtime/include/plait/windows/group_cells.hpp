@@ -66,6 +66,9 @@ inline void combine_op(const GroupOp& op, uint64_t* to, const uint64_t* from) {
     const bool first = seen(op, to) == 0;
     uint64_t& cell = to[op.cell];
     if (op.kind == K::Sum) cell = fold_bits<K::Sum>(op, first, cell, from[op.cell]);
+    if (op.kind == K::WrappingSum) {
+      cell = fold_bits<K::WrappingSum>(op, first, cell, from[op.cell]);
+    }
     if (op.kind == K::Mean) cell = fold_bits<K::Mean>(op, first, cell, from[op.cell]);
     if (op.kind == K::Min) cell = fold_bits<K::Min>(op, first, cell, from[op.cell]);
     if (op.kind == K::Max) cell = fold_bits<K::Max>(op, first, cell, from[op.cell]);

@@ -97,6 +97,8 @@ inline void fold_op(const GroupOp& op, const GroupBlock& b, const Batch& batch) 
       return fold_distinct(op, b, c);
     case K::Sum:
       return fold_typed<K::Sum>(op, b, c);
+    case K::WrappingSum:
+      return fold_typed<K::WrappingSum>(op, b, c);
     case K::Min:
       return fold_typed<K::Min>(op, b, c);
     case K::Max:

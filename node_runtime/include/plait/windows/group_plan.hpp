@@ -77,7 +77,7 @@ struct GroupPlan {
     require(op.input >= 0 || op.kind == K::Count, "only a count may be without an input");
     if (op.input < 0) op.nullable = false;
     const bool number = op.type == Type::Int64 || op.type == Type::Float64 || op.type == Type::Bool;
-    require((op.kind != K::Sum && op.kind != K::Mean) || number, "sum and mean are of numbers");
+    require((!is_sum(op.kind) && op.kind != K::Mean) || number, "sum and mean are of numbers");
     const bool ordered = op.type != Type::Object || (op.kind != K::Min && op.kind != K::Max);
     require(ordered, "objects have no order");
     op.result = op.type;
@@ -98,7 +98,7 @@ struct GroupPlan {
         needs_places = true;
       }
       if (op.kind == K::Mean) op.result = Type::Float64;
-      if (op.kind == K::Sum && op.type != Type::Float64) op.result = Type::Int64;
+      if (is_sum(op.kind) && op.type != Type::Float64) op.result = Type::Int64;
     }
     ops.push_back(op);
   }

@@ -154,6 +154,9 @@ class LastRows {
       case K::Sum:
         cell = fold_bits<K::Sum>(op, first, cell, value);
         return;
+      case K::WrappingSum:
+        cell = fold_bits<K::WrappingSum>(op, first, cell, value);
+        return;
       case K::Mean:
         if (op.type != Type::Float64) value = std::bit_cast<uint64_t>(double(int64_t(value)));
         cell = fold_bits<K::Mean>(op, first, cell, value);

@@ -175,7 +175,7 @@ def test_a_record_is_tried_again() -> None:
     result = plait.run(job)
     assert result.outputs["out"]["n"].to_pylist() == [n for n in range(40) if n % 4 < 3]
     assert set(result.outputs["out"]["price"].to_pylist()) == {2.5}
-    assert [letter.row for letter in result.dead_letters] == [*range(3, 40, 4)]
+    assert [letter.row for letter in result.dead_letters] == [*range(4, 41, 4)]
     assert {letter.error for letter in result.dead_letters} == {"ConnectionError: not yet"}
     assert tries == {n: min(n % 4 + 1, 3) for n in range(40)}
 
@@ -194,7 +194,7 @@ def test_a_try_that_takes_too_long_fails() -> None:
     )
     result = plait.run(stream.sink(plait.Collect(), name="out").job)
     assert result.outputs["out"]["n"].to_pylist() == [n for n in range(20) if n % 5 != 2]
-    assert [letter.row for letter in result.dead_letters] == [2, 7, 12, 17]
+    assert [letter.row for letter in result.dead_letters] == [3, 8, 13, 18]
     assert {letter.error for letter in result.dead_letters} == {
         "TimeoutError: no result within 0.05 s"
     }
@@ -236,7 +236,7 @@ def test_fail_delivers_what_came_before_and_cancels_the_rest() -> None:
         stream.run(epoch_records=8)
     assert delivered == [*range(30)]
     assert caught.value.record == Order(30)
-    assert caught.value.row == 30
+    assert caught.value.row == 31
     assert str(caught.value).startswith('lookup "failing" at ')
     assert "raised ValueError: no more" in str(caught.value)
     assert sorted(cancelled) == [n for n in began if n > 30]
@@ -257,7 +257,7 @@ def test_an_earlier_failure_that_comes_later_counts() -> None:
         called = functools.partial(failing, asyncio.Event())
         with pytest.raises(RecordError, match="the first") as caught:
             orders(40).map_async(called).collect(epoch_records=epoch_records)
-        assert caught.value.row == 3
+        assert caught.value.row == 4
 
 
 def test_a_result_that_does_not_fit_is_a_failure_of_its_record() -> None:
@@ -267,10 +267,10 @@ def test_a_result_that_does_not_fit_is_a_failure_of_its_record() -> None:
     job = orders(6).map_async(odd, retries=5, on_error="dead_letter").sink(plait.Collect()).job
     result = plait.run(job)
     (letter,) = result.dead_letters
-    assert (letter.row, letter.record) == (3, Order(3))
+    assert (letter.row, letter.record) == (4, Order(3))
     with pytest.raises(RecordError, match="failed: expected") as caught:
         orders(6).map_async(odd).collect()
-    assert caught.value.row == 3
+    assert caught.value.row == 4
 
 
 def test_lookups_over_real_connections() -> None:

@@ -196,14 +196,14 @@ def test_when_all_tries_are_used_up(workers: int) -> None:
     late = Late(tries=4)
     with pytest.raises(RecordError, match="ConnectionError: try 3 of 2") as caught:
         orders(10).map(late.same, retries=2, backoff="1ms", route="inline").collect(workers=workers)
-    assert (caught.value.row, caught.value.record) == (2, Order(2))
+    assert (caught.value.row, caught.value.record) == (3, Order(2))
     late = Late(tries=4)
     stream = orders(10).map(
         late.same, retries=2, backoff="1ms", route="inline", on_error="dead_letter"
     )
     stream.sink(plait.Collect(), name="out")
     result = stream.run(workers=workers)
-    assert [letter.row for letter in result.dead_letters] == [2, 7]
+    assert [letter.row for letter in result.dead_letters] == [3, 8]
     assert [letter.record.price for letter in result.dead_letters] == [1.5, 1.5]
     assert late.calls[2] == late.calls[7] == 3
     assert result.account.difference == 0

@@ -117,7 +117,7 @@ def test_records_that_kill_their_process(chain: str, policy: Any) -> None:
     account = result.account
     assert account.skipped + account.dead_lettered == len(failed)
     if policy == "dead_letter":
-        assert [letter.row for letter in result.dead_letters] == failed
+        assert [letter.row - 1 for letter in result.dead_letters] == failed
         assert [letter.record.n for letter in result.dead_letters] == failed
         assert {letter.error for letter in result.dead_letters} == {KILLED}
 
@@ -127,7 +127,7 @@ def test_a_record_that_kills_its_process_ends_the_run(chain: str) -> None:
     job = job_of(lambda s, _: DEADLY[chain](s, "fail"), "pool")
     with pytest.raises(plait.RecordError, match=KILLED) as raised:
         plait.run(job, **SETTINGS)
-    assert raised.value.row == 300
+    assert raised.value.row == 301
     assert raised.value.record.n == 300
 
 
@@ -136,7 +136,7 @@ def test_a_table_that_kills_its_process() -> None:
     result = plait.run(job, **SETTINGS)
     assert result.outputs["out"]["n"].to_pylist() == [*range(288), *range(320, 500)]
     words = "the worker process was killed by SIGKILL on its batch, 3 times"
-    assert [letter.row for letter in result.dead_letters] == list(range(288, 320))
+    assert [letter.row for letter in result.dead_letters] == list(range(289, 321))
     assert {letter.error for letter in result.dead_letters} == {words}
 
 

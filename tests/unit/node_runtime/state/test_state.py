@@ -57,9 +57,10 @@ def test_nan_counts_only_when_there_is_nothing_else() -> None:
     assert running("max", [1.0, math.nan], Type.FLOAT64) == [1.0, 1.0]
 
 
-def test_sums_of_integers_wrap() -> None:
+def test_sums_of_integers_wrap_if_they_are_to() -> None:
     top = 2**63 - 1
-    assert running("sum", [top, 1], Type.INT64) == [top, -(2**63)]
+    assert running("wrapping_sum", [top, 1], Type.INT64) == [top, -(2**63)]
+    assert running("sum", [top, -1, 1, None], Type.INT64) == [top, top - 1, top, top]
 
 
 def test_texts_are_ordered_by_code_point() -> None:

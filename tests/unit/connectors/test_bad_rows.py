@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import gzip
 import json
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -139,7 +142,7 @@ def test_the_other_rows_go_on(
     set_aside = result.account.skipped + result.account.dead_lettered
     assert set_aside == len(BAD)
     if on_error == "dead_letter":
-        assert [letter.row for letter in result.dead_letters] == sorted(BAD)
+        assert [letter.row for letter in result.dead_letters] == [n + 1 for n in sorted(BAD)]
 
 
 def test_letters_have_the_line(entry_point: EntryPoint, tmp_path: Path) -> None:
@@ -235,3 +238,124 @@ def test_every_position_is_one_to_go_on_from(kind: str, tmp_path: Path) -> None:
         read += len(rows)  # type: ignore[arg-type]
     reader.close()
     assert read == ROWS
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass
+class Cup:
+    n: int
+    size: Size
+    price: Decimal | None
+
+
+CUPS: list[tuple[int, str | None, str | None]] = [
+    (1, "small", "1.50"),
+    (2, "huge", "2"),
+    (3, "large", None),
+    (4, "large", "cheap"),
+    (5, None, "2"),
+    (6, "small", "3"),
+]
+SAID = (
+    "expected Size, got 'huge' (str); its values are 'small', 'large'",
+    "expected Decimal, got 'cheap' (str)",
+    'column "size"',
+)
+
+
+def cups(suffix: str, folder: Path) -> plait.Files:
+    path = folder / f"cups.{suffix}"
+    rows = [{"n": n, "size": size, "price": price} for n, size, price in CUPS]
+    match suffix:
+        case "csv":
+            cells = [",".join(str(c) if c else "" for c in cup) for cup in CUPS]
+            path.write_text("\n".join(["n,size,price", *cells]))
+        case "jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        case _:
+            pq.write_table(pa.Table.from_pylist(rows), path)
+    return plait.Files(path, schema=Cup)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_value_that_is_not_what_was_declared(
+    entry_point: EntryPoint, suffix: str, tmp_path: Path
+) -> None:
+    job = plait.Job("entry")
+    read = job.source(cups(suffix, tmp_path), "in", on_error="dead_letter")
+    read.sink(plait.Collect(), name="out")
+    result = entry_point(job, **SETTINGS)
+    wanted = sequential(job.graph(), epoch_records=16, cuts=result.cuts)
+    compare_letters("declared", result.dead_letters, wanted.dead_letters)
+    assert rows_of_arrow(result.outputs["out"], wanted.schemas["out"]) == wanted.outputs["out"]
+    assert [letter.row for letter in result.dead_letters] == [2, 4, 5]
+    for letter, said in zip(result.dead_letters, SAID, strict=True):
+        assert said in letter.error
+        if suffix == "parquet":
+            assert f"cups.parquet: row {letter.row}: " in letter.error
+            assert letter.record["n"] == letter.row
+        else:
+            header = suffix == "csv"
+            assert (letter.record.file, letter.record.line) == (
+                str(tmp_path / f"cups.{suffix}"),
+                letter.row + header,
+            )
+    good = plait.stream(cups(suffix, tmp_path), on_error="skip").collect()
+    assert good == [
+        Cup(1, Size.SMALL, Decimal("1.50")),
+        Cup(3, Size.LARGE, None),
+        Cup(6, Size.SMALL, Decimal(3)),
+    ]
+    where = {"csv": "line 3", "jsonl": "line 2", "parquet": "row 2"}[suffix]
+    with pytest.raises(plait.SourceError, match=rf"cups\.{suffix}: {where}: .*'huge'"):
+        plait.stream(cups(suffix, tmp_path)).collect()
+
+
+def test_a_number_that_no_decimal_has(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"d": 1.10}\n{"d": 1e99999999999999999999}\n{"d": NaN}\n')
+    read = plait.stream(plait.Files(path, schema={"d": Decimal}), on_error="dead_letter")
+    result = read.sink(plait.Collect(), name="out").run()
+    assert [letter.row for letter in result.dead_letters] == [2, 3]
+    assert plait.stream(path.as_posix(), on_error="skip").schema.names == ("d",)
+
+
+def test_times_of_parquet_that_are_too_fine(tmp_path: Path) -> None:
+    path = tmp_path / "fine.parquet"
+    pq.write_table(pa.table({"ts": pa.array([1000, 1001, None], pa.timestamp("ns"))}), path)
+    read = plait.stream(plait.Files(path), on_error="dead_letter")
+    result = read.sink(plait.Collect(), name="out").run()
+    (letter,) = result.dead_letters
+    assert "fine.parquet: row 2: " in letter.error
+    assert "1001 ns since 1970" in letter.error
+    cut = plait.Files(path, rounding="down", rename={"ts": "at"})
+    times = [record.at for record in plait.stream(cut).collect()]
+    assert times == [moment_of(1), moment_of(1), None]
+
+
+def moment_of(microseconds: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, microsecond=microseconds, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_bad_rows_under_other_names(suffix: str, tmp_path: Path) -> None:
+    files = cups(suffix, tmp_path)
+    schema = {"number": int, "size": Size, "price": Decimal | None}
+    named = plait.Files(files.given[0], schema=schema, rename={"n": "number"})
+    read = plait.stream(named, on_error="skip", rename={"number": "which"})
+    assert [record.which for record in read.collect()] == [1, 3, 6]
+
+
+def test_objects_of_a_table_without_its_null_times() -> None:
+    times = [None if n % 2 else moment(n) for n in range(4)]
+    table = pa.table({"tags": [[n] for n in range(4)], "ts": times})
+    read = plait.stream(plait.Table(table), event_time="ts", on_error="dead_letter")
+    result = read.sink(plait.Collect(), name="out").run()
+    assert [letter.record["tags"] for letter in result.dead_letters] == [[1], [3]]
+    assert [letter.row for letter in result.dead_letters] == [2, 4]
+    skipping = plait.stream(plait.Table(table), event_time="ts", on_error="skip")
+    assert [record.tags for record in skipping.collect()] == [[0], [2]]
