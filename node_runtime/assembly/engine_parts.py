@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plait.node_runtime.native._batch import NativeBatch
     from plait.node_runtime.native._cluster import NativeCluster
     from plait.node_runtime.native._engine import NativeEngine
+    from plait.node_runtime.native.stage_specs import WithBadRows
     from plait.node_runtime.pool.stages import Pools
     from plait.node_runtime.state.loop_operators import OperatorPython
 
@@ -53,10 +54,10 @@ class RateEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderEnd:
-    """A source that is asked: poll(max_rows) gives a NativeBatch, seconds to wait, or None at the
-    end."""
+    """A source that is asked: poll(max_rows) gives a NativeBatch, one with its bad rows, seconds to
+    wait, or None at the end."""
 
-    poll: Callable[[int], NativeBatch | float | None]
+    poll: Callable[[int], NativeBatch | WithBadRows | float | None]
     position: Callable[[], Any]
 
 

@@ -47,6 +47,7 @@ def add_source_stage(context: StageContext) -> StageEnds:
         schema=op.schema,
         epoch_records=op.epoch_records or settings.epoch_records,
         limit=-1 if settings.limit is None else settings.limit,
+        on_error=op.on_error,
     )
     end = context.sources[context.first]
     match end:

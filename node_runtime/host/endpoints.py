@@ -9,15 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import poll_rows, sort_out
 from plait.connectors.base import Reader, Wait
 from plait.connectors.columns import canonical, to_batch
 from plait.connectors.memory_sinks import Collect, Discard
-from plait.connectors.memory_sources import ItemsReader, Table
+from plait.connectors.memory_sources import ItemsReader, Table, has_bad_rows
 from plait.connectors.opening import open_reader, open_writer, wait_seconds
 from plait.connectors.rate import Rate
 from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph.operators import Graph, SinkOp, SourceOp
-from plait.model.records import describe
+from plait.model.records import describe, pack_object
 from plait.node_runtime.assembly.engine_parts import (
     ElsewhereEnd,
     RateEnd,
@@ -29,6 +30,7 @@ from plait.node_runtime.assembly.engine_parts import (
 from plait.node_runtime.host.end_thread import ThreadReader, ThreadWriter, open_end
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._records import Shape
+from plait.results.failures import BAD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from plait.connectors.base import Writer
     from plait.model.schema import Schema
     from plait.node_runtime.assembly.engine_parts import EngineParts
+    from plait.node_runtime.native.stage_specs import WithBadRows
 
 EMPTY_WAIT_S = 0.001
 """How soon a reader is asked again that gave no rows and did not say when."""
@@ -136,7 +139,7 @@ def open_ends(
 
 def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
     source = op.source
-    if type(source) is Table:
+    if type(source) is Table and not has_bad_rows(op):
         table = source.arrow().slice(position or 0)
         chunks = [NativeBatch.from_arrow(chunk, op.schema) for chunk in table.to_batches()]
         return TableEnd(chunks=chunks, rate_per_s=source.rate_per_s or 0.0)
@@ -154,6 +157,10 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
     ends.readers.append(reader)
     threaded = isinstance(reader, ThreadReader)
     inner = reader.reader if threaded else reader
+    if op.on_error != "fail":
+        poll = poll_with_bad(inner, op)
+        call = partial(reader.thread.call, poll) if threaded else poll
+        return ReaderEnd(poll=call, position=reader.position)
     if type(inner) is ItemsReader and inner.schema.fields == op.schema.fields:
         items = ItemsPoll(inner, op)
         if threaded:
@@ -225,38 +232,46 @@ def one_batch(table: Any, label: str) -> Any:
 
 
 def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float | None]:
-    """The reader's poll with its answer in native form, checked."""
+    """The reader's poll with its answer in native form, checked. The rows before a bad record are
+    delivered; it is the next answer."""
     import pyarrow as pa
 
     schema, arrow = op.schema, op.schema.to_arrow()
     named = reader.reader if isinstance(reader, ThreadReader) else reader
     where = f"source {op.label} at {op.at}: {type(named).__name__}"
     read = 0
+    failed: SourceError | None = None
 
-    def batch_of(records: Sequence[Any]) -> Any:
+    def batch_of(records: Sequence[Any], at: int) -> Any:
         try:
-            return to_batch(records, schema, read)
+            return to_batch(records, schema, read + at)
         except SourceError as error:
             raise SourceError(f"{where}: {error}") from None
 
     def poll(max_rows: int) -> NativeBatch | float | None:
-        nonlocal read
+        nonlocal read, failed
+        if failed is not None:
+            raise failed
         answer = reader.poll(max_rows)
         if answer is None:
             return None
         if isinstance(answer, Wait):
             return wait_seconds(answer, where)
         if isinstance(answer, list | tuple):
-            answer = batch_of(answer)
+            rows = sort_out(answer, batch_of)
+            answer = rows.good
+            if rows.bad:
+                failed = rows.bad[0].error()
+                answer = rows.split(rows.bad[0].row)[0].good
+                if answer.num_rows == 0:
+                    raise failed
         if not isinstance(answer, pa.RecordBatch | pa.Table):
             raise SourceError(
                 f"{where}: poll returned {describe(answer)}; it must return a list of records, "
                 "a RecordBatch, a Table, plait.Wait(seconds), or None at the end"
             )
         if answer.num_rows > max_rows:
-            raise SourceError(
-                f"{where}: poll({max_rows}) returned {answer.num_rows} rows; never return more"
-            )
+            raise too_many(where, max_rows, answer.num_rows)
         if answer.num_rows == 0:
             return EMPTY_WAIT_S
         if answer.schema != arrow:
@@ -267,6 +282,53 @@ def poll_of(reader: Reader, op: SourceOp) -> Callable[[int], NativeBatch | float
         return NativeBatch.from_arrow(answer, schema)
 
     return poll
+
+
+def poll_with_bad(
+    reader: Reader, op: SourceOp
+) -> Callable[[int], NativeBatch | WithBadRows | float | None]:
+    """The reader's poll with its answer in native form, bad rows beside the good ones."""
+    where = f"source {op.label} at {op.at}: {type(reader).__name__}"
+    read = 0
+
+    def poll(max_rows: int) -> NativeBatch | WithBadRows | float | None:
+        nonlocal read
+        rows = poll_rows(reader, op.schema, max_rows, read, where)
+        if rows is None:
+            return None
+        if isinstance(rows, Wait):
+            return wait_seconds(rows, where)
+        if len(rows) > max_rows:
+            raise too_many(where, max_rows, len(rows))
+        if len(rows) == 0:
+            return EMPTY_WAIT_S
+        read += len(rows)
+        good = NativeBatch.from_arrow(rows.good, op.schema)
+        if not rows.bad:
+            return good
+        kept = rows.bad if op.on_error == "dead_letter" else ()
+        records = to_batch([(picklable(bad.record),) for bad in kept], BAD_SCHEMA)
+        return (
+            good,
+            [bad.row for bad in rows.bad],
+            [bad.reason for bad in rows.bad],
+            NativeBatch.from_arrow(records, BAD_SCHEMA),
+        )
+
+    return poll
+
+
+def picklable(record: Any) -> Any:
+    """The record, or its text if it is something that cannot be sent."""
+    try:
+        pack_object(record)
+    except Exception:
+        return repr(record)
+    return record
+
+
+def too_many(where: str, asked: int, got: int) -> SourceError:
+    return SourceError(f"{where}: poll({asked}) returned {got} rows; never return more")
 
 
 def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:

@@ -142,9 +142,11 @@ cdef object view_of(size_t number, name, const plait_stage& s):
 
 
 cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil:
-    """Asks `function(max_rows)`: a NativeBatch, a number of seconds to wait, or None at the end."""
+    """Asks `function(max_rows)`: a NativeBatch, one with its bad rows (numbers, reasons, records),
+    a number of seconds to wait, or None at the end."""
     cdef Callback callback = <Callback>context
-    cdef NativeBatch batch
+    cdef NativeBatch batch, records
+    cdef RowFailure failure
     callback.turn[0] = PyThread_get_thread_ident()
     try:
         answer = callback.function(max_rows)
@@ -155,6 +157,16 @@ cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept wi
             out.kind = PolledKind.Rows
             out.batch.columns = batch.batch.columns
             out.batch.length = batch.batch.length
+        elif isinstance(answer, tuple):
+            batch, numbers, reasons, records = answer
+            out.batch.columns = batch.batch.columns
+            out.batch.length = batch.batch.length
+            out.records.columns = records.batch.columns
+            for row, reason in zip(numbers, reasons):
+                failure.row = row
+                failure.message = reason.encode("utf-8", "replace")
+                out.bad.push_back(failure)
+            out.kind = PolledKind.Rows
         else:
             out.kind = PolledKind.Wait
             out.wait_ns = <int64_t>(max(answer, 0.0) * 1e9)

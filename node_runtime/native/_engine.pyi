@@ -38,7 +38,7 @@ class NativeEngine:
         self,
         spec: stage_specs.SourceStageSpec,
         *,
-        poll: Callable[[int], NativeBatch | float | None],
+        poll: Callable[[int], NativeBatch | stage_specs.WithBadRows | float | None],
         position: Callable[[], Any],
     ) -> int: ...
     def no_source(self, spec: stage_specs.SourceStageSpec) -> int: ...

@@ -93,6 +93,7 @@ cdef int fill_source(SourceStageSpec& source, spec) except -1:
     source.types = types_of(spec.schema)
     source.epoch_records = spec.epoch_records
     source.limit = spec.limit
+    source.on_error = policy(spec.on_error)
     return 0
 
 

@@ -243,6 +243,11 @@ class SinkStageSpec:
     """Rows after which the run ends; -1: none."""
 
 
+WithBadRows = tuple["NativeBatch", "Sequence[int]", "Sequence[str]", "NativeBatch"]
+"""Rows that were read, and of those that could not be: their numbers (among all of the poll,
+ascending), what was wrong, and what they were."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStageSpec:
     stage: StageSpec
@@ -253,3 +258,5 @@ class SourceStageSpec:
     epoch_records: int
     limit: int = -1
     """Rows after which it ends; -1: none."""
+    on_error: str = "fail"
+    """What becomes of rows that could not be read."""

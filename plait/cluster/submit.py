@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.cluster.job_handle import JobHandle
 from plait.connectors.files import Files
 from plait.connectors.memory_sinks import Collect
-from plait.connectors.memory_sources import Table
+from plait.connectors.memory_sources import Table, has_bad_rows
 from plait.connectors.rate import Rate
 from plait.coordinator.messages.requests import Accepted, Rejected, Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
@@ -175,7 +175,8 @@ def spec_of(
         token=secrets.token_hex(32),
         bin_bits=settings.bin_bits,
         sources=tuple(
-            SourceSpec(label=op.label, splits=type(op.source) in SPLIT) for op in sources
+            SourceSpec(label=op.label, splits=type(op.source) in SPLIT and not has_bad_rows(op))
+            for op in sources
         ),
         nodes=nodes,
         order="key" if str(settings.order) == "key" else "total",

@@ -60,6 +60,16 @@ class Reader:
         at the end."""
         raise TypeError(f"{type(self).__name__} has no method poll(max_rows)")
 
+    def poll_with_bad(self, max_rows: int) -> Any:
+        """Asked instead of `poll` if the source has on_error="skip" or "dead_letter". Records that
+        `poll` gives and that do not fit the schema are then left out; a reader for which a bad row
+        is an error of `poll` itself gives `plait.connectors.bad_rows.PolledRows` here."""
+        return self.poll(max_rows)
+
+    def require(self, schema: Schema) -> None:
+        """Told before the first poll: the columns of the source, in which the event time is never
+        null. Rows are checked against it anyway; a reader that takes note gives better errors."""
+
     def position(self) -> Any:
         """Where the next poll starts: None, a number, a string, or a list or dict of these."""
         raise TypeError(f"{type(self).__name__} has no method position()")

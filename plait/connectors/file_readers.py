@@ -1,83 +1,33 @@
-"""Readers of single files, one class a format: a schema, and batches from a row on.
+"""Readers of single files, one class a format: a schema, and rows from a number on.
 
-All are streams over pyarrow: Parquet by row groups, CSV and JSONL by blocks. When pyarrow refuses a
-block of text, the block is read again slowly to name the line: speed is for good data, and a bad
+Parquet is read by row groups, JSONL and text by blocks, CSV in `csv_reader`. When pyarrow refuses a
+block of text, the block is read again slowly to name the lines: speed is for good data, and a bad
 line is always named by file, line number and text.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import os
 import re
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from plait.connectors.columns import Rounding, canonical
-from plait.connectors.json_lines import has_python_types, infer_lines, lines_to_batch, text_to_bytes
+from plait.connectors import text_files
+from plait.connectors.bad_rows import BadRow, PolledRows, fit_rows
+from plait.connectors.columns import canonical
+from plait.connectors.csv_reader import CsvReader
+from plait.connectors.file_reader import EmptyFile, FileReader
+from plait.connectors.json_lines import has_python_types, infer_lines, read_lines
+from plait.connectors.text_files import DAMAGED, open_utf8, shown
 from plait.errors import SchemaError, SourceError
-from plait.model.declared_json import is_written_as_text
-from plait.model.schema import Field, Schema, Type, type_of_arrow
+from plait.model.schema import Schema
+from plait.results.result import BadLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-BLOCK_BYTES = 1 << 22
 LOOKED_AT = 1000
 """How many first lines of a JSONL file its schema is taken from."""
-
-
-class FileReader:
-    """An open file. `schema` is the wanted one, or None for the file's own."""
-
-    schema: Schema
-
-    def __init__(
-        self,
-        path: str,
-        schema: Schema | None,
-        *,
-        only_known: bool,
-        batch_rows: int,
-        rounding: Rounding = "error",
-    ) -> None:
-        self.path = path
-        self.rounding = rounding
-        self.only_known = only_known
-        self.batch_rows = batch_rows
-        self.wanted = schema
-        self.open()
-
-    def open(self) -> None:
-        raise TypeError(f"{type(self).__name__} has no method open()")
-
-    def batches(self, start_row: int) -> Iterator[Any]:
-        """The rows from `start_row` on, as RecordBatches of the schema."""
-        raise TypeError(f"{type(self).__name__} has no method batches(start_row)")
-
-    def close(self) -> None:
-        """Gives the file back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def failed(self, what: object) -> SourceError:
-        return SourceError(f"{self.path}: {what}")
-
-    def settle(self, own: Schema) -> None:
-        """Takes the wanted schema, or the file's own; the wanted columns must be in the file."""
-        self.schema = self.wanted or own
-        missing = [name for name in self.schema.names if name not in own]
-        extra = [name for name in own.names if name not in self.schema] if self.only_known else []
-        if missing or extra:
-            raise self.failed(
-                f"its columns are {', '.join(own.names)}; expected {', '.join(self.schema.names)}"
-                + (" as in the first file, or give schema=" if self.only_known else "")
-            )
 
 
 class ParquetReader(FileReader):
@@ -101,193 +51,64 @@ class ParquetReader(FileReader):
                 raise self.failed(error) from None
             raise
 
-    def batches(self, start_row: int) -> Iterator[Any]:
+    def batches(self, start_row: int) -> Iterator[PolledRows]:
         import pyarrow as pa
 
-        group = 0
+        group = row = 0
         while group < self.file.num_row_groups:
             rows = self.file.metadata.row_group(group).num_rows
-            if start_row < rows:
+            if start_row < row + rows:
                 break
-            start_row -= rows
+            row += rows
             group += 1
         groups = list(range(group, self.file.num_row_groups))
         if not groups:
             return
+        there = [name for name in self.schema.names if name in self.file.schema_arrow.names]
         try:
             for batch in self.file.iter_batches(
-                self.batch_rows, row_groups=groups, columns=list(self.schema.names)
+                self.options.batch_rows, row_groups=groups, columns=there
             ):
-                skipped = min(start_row, batch.num_rows)
-                start_row -= skipped
-                yield canonical(batch.slice(skipped), self.schema, self.rounding)
+                skipped = min(max(start_row - row, 0), batch.num_rows)
+                yield self.rows_of(batch.slice(skipped), row + skipped)
+                row += batch.num_rows
         except (pa.ArrowException, OSError, SourceError) as error:
-            raise self.failed(error) from None
+            hint = "; give schema= if the files have different types" * self.only_known
+            raise self.failed(f"{error}{hint}") from None
+
+    def rows_of(self, batch: Any, row: int) -> PolledRows:
+        import pyarrow as pa
+
+        for field in self.schema:
+            if field.name not in batch.schema.names:
+                batch = batch.append_column(field.name, pa.nulls(batch.num_rows))
+        return fit_rows(
+            batch, self.schema, f"{self.path}: row", row + 1, rounding=self.options.rounding
+        )
 
     def close(self) -> None:
         self.file.close()
 
 
-class CsvReader(FileReader):
-    """Reads CSV with a header line. An empty field is null, a quoted empty one is a text."""
+class LineReader(FileReader):
+    """Reads files whose rows are lines."""
 
-    def open(self) -> None:
-        import pyarrow as pa
-
-        self.read_types: dict[str, Any] = {}
-        self.one_column = False
-        """An empty line is then a row: its one field is null."""
+    def stream(self) -> Any:
         try:
-            with self.stream({}, 0) as reader:
-                own = reader.schema
-        except pa.ArrowException as error:
-            raise self.explained(error) from None
-        except OSError as error:
-            raise self.failed(error.strerror or error) from None
-        self.one_column = len(own) == 1
-        fields = []
-        for column in own:
-            kind = type_of_arrow(column.type)
-            if pa.types.is_binary(column.type):
-                raise self.failed(f'column "{column.name}" has text that is not UTF-8')
-            # Arrow sees clock times and all-empty columns; plait has no type for these.
-            fields.append(Field(column.name, Type.STRING if kind is Type.OBJECT else kind, True))
-        try:
-            self.settle(Schema(tuple(fields)))
-        except SchemaError as error:
-            raise self.failed(error) from None
-        for field in self.schema:
-            self.read_types[field.name] = self.read_type(field, own.field(field.name).type)
-
-    def read_type(self, field: Field, seen: Any) -> Any:
-        import pyarrow as pa
-
-        if field.type is Type.OBJECT and not is_written_as_text(field.declared):
-            raise self.failed(f'column "{field.name}": a CSV file has no objects; choose a type')
-        if field.type in (Type.BYTES, Type.OBJECT):
-            return pa.string()
-        if field.type is Type.TIMESTAMP:
-            zoneless = pa.types.is_date(seen) or (pa.types.is_timestamp(seen) and seen.tz is None)
-            return pa.timestamp("us", None if zoneless else "UTC")
-        return Schema((field,)).to_arrow().field(0).type
-
-    def stream(self, types: dict[str, Any], skip: int, text: Any = None) -> Any:
-        """The file from a row on, or other text of its kind. Arrow reads its first block here."""
-        import pyarrow as pa
-        import pyarrow.csv as pc
-
-        return pc.open_csv(
-            text or pa.input_stream(self.path),
-            # One thread: only then do errors say the row.
-            pc.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, skip_rows_after_names=skip),
-            pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=not self.one_column),
-            pc.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-
-    def batches(self, start_row: int) -> Iterator[Any]:
-        import pyarrow as pa
-
-        row = start_row
-        try:
-            with self.stream(self.read_types, start_row) as reader:
-                for batch in reader:
-                    yield self.fitting(batch, row)
-                    row += batch.num_rows
-        except pa.ArrowException as error:
-            yield from self.good_rows(row, error)
-            raise self.explained(error) from None
+            return open_utf8(self.path, self.options)
         except OSError as error:
             raise self.failed(error.strerror or error) from None
 
-    def fitting(self, batch: Any, row: int) -> Any:
-        self.refuse_nulls(batch, row)
+    def blocks(self, stream: Any) -> Iterator[bytes]:
         try:
-            return canonical(text_to_bytes(batch, self.schema), self.schema)
-        except SourceError as error:
-            raise self.failed(error) from None
-
-    def good_rows(self, first: int, error: Exception) -> Iterator[Any]:
-        """The rows from `first` to the one Arrow refused, which it refused a whole block for."""
-        import pyarrow as pa
-
-        found = re.search(r"Row #(\d+): ", re.sub(r"\s+", " ", str(error)))
-        if found is None or int(found[1]) - 2 <= first:
-            return
-        text = "".join(self.rows_between(first, int(found[1]) - 2)).encode()
-        try:
-            with self.stream(self.read_types, 0, pa.BufferReader(text)) as reader:
-                for batch in reader:
-                    yield self.fitting(batch, first)
-                    first += batch.num_rows
-        except pa.ArrowException:
-            return  # not even these: the error of the block says what there is to say
-
-    def rows_between(self, first: int, end: int) -> Iterator[str]:
-        """The text of the header and of the rows from `first` up to `end`."""
-        import pyarrow as pa
-
-        text = io.TextIOWrapper(pa.input_stream(self.path), "utf-8", "replace", newline="")
-        with text:
-            lines: list[str] = []
-            number = -1
-            for record in csv.reader(remembered(text, lines)):
-                if record or self.one_column:
-                    if number == end:
-                        return
-                    if number == -1 or number >= first:
-                        yield "".join(lines)
-                    number += 1
-                lines.clear()
-
-    def refuse_nulls(self, batch: Any, row: int) -> None:
-        for field in self.schema:
-            column = batch.column(field.name)
-            if column.null_count and not field.nullable:
-                at = row + column.is_null().to_pylist().index(True)
-                raise self.failed(
-                    f'{self.place(at + 2)}: column "{field.name}" is empty, but is {field} '
-                    "and not nullable"
-                )
-
-    def explained(self, error: Exception) -> SourceError:
-        """Arrow's message with the line instead of its row number, and the line's text."""
-        said = re.sub(r"\s+", " ", str(error))
-        row = re.search(r"Row #(\d+): ", said)
-        if row is None:
-            return self.failed(said)
-        column = re.search(r"In CSV column #(\d+)", said)
-        what = said[row.end() :].removeprefix("CSV conversion error to ")
-        if column is not None:
-            name = list(self.read_types)[int(column[1])]
-            what = f'column "{name}": expected {what}'
-        else:
-            what = what.split(": ")[0]
-        return self.failed(f"{self.place(int(row[1]))}: {what}")
-
-    def place(self, row: int) -> str:
-        """The line of a row (the header is row 1) and its text; a row may span lines."""
-        import pyarrow as pa
-
-        text = io.TextIOWrapper(pa.input_stream(self.path), "utf-8", "replace", newline="")
-        with text:
-            lines: list[str] = []
-            rows = csv.reader(remembered(text, lines))
-            for record in rows:
-                row -= bool(record or self.one_column)
-                if row == 0:
-                    begin = rows.line_num - len(lines) + 1
-                    return f"line {begin:,} {quoted(''.join(lines))}"
-                lines.clear()
-        return "a row at the end"
+            yield from text_files.blocks(stream)
+        except DAMAGED as error:
+            raise self.damaged(error) from None
+        except UnicodeError as error:
+            raise self.failed(f"{self.options.not_text()} ({error})") from None
 
 
-class JsonlReader(FileReader):
+class JsonlReader(LineReader):
     """Reads one JSON object a line; `json_lines` says what a value may look like."""
 
     def open(self) -> None:
@@ -297,22 +118,26 @@ class JsonlReader(FileReader):
                 raise self.failed("no such file")
             return
         with self.stream() as stream:
-            lines = itertools.islice(numbered(self.blocks(stream)), LOOKED_AT)
-            self.schema = infer_lines(self.path, list(lines))
+            lines = list(itertools.islice(numbered(self.whole(stream)), LOOKED_AT))
+        if not lines:
+            raise EmptyFile(f"{self.path} has no line to take the schema from; give schema=")
+        self.schema = infer_lines(self.path, lines)
 
-    def stream(self) -> Any:
-        import pyarrow as pa
+    def whole(self, stream: Any) -> Iterator[bytes]:
+        """The blocks of the file, which must not be a single array."""
+        for number, block in enumerate(self.blocks(stream)):
+            if number == 0 and re.match(rb"\s*\[", block):
+                raise self.failed(
+                    "is one JSON array, and JSONL has one object a line; convert it, for example "
+                    "with jq -c '.[]', or read it yourself: plait.stream(json.load(file))"
+                )
+            yield block
 
-        try:
-            return pa.input_stream(self.path)
-        except OSError as error:
-            raise self.failed(error.strerror or error) from None
-
-    def batches(self, start_row: int) -> Iterator[Any]:
+    def batches(self, start_row: int) -> Iterator[PolledRows]:
         line = 1
         by_arrow = not has_python_types(self.schema)
         with self.stream() as stream:
-            for block in self.blocks(stream):
+            for block in self.whole(stream):
                 lines = block.split(b"\n")
                 rows = [(line + i, text) for i, text in enumerate(lines) if text.strip()]
                 line += len(lines) - 1
@@ -325,36 +150,9 @@ class JsonlReader(FileReader):
                     block = b"\n".join(text for _, text in rows)
                 batch = self.read_block(block, len(rows)) if by_arrow else None
                 if batch is not None:
-                    yield batch
+                    yield PolledRows(batch)
                 else:
-                    yield from self.read_lines(rows)
-
-    def read_lines(self, rows: list[tuple[int, bytes]]) -> Iterator[Any]:
-        """The rows one by one; those before a bad one are given before the error."""
-        try:
-            yield self.batch_of(rows)
-        except SourceError:
-            good, bad = 0, len(rows)
-            while bad - good > 1:  # the first `good` rows are good, the first `bad` are not
-                middle = (good + bad) // 2
-                try:
-                    self.batch_of(rows[:middle])
-                except SourceError:
-                    bad = middle
-                else:
-                    good = middle
-            if good:
-                yield self.batch_of(rows[:good])
-            raise
-
-    def batch_of(self, rows: list[tuple[int, bytes]]) -> Any:
-        return lines_to_batch(self.path, rows, self.schema, only_known=self.only_known)
-
-    def blocks(self, stream: Any) -> Iterator[bytes]:
-        try:
-            yield from blocks(stream)
-        except OSError as error:  # a damaged archive, or the disk
-            raise self.failed(error.strerror or error) from None
+                    yield read_lines(self.path, rows, self.schema, only_known=self.only_known)
 
     def read_block(self, block: bytes, rows: int) -> Any:
         """The block as Arrow reads it, or None where it does not or might read it differently."""
@@ -377,23 +175,6 @@ class JsonlReader(FileReader):
         return batch[0] if len(batch) == 1 and batch[0].num_rows == rows else None
 
 
-def blocks(stream: Any) -> Iterator[bytes]:
-    """Whole lines in large pieces; every piece but the last ends with a line end."""
-    held = stream.read(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
-    while True:
-        more = stream.read(BLOCK_BYTES)
-        if not more:
-            break
-        end = more.rfind(b"\n") + 1
-        if end:
-            yield held + more[:end]
-            held = more[end:]
-        else:
-            held += more
-    if held:
-        yield held
-
-
 def numbered(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers."""
     number = 0
@@ -403,20 +184,52 @@ def numbered(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         number += len(lines) - 1
 
 
-def remembered(lines: Iterable[str], seen: list[str]) -> Iterator[str]:
-    for line in lines:
-        seen.append(line)
-        yield line
+class TextReader(LineReader):
+    """Reads lines as they are, without their ends; on request with the file and the number."""
 
+    def open(self) -> None:
+        columns: dict[str, type] = {"line": str}
+        if self.options.file_and_line:
+            columns |= {"file": str, "line_number": int}
+        self.schema = Schema.of(columns)
+        if not os.path.exists(self.path):
+            raise self.failed("no such file")
 
-def quoted(text: str, width: int = 80) -> str:
-    """A line of a file for a message."""
-    text = text.rstrip("\r\n")
-    return repr(text if len(text) <= width else text[: width - 3] + "...")
+    def batches(self, start_row: int) -> Iterator[PolledRows]:
+        number = 0
+        with self.stream() as stream:
+            for block in self.blocks(stream):
+                lines = block.removesuffix(b"\n").split(b"\n")
+                skipped = min(max(start_row - number, 0), len(lines))
+                if skipped < len(lines):
+                    yield self.rows_of(lines[skipped:], number + skipped + 1)
+                number += len(lines)
+
+    def rows_of(self, lines: list[bytes], first: int) -> PolledRows:
+        import pyarrow as pa
+
+        texts: list[str] = []
+        numbers: list[int] = []
+        bad: list[BadRow] = []
+        for i, line in enumerate(lines):
+            try:
+                texts.append(line.removesuffix(b"\r").decode())
+                numbers.append(first + i)
+            except UnicodeDecodeError:
+                text = shown(line.decode("utf-8", "surrogateescape"))
+                where = BadLine(file=self.path, line=first + i, text=text)
+                bad.append(BadRow(row=i, reason=self.options.not_text(), record=where))
+        columns: list[Any] = [texts]
+        if self.options.file_and_line:
+            columns += [[self.path] * len(texts), numbers]
+        arrow = self.schema.to_arrow()
+        arrays = [pa.array(v, kind) for v, kind in zip(columns, arrow.types, strict=True)]
+        return PolledRows(pa.RecordBatch.from_arrays(arrays, schema=arrow), tuple(bad))
 
 
 READERS: dict[str, type[FileReader]] = {
     "parquet": ParquetReader,
     "csv": CsvReader,
     "jsonl": JsonlReader,
+    "text": TextReader,
 }

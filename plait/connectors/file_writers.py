@@ -7,12 +7,14 @@ before they are encoded, so that many small batches make few row groups.
 
 from __future__ import annotations
 
+import lzma
 import os
 import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.connectors.base import Writer
 from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
+from plait.connectors.text_files import FileOptions
 from plait.errors import SinkError
 from plait.model.declared_json import why_not_json
 from plait.model.schema import Schema, Type
@@ -39,13 +41,14 @@ class FileWriter(Writer):
         schema: Schema,
         *,
         compression: str = "",
-        batch_rows: int = 65536,
+        options: FileOptions | None = None,
         overwrite: bool = False,
     ) -> None:
-        check_format(path, format, schema)
+        options = options or FileOptions()
+        check_format(path, format, schema, options)
         self.path = path
         self.schema = schema
-        self.gather_rows = batch_rows if format == "parquet" else 1
+        self.gather_rows = options.batch_rows if format == "parquet" else 1
         self.overwrite = overwrite
         self.gathered: list[Any] = []
         self.gathered_rows = 0
@@ -54,7 +57,7 @@ class FileWriter(Writer):
         self.hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.encoder = encoder_of(format, self.hidden, schema, compression)
+            self.encoder = encoder_of(format, self.hidden, schema, compression, options)
         except OSError as error:
             raise SinkError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -108,8 +111,9 @@ class FileWriter(Writer):
             raise SinkError(f"{error} (it came during the run; rows: {self.hidden})") from None
 
 
-def check_format(path: object, format: str, schema: Schema) -> None:
-    """Raises SinkError if a file of the format cannot hold the columns."""
+def check_format(path: object, format: str, schema: Schema, options: FileOptions) -> None:
+    """Raises SinkError if a file of the format cannot hold the columns, or is not written so."""
+    refuse_options(path, format, options)
     for field in schema:
         if field.type is not Type.OBJECT:
             continue
@@ -124,16 +128,34 @@ def check_format(path: object, format: str, schema: Schema) -> None:
                 f'{path}: column "{field.name}" cannot be written as JSON: {reason}; '
                 "map it to a plain type, or drop it"
             )
+    if format == "text" and [field.type for field in schema] != [Type.STRING]:
+        raise SinkError(f"{path}: a text file holds one column of texts, not: {schema}")
 
 
-def encoder_of(format: str, path: Path, schema: Schema, compression: str) -> Encoder:
+def refuse_options(path: object, format: str, options: FileOptions) -> None:
+    """Raises for options that only readers have."""
+    plain = FileOptions()
+    given = [*(["file_and_line"] if options.file_and_line else []), *options.for_csv()]
+    written = ("delimiter", "header") if format == "csv" and options.header in (True, False) else ()
+    refused = [name for name in given if name not in written]
+    if options.encoding != plain.encoding:
+        refused.append("encoding")
+    if refused:
+        raise SinkError(f"{path}: {refused[0]}= is for reading; {format} is written without it")
+
+
+def encoder_of(
+    format: str, path: Path, schema: Schema, compression: str, options: FileOptions
+) -> Encoder:
     match format:
         case "parquet":
             import pyarrow.parquet as pq
 
             return ParquetEncoder(pq.ParquetWriter(str(path), schema.to_arrow()))
         case "csv":
-            return CsvEncoder(out_stream(path, compression), schema)
+            return CsvEncoder(out_stream(path, compression), schema, options)
+        case "text":
+            return TextEncoder(out_stream(path, compression))
         case _:
             return JsonlEncoder(out_stream(path, compression), schema)
 
@@ -142,6 +164,8 @@ def out_stream(path: Path, compression: str) -> Any:
     """A file to write bytes to, compressed by what the target's suffix says."""
     import pyarrow as pa
 
+    if compression == ".xz":
+        return lzma.open(path, "wb")
     codec = {"": None, ".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[compression]
     return pa.output_stream(str(path), compression=codec)
 
@@ -162,7 +186,7 @@ class ParquetEncoder:
 class CsvEncoder:
     """A header line, then rows; texts are quoted, null is empty, bytes are base64."""
 
-    def __init__(self, stream: Any, schema: Schema) -> None:
+    def __init__(self, stream: Any, schema: Schema, options: FileOptions) -> None:
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -173,13 +197,30 @@ class CsvEncoder:
         self.arrow = arrow
         self.stream = stream
         self.schema = schema
-        self.writer = pc.CSVWriter(stream, arrow)
+        written = pc.WriteOptions(
+            include_header=options.header is True, delimiter=options.delimiter
+        )
+        self.writer = pc.CSVWriter(stream, arrow, write_options=written)
 
     def write(self, table: Any) -> None:
         self.writer.write_table(bytes_to_text_columns(table, self.schema).cast(self.arrow))
 
     def close(self) -> None:
         self.writer.close()
+        self.stream.close()
+
+
+class TextEncoder:
+    """One text a line; null is an empty line."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, table: Any) -> None:
+        lines = table.column(0).to_pylist()
+        self.stream.write("".join(f"{line or ''}\n" for line in lines).encode())
+
+    def close(self) -> None:
         self.stream.close()
 
 

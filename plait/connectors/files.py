@@ -1,10 +1,11 @@
-"""`Files`: Parquet, CSV and JSONL files, as a source and as a sink.
+"""`Files`: Parquet, CSV, JSONL and text files, as a source and as a sink.
 
 As a source: a path, a glob, a folder, or a list of these; files are read one after the other, each
 glob in sorted order, streamed, and never held whole. The position is [file, row in it]. Times
 without a zone are UTC. The schema is the given one, or that of the first file: Parquet says it, of
 CSV and JSONL the first rows are looked at (and every column may be null). The other files must
-have the same columns, which is checked when each is opened.
+have the same columns, which is checked when each is opened; one that may be null may be missing.
+A row that cannot be read is an error of `poll`, or comes beside the others in `poll_with_bad`.
 
 As a sink: a path with a suffix is the file, one without is a folder that gets part-00000. Rows go
 to a hidden file beside the target, which gets its name when the run is over, however it ended:
@@ -19,10 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from plait.connectors.bad_rows import PolledRows
 from plait.connectors.base import Reader, Sink, Source, Writer
 from plait.connectors.columns import Rounding, check_rounding
-from plait.connectors.file_readers import READERS, FileReader
+from plait.connectors.file_reader import EmptyFile, FileReader
+from plait.connectors.file_readers import READERS
 from plait.connectors.file_writers import FileWriter, check_format
+from plait.connectors.text_files import COMPRESSED, FileOptions
 from plait.errors import SinkError, SourceError
 from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Schema, Type
@@ -30,7 +34,7 @@ from plait.model.schema import Schema, Type
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-Format = Literal["parquet", "csv", "jsonl"]
+Format = Literal["parquet", "csv", "jsonl", "text"]
 AnyPath = str | os.PathLike[str]
 
 SUFFIXES: dict[str, Format] = {
@@ -40,12 +44,11 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-COMPRESSED = (".gz", ".bz2", ".zst")
-KNOWN = "parquet, csv or jsonl"
+KNOWN = "parquet, csv, jsonl or text"
 
 
 class Files(Source, Sink):
-    """Parquet, CSV and JSONL files, as a source or as a sink.
+    """Parquet, CSV, JSONL and text files, as a source or as a sink.
 
     As a source: `path` is a file, a glob, a folder, or a list of these. Files are streamed one
     after the other, each glob in sorted order, and must have the same columns. Times without a
@@ -53,10 +56,22 @@ class Files(Source, Sink):
     part-00000. The file gets its name when the run ends, with every row that was delivered.
 
     Args:
-        path: what to read or write; .gz, .bz2 and .zst are compressed.
-        format: "parquet", "csv" or "jsonl", where the suffix does not say it.
-        schema: the columns to read, as a dataclass or a dict. Without it, those of the first file;
-            CSV and JSONL columns are then taken from the first rows and may be null.
+        path: what to read or write; .gz, .bz2, .zst and .xz are compressed.
+        format: "parquet", "csv", "jsonl" or "text" (one column, line), where the suffix does not
+            say it.
+        schema: the columns to read, as a dataclass or a dict. Without it, those of the first file
+            that is not empty; the types of CSV (from the first 4 MB) and JSONL (from the first
+            1,000 lines) are found, and every column may be null.
+        encoding: of CSV, JSONL and text files; any that Python knows.
+        file_and_line: of text files: add the columns file and line_number.
+        delimiter: of CSV: what separates fields.
+        quote: of CSV: what fields with delimiters or line ends are in; None: nothing.
+        escape: of CSV: what stands before a character that is to be taken as it is.
+        header: of CSV: False if the file has no line with the names (they are then c0, c1, ...), or
+            the names.
+        nulls: of CSV: the fields without quotes that are null.
+        comment: of CSV: lines that start with this are passed over.
+        skip_rows: of CSV: the number of lines before the header.
         batch_rows: how many rows of a Parquet file are decoded, or encoded, at a time.
         rounding: "down" cuts times in Parquet files that are finer than a microsecond; otherwise
             they are an error.
@@ -81,6 +96,15 @@ class Files(Source, Sink):
         format: Format | None = None,
         schema: Any = None,
         *,
+        encoding: str = "utf-8",
+        file_and_line: bool = False,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        header: bool | Sequence[str] = True,
+        nulls: Sequence[str] = ("",),
+        comment: str | None = None,
+        skip_rows: int = 0,
         batch_rows: int = 65536,
         rounding: Rounding = "error",
         overwrite: bool = False,
@@ -89,15 +113,28 @@ class Files(Source, Sink):
     ) -> None:
         if format is not None and format not in READERS:
             raise SourceError(f'Files: the format "{format}" is not known; use {KNOWN}')
-        if batch_rows < 1:
-            raise SourceError(f"Files: batch_rows is {batch_rows}; it must be 1 or more")
+        if format == "text" and schema is not None:
+            raise SourceError("Files: text files have the column line, and schema= has no use")
+        if isinstance(nulls, str) or isinstance(header, str):
+            raise SourceError('Files: nulls= and header= take a list of texts, such as ["", "NA"]')
         given = [path] if isinstance(path, str | os.PathLike) else list(path)
         self.given = tuple(os.fspath(one) for one in given)
         if not self.given:
             raise SourceError("Files: the list of paths is empty")
         self.format = format
-        self.batch_rows = batch_rows
-        self.rounding = check_rounding("Files", rounding)
+        self.options = FileOptions(
+            batch_rows=batch_rows,
+            encoding=encoding,
+            file_and_line=file_and_line,
+            delimiter=delimiter,
+            quote=quote,
+            escape=escape,
+            header=header if isinstance(header, bool) else tuple(header),
+            nulls=tuple(nulls),
+            comment=comment,
+            skip_rows=skip_rows,
+            rounding=check_rounding("Files", rounding),
+        )
         self.overwrite = overwrite
         self.label = label
         self.rename = dict(rename or {})
@@ -109,9 +146,16 @@ class Files(Source, Sink):
         # Reached only while the schema is not known yet: a sink's file need not be there.
         if name != "schema" or "given" not in self.__dict__:
             raise AttributeError(name)
-        with self.reader(self.paths()[0], None) as file:
-            self.schema = rename_schema(file.schema, self.rename)
-        return self.schema
+        paths = self.paths()
+        for path in paths:
+            try:
+                with self.reader(path, None) as file:
+                    self.schema = rename_schema(file.schema, self.rename)
+                return self.schema
+            except EmptyFile:
+                if path == paths[-1]:
+                    raise
+        raise AttributeError(name)
 
     def paths(self) -> list[str]:
         """The files that are there, in the order they are read."""
@@ -119,16 +163,11 @@ class Files(Source, Sink):
 
     def reader(self, path: str, schema: Schema | None) -> FileReader:
         """A reader of one file; without `schema` it finds the columns."""
-        kind = READERS[self.format or format_of(path)]
+        format = self.format or format_of(path)
+        refuse_options(self.options, format, path)
         if schema is not None and self.rename:
             schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
-        return kind(
-            path,
-            schema,
-            only_known=self.inferred,
-            batch_rows=self.batch_rows,
-            rounding=self.rounding,
-        )
+        return READERS[format](path, schema, only_known=self.inferred, options=self.options)
 
     def open(self, given: Any = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""
@@ -141,7 +180,7 @@ class Files(Source, Sink):
             with_suffix = Path(path).suffix and not Path(path).is_dir()
             format = self.format or (format_of(path) if with_suffix else None)
             if format is not None:
-                check_format(path, format, given)
+                check_format(path, format, given, self.options)
         elif not self.inferred and (self.format or SUFFIXES.get(Path(path).suffix)) == "csv":
             for field in self.schema:
                 if field.type is Type.OBJECT and not is_written_as_text(field.declared):
@@ -165,13 +204,13 @@ class Files(Source, Sink):
             raise SinkError(f"Files: {path} is a folder; say which format= to write: {KNOWN}")
         else:
             format, compression = self.format, ""
-            path = path / f"part-00000.{format}"
+            path = path / f"part-00000.{'txt' if format == 'text' else format}"
         return FileWriter(
             path,
             format,
             schema,
             compression=compression if compression in COMPRESSED else "",
-            batch_rows=self.batch_rows,
+            options=self.options,
             overwrite=self.overwrite,
         )
 
@@ -186,11 +225,37 @@ class FilesReader(Reader):
         self.file = file
         self.row = row
         self.reader: FileReader | None = None
-        self.batches: Iterator[Any] = iter(())
-        self.rest: Any = None
+        self.batches: Iterator[PolledRows] = iter(())
+        self.rest: PolledRows | None = None
         """Rows that were decoded and not yet handed out, or None."""
 
+    def require(self, schema: Schema) -> None:
+        self.schema = schema
+
     def poll(self, max_rows: int) -> Any:
+        rest = self.find_rows()
+        if rest is None:
+            return None
+        if rest.bad:
+            if rest.bad[0].row == 0:
+                raise rest.bad[0].error()
+            max_rows = min(max_rows, rest.bad[0].row)
+        return self.take(rest, max_rows).good
+
+    def poll_with_bad(self, max_rows: int) -> Any:
+        rest = self.find_rows()
+        return None if rest is None else self.take(rest, max_rows)
+
+    def take(self, rest: PolledRows, max_rows: int) -> PolledRows:
+        rows, others = rest.split(max_rows)
+        self.row += len(rows)
+        self.rest = others if len(others) else None
+        if not self.source.rename:
+            return rows
+        return PolledRows(with_names(rows.good, self.schema), rows.bad)
+
+    def find_rows(self) -> PolledRows | None:
+        """The rows at hand, or the next ones; None at the end of all files."""
         while self.rest is None:
             if self.file >= len(self.paths):
                 return None
@@ -201,12 +266,9 @@ class FilesReader(Reader):
             if self.rest is None:
                 self.close()
                 self.file, self.row = self.file + 1, 0
-            elif self.rest.num_rows == 0:
+            elif len(self.rest) == 0:
                 self.rest = None
-        rows = self.rest.slice(0, max_rows)
-        self.row += rows.num_rows
-        self.rest = self.rest.slice(max_rows) if self.rest.num_rows > max_rows else None
-        return rows if not self.source.rename else with_names(rows, self.schema)
+        return self.rest
 
     def position(self) -> list[int]:
         return [self.file, self.row]
@@ -215,6 +277,20 @@ class FilesReader(Reader):
         if self.reader is not None:
             self.reader.close()
         self.reader, self.batches, self.rest = None, iter(()), None
+
+
+def refuse_options(options: FileOptions, format: str, path: str) -> None:
+    """Raises for options that the format does not have."""
+    given = [] if format == "csv" else options.for_csv()
+    wanted = "csv"
+    if options.file_and_line and format != "text":
+        given, wanted = ["file_and_line"], "text"
+    if format == "parquet" and options.encoding != "utf-8":
+        given, wanted = ["encoding"], "csv, jsonl and text"
+    if given:
+        raise SourceError(
+            f"{path}: {given[0]}= is for {wanted} files; this one is read as {format}"
+        )
 
 
 def rename_schema(schema: Schema, names: Mapping[str, str]) -> Schema:
@@ -276,6 +352,8 @@ def walk(folder: str) -> Iterator[str]:
 
 
 def fits(path: str, format: Format | None) -> bool:
+    if format == "text":
+        return True
     try:
         return format_of(path) == format if format else bool(format_of(path))
     except SourceError:

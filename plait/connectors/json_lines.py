@@ -17,11 +17,13 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import BadRow, PolledRows
 from plait.connectors.columns import infer, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
 from plait.model.declared_json import has_decimals, json_values_of
 from plait.model.records import column_values, describe, field_value, value_of
 from plait.model.schema import Field, Schema, Type
+from plait.results.result import BadLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,51 +41,61 @@ def has_python_types(schema: Schema) -> bool:
     return any(field.type in (Type.BYTES, Type.OBJECT) for field in schema)
 
 
-def lines_to_batch(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> Any:
-    """A RecordBatch of lines, or a SourceError that names the first line that does not fit."""
+def read_lines(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> PolledRows:
+    """The lines as rows: those that fit, and those that do not, with what is wrong with them."""
     known = set(schema.names)
     exact = [field.name for field in schema if has_decimals(field.declared)]
-    rows = []
-    for number, text in lines:
-        record = parsed(path, number, text)
-        if exact:
-            decimals = json.loads(text, parse_float=Decimal)
-            record |= {name: decimals[name] for name in exact if name in decimals}
-        extra = [name for name in record if name not in known] if only_known else ()
-        if extra:
-            raise wrong(
-                path,
-                number,
-                f'"{extra[0]}" is not a column; the first lines have: {", ".join(schema.names)}; '
-                "give schema=",
-                text,
-            )
+    hint = "; give schema= if the first lines are not like the rest" if only_known else ""
+    good: list[tuple[Any, ...]] = []
+    bad: list[BadRow] = []
+    for row, (number, text) in enumerate(lines):
         try:
-            rows.append(tuple(from_json(field_value(record, field), field) for field in schema))
+            record = parse_line(text)
+            if exact:
+                decimals = exact_numbers(text)
+                record |= {name: decimals[name] for name in exact if name in decimals}
+            extra = [name for name in record if name not in known] if only_known else ()
+            if extra:
+                raise ValueError(
+                    f'"{extra[0]}" is not a column; the first lines have: {", ".join(schema.names)}'
+                )
+            try:
+                good.append(tuple(from_json(field_value(record, f), f) for f in schema))
+            except ValueError as error:
+                raise ValueError(f"{error}{hint}") from None
         except ValueError as error:
-            hint = "; give schema= if the first lines are not like the rest" if only_known else ""
-            raise wrong(path, number, f"{error}{hint}", text) from None
-    return to_batch(rows, schema)
+            bad.append(BadRow(row=row, reason=str(error), record=bad_line(path, number, text)))
+    return PolledRows(to_batch(good, schema), tuple(bad))
 
 
-def parsed(path: str, number: int, text: bytes) -> dict[str, Any]:
+def parse_line(text: bytes) -> dict[str, Any]:
+    """The object of a line, or a ValueError."""
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise wrong(path, number, f"no JSON: {error.msg} at {error.colno}", text) from None
+        raise ValueError(f"no JSON: {error.msg} at {error.colno}") from None
     except UnicodeDecodeError:
-        raise wrong(path, number, "not UTF-8", text) from None
+        raise ValueError("not UTF-8") from None
     except RecursionError:
-        raise wrong(path, number, "nested too deeply", text) from None
+        raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
-        raise wrong(path, number, f"expected an object, got {describe(record)}", text)
+        raise ValueError(f"expected an object, got {describe(record)}")
     return record
 
 
-def wrong(path: str, number: int, what: str, text: bytes, width: int = 80) -> SourceError:
-    line = text.decode(errors="replace").rstrip("\r")
-    line = line if len(line) <= width else line[: width - 3] + "..."
-    return SourceError(f"{path}: line {number:,}: {what}\n  {line}")
+def exact_numbers(text: bytes) -> dict[str, Any]:
+    """The object of a line that was parsed before, its fractions as decimals."""
+    try:
+        record: dict[str, Any] = json.loads(text, parse_float=Decimal)
+    except ArithmeticError:
+        raise ValueError("a number has an exponent that no Decimal has") from None
+    return record
+
+
+def bad_line(path: str, number: int, text: bytes) -> BadLine:
+    return BadLine(
+        file=path, line=number, text=text.decode(errors="backslashreplace").rstrip("\r\n")
+    )
 
 
 def from_json(value: Any, field: Field) -> Any:
@@ -105,10 +117,16 @@ def from_json(value: Any, field: Field) -> Any:
 
 
 def infer_lines(path: str, lines: Sequence[Line]) -> Schema:
-    """The schema of the first lines; later ones may lack any column, so each may be null."""
-    if not lines:
-        raise SourceError(f"{path} has no line to take the schema from; give schema=")
-    records = [parsed(path, number, text) for number, text in lines]
+    """The schema of the first lines, bad ones left out: they are named when they are read. Later
+    lines may lack any column, so each may be null."""
+    records: list[dict[str, Any]] = []
+    for number, text in lines:
+        try:
+            records.append(parse_line(text))
+        except ValueError as error:
+            bad = BadRow(row=0, reason=str(error), record=bad_line(path, number, text))
+    if not records:
+        raise bad.error()
     try:
         found = infer(records)
     except (SchemaError, SourceError) as error:
@@ -185,18 +203,4 @@ def bytes_to_text_columns(batch: Any, schema: Schema) -> Any:
         if field.type is Type.BYTES:
             texts = [None if v is None else bytes_to_text(v) for v in batch.column(i).to_pylist()]
             batch = batch.set_column(i, field.name, pa.array(texts, pa.string()))
-    return batch
-
-
-def text_to_bytes(batch: Any, schema: Schema) -> Any:
-    """The batch with the base64 texts of its bytes columns decoded."""
-    import pyarrow as pa
-
-    for i, field in enumerate(schema):
-        if field.type is Type.BYTES:
-            try:
-                values = [from_json(v, field) for v in batch.column(field.name).to_pylist()]
-            except ValueError as error:
-                raise SourceError(str(error)) from None
-            batch = batch.set_column(i, field.name, pa.array(values, pa.binary()))
     return batch

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import sort_out, without_nulls
 from plait.connectors.base import Reader, Source
 from plait.connectors.columns import Rounding, canonical, check_rounding, infer, to_batch
 from plait.errors import SourceError
 from plait.model.records import describe
 from plait.model.schema import Schema
+
+if TYPE_CHECKING:
+    from plait.graph.operators import SourceOp
 
 LOOKED_AT = 1000
 """How many first records the schema is taken from."""
@@ -122,6 +126,15 @@ class ItemsReader(Reader):
         records = self.take(max_rows)
         return self.batch(records) if records else None
 
+    def poll_with_bad(self, max_rows: int) -> Any:
+        records = self.take(max_rows)
+        if not records:
+            return None
+        return sort_out(records, lambda some, at: self.batch(some, len(records) - at - len(some)))
+
+    def require(self, schema: Schema) -> None:
+        self.schema = schema
+
     def take(self, max_rows: int) -> list[Any]:
         """The next records as they are; none at the end."""
         records = list(itertools.islice(self.records, max_rows))
@@ -189,15 +202,23 @@ class Table(Source):
 
     def open(self, position: Any = None) -> Reader:
         """A reader at the start, or at row `position`."""
-        return TableReader(self.table, int(position or 0))
+        return TableReader(self.table, self.schema, int(position or 0))
+
+
+def has_bad_rows(op: SourceOp) -> bool:
+    """Whether rows of the source are left out as they are read: a table with nulls in its event
+    time, and on_error= other than "fail". It is then read like any other source, by one node."""
+    column = op.event_time
+    return op.on_error != "fail" and column is not None and op.source.nulls(column) > 0
 
 
 class TableReader(Reader):
     """Reads a table in slices. A paced table is read unpaced here: pacing is the engine's."""
 
-    def __init__(self, table: Any, row: int) -> None:
+    def __init__(self, table: Any, schema: Schema, row: int) -> None:
         if not 0 <= row <= table.num_rows:
             raise SourceError(f"Table is to go on at row {row:,} but has {table.num_rows:,} rows")
+        self.schema = schema
         self.row = row
         self.chunks = table.slice(row).to_batches()
 
@@ -211,6 +232,14 @@ class TableReader(Reader):
         self.chunks[0] = self.chunks[0].slice(max_rows)
         self.row += rows.num_rows
         return rows
+
+    def poll_with_bad(self, max_rows: int) -> Any:
+        before = self.row
+        rows = self.poll(max_rows)
+        return None if rows is None else without_nulls(rows, self.schema, "record", before + 1)
+
+    def require(self, schema: Schema) -> None:
+        self.schema = schema
 
     def position(self) -> int:
         return self.row

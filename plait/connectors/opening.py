@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.base import Reader
 from plait.connectors.memory_sources import Items, ItemsReader
 from plait.errors import JobError, SourceError
 from plait.model.records import describe
@@ -25,12 +26,13 @@ from plait.model.records import describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.connectors.base import Reader, Sink, Source, Wait, Writer
+    from plait.connectors.base import Sink, Source, Wait, Writer
     from plait.model.schema import Schema
 
 
 def open_reader(source: Source, schema: Schema, position: Any, where: str) -> Reader:
-    """The reader of a source. `where`: the operator and its line, for the error."""
+    """The reader of a source, told what its rows must fit: `schema` is the source's, but its event
+    time is never null. `where`: the operator and its line, for the error."""
     opened: Any = source.open(position)
     name = type(source).__name__
     if isinstance(opened, Iterator) and not hasattr(opened, "poll"):
@@ -42,6 +44,8 @@ def open_reader(source: Source, schema: Schema, position: Any, where: str) -> Re
             " return an object of a subclass of plait.Reader, or yield the records"
         )
     reader: Reader = opened
+    if isinstance(opened, Reader):
+        reader.require(schema)
     return reader
 
 

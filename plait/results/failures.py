@@ -8,6 +8,7 @@ records from 1.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import (
@@ -33,7 +34,7 @@ from plait.model.records import Misfit, describe, records_of
 from plait.model.schema import Schema
 from plait.results.engine_failures import FailureKind
 from plait.results.hints import hint_of
-from plait.results.result import DeadLetter
+from plait.results.result import BadLine, DeadLetter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,9 +48,22 @@ SHOWN = 300
 """How many characters of a record an error shows."""
 
 LETTER_SCHEMA = Schema.of(
-    {"operator": str, "at": str, "source": str, "row": int, "error": str, "record": str}
+    {
+        "operator": str,
+        "at": str,
+        "source": str,
+        "row": int,
+        "error": str,
+        "record": str,
+        "file": str | None,
+        "line": int | None,
+        "text": str | None,
+    }
 )
-"""What a sink for dead letters gets."""
+"""What a sink for dead letters gets; the last three are those of a `BadLine`, else null."""
+
+BAD_SCHEMA = Schema.of({"record": object})
+"""How a record that a source could not take travels to its letter."""
 
 
 class Letters:
@@ -100,6 +114,9 @@ def dead_letter_sink() -> Iterator[None]:
         raise SinkError(f"the sink for dead letters: {type(error).__name__}: {error}") from error
 
 
+NO_LINE = {"file": None, "line": None, "text": None}
+
+
 def batch_of(letters: Sequence[DeadLetter]) -> Any:
     import pyarrow as pa
 
@@ -111,6 +128,7 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
             "row": letter.row,
             "error": letter.error,
             "record": repr(letter.record),
+            **(asdict(letter.record) if isinstance(letter.record, BadLine) else NO_LINE),
         }
         for letter in letters
     ]
@@ -120,6 +138,8 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
 def record_of(failure: EngineFailure, graph: Graph) -> Any:
     """The failed record as the user's operator saw it."""
     op = graph.operators[failure.op]
+    if isinstance(op, SourceOp):
+        return records_of(failure.record.to_arrow(BAD_SCHEMA), BAD_SCHEMA)[0].record
     schema = graph.operators[op.inputs[0]].schema
     row = failure.record.to_arrow(schema)
     if (port := port_of(failure, graph)) is not None:

@@ -109,7 +109,7 @@ def tally(
         return sum(numbers[what] for op, numbers in pairs if kind is None or isinstance(op, kind))
 
     account = Account(
-        read=total("records_out", SourceOp),
+        read=total("records_in", SourceOp),
         delivered=total("records_out", SinkOp),
         made=total("made"),
         copied=total("copied"),

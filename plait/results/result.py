@@ -109,8 +109,26 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """A line of a file that could not be read: the record of its dead letter.
+
+    >>> import pathlib, plait
+    >>> _ = pathlib.Path("bad.jsonl").write_text('{"n": 1}\\n{"n": \\n{"n": 3}\\n')
+    >>> result = plait.stream("bad.jsonl", on_error="dead_letter").sink(plait.Discard()).run()
+    >>> result.dead_letters[0].record
+    BadLine(file='bad.jsonl', line=2, text='{"n": ')
+    """
+
+    file: str
+    line: int
+    """Its number in the file, from 1; that of the first line if a quoted field spans several."""
+    text: str
+    """As it is in the file, without the line end. Bytes that are not text are written \\xff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that an operator with on_error="dead_letter" could not take."""
+    """A record that an operator, or a source, with on_error="dead_letter" could not take."""
 
     operator: str
     at: str
@@ -119,6 +137,7 @@ class DeadLetter:
     """The number of the record in its source, from 1, as in error messages."""
     error: str
     record: Any
+    """As the operator got it. Of a source: a `BadLine`, or the record that its reader gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from plait.connectors.base import Source
+    from plait.graph.operators import OnError
 
 DAY_US = 86_400_000_000
 
@@ -177,7 +178,11 @@ def source_time(
             " give it plait.Timestamp in the schema of the source"
         )
     if field.nullable and fixed:
-        raise JobError(f'event_time="{column}": the column may be null; every record needs a time')
+        raise JobError(
+            f'event_time="{column}": the column may be null; every record needs a time'
+            '\n  declare it without null, or leave such records out with on_error="skip" or'
+            ' "dead_letter"'
+        )
     fields = tuple(Field(f.name, f.type) if f.name == column else f for f in schema.fields)
     return SourceTime(
         column=column,
@@ -188,13 +193,15 @@ def source_time(
     )
 
 
-def refuse_nulls(source: Source, time: SourceTime) -> None:
-    """Raises if a table in memory has nulls in its event time, which its schema does not show."""
+def refuse_nulls(source: Source, time: SourceTime, on_error: OnError) -> None:
+    """Raises if a table in memory has nulls in its event time, which its schema does not show, and
+    they are not to be left out as it is read."""
     nulls = source.nulls(time.column) if time.column else 0
-    if nulls:
+    if nulls and (on_error == "fail" or getattr(source, "rate_per_s", None) is not None):
         raise JobError(
             f'event_time="{time.column}": {nulls:,} of its values are null, and every record needs'
             " a time; filter or fill these rows first"
+            + (', or give on_error="skip" or "dead_letter"' if on_error == "fail" else "")
         )
 
 

@@ -17,6 +17,7 @@ from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
     Graph,
+    OnError,
     SinkOp,
     SourceOp,
     check,
@@ -30,6 +31,7 @@ from plait.model.call_site import CallSite, was_typed_in
 from plait.model.schema import Schema
 from plait.streams import projections
 from plait.streams.arguments import (
+    checked_policy,
     checked_records,
     checked_sink,
     old_to_new,
@@ -100,6 +102,7 @@ class Job:
         max_jump: Duration | None = "1d",
         idle: Duration | None = None,
         epoch_records: int | None = None,
+        on_error: OnError = "fail",
         rename: Mapping[str, str] | None = None,
     ) -> Stream:
         """Adds a source and returns the stream of its records.
@@ -124,6 +127,8 @@ class Job:
             epoch_records: the most records the source puts into an epoch, instead of the setting.
                 Sources of different sizes that are joined by time stay in step if these numbers
                 are in proportion to their sizes.
+            on_error: what happens to a record that cannot be read (a malformed line, a value that
+                does not fit its column, a null event time): "fail", "skip" or "dead_letter".
             rename: new names of columns, by the ones they have: `{"user-id": "user"}`. All other
                 arguments use the new names.
         """
@@ -131,13 +136,15 @@ class Job:
             opened = source_object(source)
             opened.check()
             schema = schema_of(opened)
+            policy = checked_policy(on_error)
             names = old_to_new(rename)
             column = event_time
             if names and event_time is not None:
                 check_column(event_time, projections.rename(schema, names).schema)
                 column = {new: old for old, new in names.items()}.get(event_time, event_time)
-            time = source_time(schema, column, out_of_order, max_jump, idle, opened.fixed)
-            refuse_nulls(opened, time)
+            fixed = opened.fixed and policy == "fail"
+            time = source_time(schema, column, out_of_order, max_jump, idle, fixed)
+            refuse_nulls(opened, time, policy)
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
                 self._free_name(SourceOp, name)
@@ -153,6 +160,7 @@ class Job:
                 max_jump_us=time.max_jump_us,
                 idle_us=time.idle_us,
                 epoch_records=checked_records(epoch_records),
+                on_error=policy,
             )
             stream = self._add(op, NEVER if time.column is None else col(time.column))
             if not names:
@@ -275,6 +283,7 @@ def stream(
     max_jump: Duration | None = "1d",
     idle: Duration | None = None,
     epoch_records: int | None = None,
+    on_error: OnError = "fail",
     rename: Mapping[str, str] | None = None,
 ) -> Stream:
     """A stream of what a source reads, in a new job without a name.
@@ -297,6 +306,7 @@ def stream(
         max_jump=max_jump,
         idle=idle,
         epoch_records=epoch_records,
+        on_error=on_error,
         rename=rename,
     )
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.memory_sources import Table
+from plait.connectors.memory_sources import Table, has_bad_rows
 from plait.connectors.rate import Rate
 from plait.errors import InternalError, JobError, TimedOut
 from plait.graph.operators import CallOp, FoldOp, Graph, SourceOp, StatefulOp
@@ -153,13 +153,16 @@ class Nodes:
     def first_layout(self, nodes: int, drawing: bool) -> Layout:
         """Bins in turn, or anyhow; sources that one node reads are read by the home, or any."""
         bins = range(1 << self.settings.bin_bits)
-        sources = [node.source for node in self.graph.operators if isinstance(node, SourceOp)]
+        sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
         reader = self.chance.randrange(nodes) if drawing else self.home
         return Layout(
             epoch=0,
             members=tuple(range(nodes)),
             owners=tuple(self.chance.randrange(nodes) if drawing else b % nodes for b in bins),
-            readers=tuple(EVERYONE if type(source) in SPLIT else reader for source in sources),
+            readers=tuple(
+                EVERYONE if type(op.source) in SPLIT and not has_bad_rows(op) else reader
+                for op in sources
+            ),
             epoch_records=self.settings.epoch_records,
         )
 

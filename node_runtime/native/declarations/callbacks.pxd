@@ -47,6 +47,8 @@ cdef extern from "plait/sources/origins.hpp" namespace "plait" nogil:
     cdef cppclass Polled:
         PolledKind kind
         Batch batch
+        vector[RowFailure] bad
+        Batch records
         int64_t wait_ns
         string message
         int64_t handle

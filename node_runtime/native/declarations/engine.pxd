@@ -160,6 +160,7 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         vector[Type] types
         int64_t epoch_records
         int64_t limit
+        OnError on_error
 
     cdef cppclass RateSpec:
         double per_s

@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from plait.connectors.bad_rows import BadRow
 from plait.errors import RecordError
 from plait.functions.open_close import hooks_of, owner_of
 from plait.graph.operators import (
@@ -37,7 +38,7 @@ from plait.graph.operators import (
 from plait.graph.temporal import OperatorSpec
 from plait.graph.user_functions import functions_of
 from plait.results.result import Account, DeadLetter, OperatorCounts
-from plait.testing.oracle.epochs import epochs
+from plait.testing.oracle.epochs import Row, epochs
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
@@ -145,7 +146,7 @@ def sequential(
     epoch = 0
     try:
         while len(over) < len(sources):
-            taken: dict[int, list[Values]] = {}
+            taken: dict[int, list[Row]] = {}
             for i, op in sources:
                 rows = None if i in over or epoch == stop_at else next(streams[i], None)
                 if epoch == stop_at and finish == "leave" and i not in over:
@@ -244,7 +245,7 @@ class Loop:
     def unit(
         self,
         source: int,
-        rows: list[Values],
+        rows: list[Row],
         *,
         over: bool = False,
         idle: bool = False,
@@ -262,16 +263,18 @@ class Loop:
             cuts.append(len(rows))
         if cut:
             self.watermarks.cut |= {source}
-        self.watermarks.read(source, rows, first, over, idle, stamp)
+        good = [(n, row) for n, row in enumerate(rows, first) if not isinstance(row, BadRow)]
+        self.watermarks.read(source, good, first + len(rows), over, idle, stamp)
         streams: dict[int, Stream] = {}
         letters: list[tuple[Position, DeadLetter]] = []
+        self.set_aside(source, rows, first, letters)
         failures: list[End] = []
         before = {label: len(items) for label, items in self.outputs.items()}
         for i, op in enumerate(self.graph.operators):
             if i in self.ended or source not in self.watermarks.reaching[i]:
                 streams[i] = Stream([])
             elif isinstance(op, SourceOp):
-                streams[i] = Stream([((row, 1), values) for row, values in enumerate(rows, first)])
+                streams[i] = Stream([((row, 1), values) for row, values in good])
             elif isinstance(op, UnionOp):
                 streams[i] = merged([streams[j] for j in op.inputs])
             elif isinstance(op, SinkOp):
@@ -295,6 +298,31 @@ class Loop:
         self.letters += [letter for _, letter in sorted(letters, key=lambda pair: pair[0])]
         if failures and self.stopped is None:
             self.stop(min(failures, key=lambda end: end.position), before)
+
+    def set_aside(
+        self, i: int, rows: list[Row], first: int, letters: list[tuple[Position, DeadLetter]]
+    ) -> None:
+        """Rows that their source could not read, by its policy."""
+        op = self.graph.operators[i]
+        assert isinstance(op, SourceOp)
+        for row, bad in enumerate(rows, first):
+            if isinstance(bad, BadRow):
+                self.counts[i, "in"] += 1
+                self.counts[i, "skipped" if op.on_error == "skip" else "dead_lettered"] += 1
+                if op.on_error == "dead_letter":
+                    letters.append(
+                        (
+                            (row, 1),
+                            DeadLetter(
+                                operator=op.name,
+                                at=str(op.at),
+                                source=op.label,
+                                row=row + 1,
+                                error=bad.reason,
+                                record=bad.record,
+                            ),
+                        )
+                    )
 
     def stop(self, end: End, before: dict[str, int]) -> None:
         """Keeps what the loop had delivered when it came to the first failing record."""
@@ -510,7 +538,7 @@ class Loop:
         sources = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
         sinks = [i for i, op in enumerate(operators) if isinstance(op, SinkOp)]
         return Account(
-            read=sum(self.counts[i, "out"] for i in sources),
+            read=sum(self.counts[i, "in"] for i in sources),
             made=total("made"),
             copied=sum(
                 self.counts[i, "out"] * max(0, readers[i] - 1) for i in range(len(operators))

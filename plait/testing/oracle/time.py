@@ -100,17 +100,24 @@ class Watermarks:
         """The greatest stamp of the units that have reached each operator."""
 
     def read(
-        self, source: int, rows: Sequence[Values], first: int, over: bool, idle: bool, stamp: int
+        self,
+        source: int,
+        rows: Sequence[tuple[int, Values]],
+        end: int,
+        over: bool,
+        idle: bool,
+        stamp: int,
     ) -> None:
-        """Begins a unit of a source: rows from number `first` on, and its facts."""
+        """Begins a unit of a source: its rows with their numbers, the number behind them all, and
+        its facts."""
         self.marks = []
-        for row, values in enumerate(rows, first):
+        for row, values in rows:
             self.idle -= {source}
             self.move(source, values)
             self.marks.append(self.mark(row))
         self.idle = self.idle | {source} if idle else self.idle - {source}
         self.over |= {source} if over else frozenset()
-        self.marks.append(self.mark(first + len(rows), behind=True))
+        self.marks.append(self.mark(end, behind=True))
         for i, reaching in enumerate(self.reaching):
             if source in reaching:
                 self.clock[i] = max(self.clock[i], stamp)

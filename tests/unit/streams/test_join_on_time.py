@@ -95,7 +95,8 @@ def test_the_event_time_of_a_pair_is_that_of_its_records(within: dict[str, Any])
     """The window of a result shows its time."""
 
     def build(left: plait.Stream, right: plait.Stream) -> plait.Stream:
-        return left.join(right, on="ts", **within).tumbling("1s").max("b")
+        pairs: plait.Stream = left.join(right, on="ts", **within)
+        return pairs.tumbling("1s").max("b")
 
     run_job(
         build,
@@ -114,7 +115,8 @@ def test_a_left_record_without_a_match_counts_when_that_is_known(within: dict[st
     """2s and 3s have no match, which is known at 4s and 5s: with their own times they were late."""
 
     def build(left: plait.Stream, right: plait.Stream) -> plait.Stream:
-        return left.join(right, on="ts", how="left", **within).tumbling("1s").sum("a")
+        pairs: plait.Stream = left.join(right, on="ts", how="left", **within)
+        return pairs.tumbling("1s").sum("a")
 
     run_job(
         build,

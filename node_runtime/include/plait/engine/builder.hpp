@@ -190,6 +190,7 @@ class Builder {
   uint32_t add_source(const SourceStageSpec& spec, std::unique_ptr<Origin> origin) {
     auto& s = add<SourceStage>(spec.stage, spec.op, spec.source, engine_.epochs, std::move(origin),
                                spec.types, spec.epoch_records, spec.limit);
+    s.on_error = spec.on_error;
     if (cluster_) {
       s.layouts = &cluster_->layouts();
       s.rank = cluster_->here();

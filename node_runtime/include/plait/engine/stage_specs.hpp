@@ -147,6 +147,7 @@ struct SourceStageSpec {
   std::vector<Type> types{};
   int64_t epoch_records = 4096;
   int64_t limit = -1;  // rows after which it ends; -1: none
+  OnError on_error = OnError::Fail;
 };
 
 // Numbered records: `total` of them (-1: no end) from number `first` on.

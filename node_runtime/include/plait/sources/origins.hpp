@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/columns/merge_parts.hpp"
 #include "plait/workers/shared.hpp"
 
@@ -21,7 +22,11 @@ namespace plait {
 // What a source gives when asked.
 struct Polled {
   enum class Kind { Rows, Wait, End, Failed } kind = Kind::End;
-  Batch batch;          // Rows: columns and length
+  Batch batch;  // Rows: columns and length
+  // Rows: those that could not be read, ascending; `row` counts the good ones and these. Record k
+  // of `records` is what bad[k] was; no columns: nobody asks.
+  std::vector<RowFailure> bad;
+  Batch records;
   int64_t wait_ns = 0;  // Wait
   int64_t due_ns = 0;   // Rows: when the first of them was due; 0: now
   std::string message;  // Failed

@@ -93,6 +93,7 @@ class SourceStage final : public Stage {
   // (0: it does).
   int time_column = -1;
   int64_t idle_ns = 0;
+  OnError on_error = OnError::Fail;  // what becomes of rows that could not be read
   // Above 0: units are stamped with the wall clock, and a source without rows emits an empty one so
   // often, because something may be due by the clock.
   int64_t beat_ns = 0;
@@ -178,7 +179,7 @@ class SourceStage final : public Stage {
     }
     switch (polled.kind) {
       case Polled::Kind::Rows:
-        return data(polled.batch, epoch, polled.due_ns, {rows, polled.batch.length}, worker);
+        return read_rows(polled, epoch, rows, worker);
       case Polled::Kind::End:
         epochs_.finished(source_);
         return 0;
@@ -235,15 +236,59 @@ class SourceStage final : public Stage {
   ReachRef reach_in(const Batch& rows, int64_t first) const {
     if (time_column < 0 || rows.length == 0) return nullptr;
     const Column& times = rows.columns[size_t(time_column)];
-    if (times.data_owner) return reach_of(times.i64(), rows.length, times.data_owner, first);
-    BufferRef copy = BufferRef::make(8 * rows.length);
-    std::memcpy(copy.data(), times.data, size_t(8 * rows.length));
-    const auto* copied = copy.as<int64_t>();
-    return reach_of(copied, rows.length, std::move(copy), first);
+    if (times.data_owner && !rows.tags) {
+      return reach_of(times.i64(), rows.length, times.data_owner, first);
+    }
+    // A row that could not be read moves no time: it has that of the row before it.
+    const int64_t all = rows.tags ? int64_t(rows.tags[rows.length - 1]) + 1 : rows.length;
+    BufferRef copy = BufferRef::make(8 * all);
+    auto* to = copy.as<int64_t>();
+    int64_t row = 0;
+    for (int64_t i = 0; i < rows.length; ++i) {
+      const int64_t at = rows.tags ? int64_t(rows.tags[i]) : i;
+      for (; row < at; ++row) to[row] = i ? times.i64()[i - 1] : kNoTime;
+      to[row++] = times.i64()[i];
+    }
+    return reach_of(to, all, std::move(copy), first);
   }
 
+  int64_t read_rows(Polled& polled, uint64_t epoch, int64_t base, Worker& worker) {
+    const int64_t taken = polled.batch.length + int64_t(polled.bad.size());
+    if (!polled.bad.empty()) set_aside(polled, epoch);
+    return data(polled.batch, epoch, polled.due_ns, {base, taken}, worker,
+                int64_t(polled.bad.size()));
+  }
+
+  // Bad rows by the policy; the good ones keep their numbers. A source that is to fail does not
+  // get here: its origin failed.
+  void set_aside(Polled& polled, uint64_t epoch) {
+    Batch& rows = polled.batch;
+    BufferRef tags = BufferRef::make(std::max<int64_t>(rows.length, 1) * 4);
+    size_t next = 0;
+    uint32_t row = 0;
+    for (int64_t i = 0; i < rows.length; ++i, ++row) {
+      while (next < polled.bad.size() && polled.bad[next].row == row) ++next, ++row;
+      tags.as<uint32_t>()[i] = row;
+    }
+    if (on_error == OnError::DeadLetter) {
+      rows.source = source_;
+      rows.epoch = epoch;
+      rows.first_row = rows_.load(std::memory_order_relaxed);
+      rows.letters = std::make_shared<std::vector<Letter>>();
+      for (uint32_t k = 0; k < polled.bad.size(); ++k) {
+        auto record = std::make_shared<Batch>();
+        for (const Column& c : polled.records.columns) record->columns.push_back(take(c, &k, 1));
+        polled.bad[k].record = std::move(record);
+        rows.letters->push_back(make_letter(op_, rows, polled.bad[k]));
+      }
+    }
+    rows.tags = tags.as<uint32_t>();
+    rows.tags_owner = std::move(tags);
+  }
+
+  // `bad`: how many rows of the unit were read and are not in it.
   int64_t data(const Batch& rows, uint64_t epoch, int64_t due_ns, const SourceUnit& unit,
-               Worker& worker) {
+               Worker& worker, int64_t bad = 0) {
     Batch batch;
     batch.base = unit.base;
     batch.rows = unit.rows;
@@ -255,18 +300,23 @@ class SourceStage final : public Stage {
     if (rows.length || had_rows_ns_ == 0) had_rows_ns_ = now_ns();
     batch.columns = rows.columns;
     batch.length = rows.length;
+    batch.tags = rows.length ? rows.tags : nullptr;
+    batch.tags_owner = rows.tags_owner;
+    batch.letters = rows.letters;
+    const int64_t taken = rows.length + bad;
     const int64_t read = rows_.load(std::memory_order_relaxed);
     batch.first_row = first_row_ < 0 ? read : first_row_;
     batch.reach = reach_in(rows, batch.first_row - batch.base);
     batch.ingest_ns = due_ns ? due_ns : now_ns();
-    rows_.store(read + batch.length, std::memory_order_relaxed);
+    rows_.store(read + taken, std::memory_order_relaxed);
     Counts& c = worker.shared.counts[op_];
-    Counts::add(c.in, batch.length);
+    Counts::add(c.in, taken);
     Counts::add(c.out, batch.length);
-    stats.records_in.fetch_add(batch.length, std::memory_order_relaxed);
+    if (bad) Counts::add(on_error == OnError::Skip ? c.skipped : c.dead_lettered, bad);
+    stats.records_in.fetch_add(taken, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
     if (cuts.size() < kCuts && unit.flow < Flow::Cut) {
-      cuts.push_back(batch.length);
+      cuts.push_back(taken);
       if (beat_ns) stamps.push_back(batch.stamp);
     }
     const int64_t n = emit(std::move(batch), epoch, worker);

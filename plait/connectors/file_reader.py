@@ -1,0 +1,76 @@
+"""What the readers of single files have in common: a schema, and rows from a number on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from plait.connectors.text_files import COMPRESSED, FileOptions
+from plait.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plait.connectors.bad_rows import PolledRows
+    from plait.model.schema import Schema
+
+
+class EmptyFile(SourceError):
+    """The file has nothing that says its columns."""
+
+
+class FileReader:
+    """An open file. `schema` is the wanted one, or None for the file's own."""
+
+    schema: Schema
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema | None,
+        *,
+        only_known: bool,
+        options: FileOptions | None = None,
+    ) -> None:
+        self.path = path
+        self.only_known = only_known
+        self.options = options or FileOptions()
+        self.wanted = schema
+        self.open()
+
+    def open(self) -> None:
+        raise TypeError(f"{type(self).__name__} has no method open()")
+
+    def batches(self, start_row: int) -> Iterator[PolledRows]:
+        """The rows from `start_row` on, good and bad ones."""
+        raise TypeError(f"{type(self).__name__} has no method batches(start_row)")
+
+    def close(self) -> None:
+        """Gives the file back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def failed(self, what: object) -> SourceError:
+        return SourceError(f"{self.path}: {what}")
+
+    def damaged(self, error: Exception) -> SourceError:
+        """The file cannot be read on."""
+        said = getattr(error, "strerror", None) or error
+        if self.path.endswith(COMPRESSED) and not getattr(error, "errno", None):
+            return self.failed(f"the archive is damaged or cut off: {said}")
+        return self.failed(said)
+
+    def settle(self, own: Schema) -> None:
+        """Takes the wanted schema, or the file's own. A wanted column that may be null need not be
+        in the file."""
+        self.schema = self.wanted or own
+        missing = [f.name for f in self.schema if f.name not in own and not f.nullable]
+        extra = [name for name in own.names if name not in self.schema] if self.only_known else []
+        if missing or extra:
+            raise self.failed(
+                f"its columns are {', '.join(own.names)}; expected {', '.join(self.schema.names)}"
+                + (" as in the first file, or give schema=" if self.only_known else "")
+            )
