@@ -60,8 +60,8 @@ cdef list watermarks_of(const int64_t* watermarks, int64_t count):
 cdef void process_outside(void* context, const ProcessUnit& unit,
                           ProcessOutcome& outcome) noexcept with gil:
     """Gives a unit to `function(native_batch, base, order or None, watermarks, watermark, behind,
-    now, clock)`, which returns a UnitResult. One that is told of the ends of sources gets one more argument where
-    a source ended behind the unit: its number."""
+    now, clock)`, which returns a UnitResult. One that is told of the ends of sources gets one more
+    argument where a source ended behind the unit: its number."""
     cdef Callback callback = <Callback>context
     cdef NativeBatch given = NativeBatch()
     cdef NativeBatch out

@@ -20,8 +20,8 @@ def test_an_idle_source_holds_nobody_up() -> None:
     one, two = (job.source(feed, event_time="ts", idle="5ms") for feed in feeds)
     found = Capture()
     one.union(two).key_by("k").tumbling("10s").count().sink(found, name="out")
-    running = start(job, workers=2)
     feeds[1].push([("b", START)])
+    running = start(job, workers=2)
     patience = time.monotonic() + PATIENCE_S
     pushed = 0
     while not found.batches and time.monotonic() < patience:

@@ -140,8 +140,8 @@ def test_a_jump_is_of_one_record() -> None:
     rows = table("ts\n0s")
     job.source(rows, event_time="ts", max_jump="5s").tumbling("1s").count().sink(Capture())
     watermarks = Watermarks(job.graph())
-    times = [(time * S,) for time in (0, 100, 100, 6, 7, 16)]
-    watermarks.read(0, times, 0, over=False, idle=False, stamp=0)
+    times = [(row, (time * S,)) for row, time in enumerate((0, 100, 100, 6, 7, 16))]
+    watermarks.read(0, times, 6, over=False, idle=False, stamp=0)
     assert [mark.times[0] // S for mark in watermarks.marks] == [0, 5, 10, 10, 10, 15, 15]
 
 

@@ -317,7 +317,8 @@ inline Batch merge_parts(const std::vector<Batch>& parts, bool unique, bool tags
     last = std::max(last, p.last_number());
   }
   if (follow) return concat_parts(parts, tags);
-  if (unique && !parts[0].halves && last - first + 1 == length) return scatter_parts(parts, first, length);
+  if (unique && !parts[0].halves && last - first + 1 == length)
+    return scatter_parts(parts, first, length);
   return interleave_parts(parts);
 }
 

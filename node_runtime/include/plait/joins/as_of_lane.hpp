@@ -1,10 +1,10 @@
 // AsOfLane: one lane of a join with the last right record at or before the left one.
 //
 // Left records wait until the watermark is above their time, and meet the right records that came
-// before the mark at which that happens. The right records of a key lie in the order of their times,
-// equal ones in the order they came; when the watermark has reached one, those before it are of no
-// use to any left record that may still come. One thread at a time: the holder of the lane; never
-// waits.
+// before the mark at which that happens. The right records of a key lie in the order of their
+// times, equal ones in the order they came; when the watermark has reached one, those before it are
+// of no use to any left record that may still come. One thread at a time: the holder of the lane;
+// never waits.
 #pragma once
 
 #include <algorithm>

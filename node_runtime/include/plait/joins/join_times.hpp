@@ -42,8 +42,8 @@ class JoinTimes {
   }
 
   // A record is late when the watermark is above this. An interval that lies wholly in the record's
-  // past (or, of a right one, future) is over at once, but a record whose own time has not passed is
-  // never late.
+  // past (or, of a right one, future) is over at once, but a record whose own time has not passed
+  // is never late.
   int64_t late_after(uint32_t side, int64_t time) {
     if (spec_.within != TimedSpec::Within::Between) return last_of(side, time);
     return std::max(time, last_of(side, time));

@@ -3,7 +3,8 @@
 // A right record goes into the cells of the left records of its key that are there, and is kept for
 // those that may still come: in the log (span_log.hpp), or in its key's list, where all is older. A
 // left record begins with the right ones that are kept, in the order they came, and comes out when
-// the watermark is above its end: at once if it is already, and the record itself is not late. One thread at a time: the holder of the lane; never waits.
+// the watermark is above its end: at once if it is already, and the record itself is not late. One
+// thread at a time: the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>

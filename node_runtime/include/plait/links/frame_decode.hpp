@@ -170,8 +170,8 @@ class BodyReader {
     const uint8_t* values = next(s.reach_narrow.width * s.reach_rows);
     if (!values) return false;
     if (s.reach_narrow.width == 8) {
-      out.reach = reach_of(reinterpret_cast<const int64_t*>(values), s.reach_rows, owner_,
-                           s.reach_first);
+      out.reach =
+          reach_of(reinterpret_cast<const int64_t*>(values), s.reach_rows, owner_, s.reach_first);
       return true;
     }
     BufferRef wide = BufferRef::make(8 * s.reach_rows);

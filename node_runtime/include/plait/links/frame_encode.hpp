@@ -112,8 +112,7 @@ inline void shape_reach(Shape& s) {
   const Reach* reach = s.batch->reach.get();
   if (!reach || reach->whole) return;
   s.reach = reach;
-  s.reach_narrow =
-      choose_packing(reinterpret_cast<const uint64_t*>(reach->row_times), reach->rows);
+  s.reach_narrow = choose_packing(reinterpret_cast<const uint64_t*>(reach->row_times), reach->rows);
   s.bytes += padded8(s.reach_narrow.width * reach->rows);
 }
 

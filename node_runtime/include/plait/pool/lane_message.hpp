@@ -36,8 +36,8 @@ struct LaneMessage {
   LaneUnit unit;
   std::vector<uint32_t> order;      // of each row of a unit, if told
   std::vector<int64_t> watermarks;  // when each row of a unit is taken
-  std::vector<uint32_t> bins;   // Copy, Take
-  bool all = false;             // Copy: all bins that have state
+  std::vector<uint32_t> bins;       // Copy, Take
+  bool all = false;                 // Copy: all bins that have state
   std::vector<LaneBin> put;
 
   bool changes() const { return what != LaneDo::Copy; }

@@ -1,13 +1,12 @@
 // ProcessStage: state machines with timers, and operators with their own loop, outside the engine
 // (Python), one worker at a time, in order.
 //
-// The function gets every unit's rows in turn, with the watermark when each is taken: before it what
-// is due then fires, and behind the rows what the watermark and the wall clock behind the unit have
-// reached. Units without rows reach it only if a timer is due, or if it asked to be told of the end
-// of each source. It says of each row that it makes when it was
-// made, in order: at once and the place of its row, or by a timer, its time and its place; times by
-// the wall clock are above all event times. What is known of time goes with the bins. It never
-// waits.
+// The function gets every unit's rows in turn, with the watermark when each is taken: before it
+// what is due then fires, and behind the rows what the watermark and the wall clock behind the unit
+// have reached. Units without rows reach it only if a timer is due, or if it asked to be told of
+// the end of each source. It says of each row that it makes when it was made, in order: at once and
+// the place of its row, or by a timer, its time and its place; times by the wall clock are above
+// all event times. What is known of time goes with the bins. It never waits.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +25,14 @@ namespace plait {
 // What the function is given.
 struct ProcessUnit {
   const Batch* rows;
-  uint64_t base;          // the place of row i is base + (order ? order[i] : i)
-  const uint32_t* order;  // several nodes only
+  uint64_t base;              // the place of row i is base + (order ? order[i] : i)
+  const uint32_t* order;      // several nodes only
   const int64_t* watermarks;  // when each row is taken; it rises
   int64_t watermark;          // behind the unit; kNoTime: nothing is due
   int64_t behind;             // at its last row
   int64_t now;                // the wall clock of the unit
   int64_t clock;              // what is due by it: as `watermark`
-  int64_t ended;          // the source that is at its end behind the unit, told once; else -1
+  int64_t ended;              // the source that is at its end behind the unit, told once; else -1
 };
 
 // What the function says of a unit.
@@ -68,7 +67,7 @@ class ProcessOperator final : public Operator {
   // A unit as it is when the operator comes to it.
   struct Begun {
     ProcessUnit unit{};
-    BufferRef order, watermarks;               // of its rows
+    BufferRef order, watermarks;  // of its rows
     UnitClock time;
     int64_t after = kNoTime, clock = kNoTime;  // how far time is, whatever is delivered of it
   };
@@ -101,14 +100,10 @@ class ProcessOperator final : public Operator {
     const int64_t now = time.watermarks.clock();
     b.clock = b.after == kAllTime ? kAllTime : now;
     // What is due by a fact of the unit comes behind a failure in it, and is not delivered.
-    b.unit = {&batch,
-              time.place(batch),
-              rows,
-              b.watermarks.as<int64_t>(),
-              b.after,
-              b.time.at(2 * batch.rows + 1),
-              now,
-              failed ? kNoTime : b.clock,
+    b.unit = {&batch,  time.place(batch),
+              rows,    b.watermarks.as<int64_t>(),
+              b.after, b.time.at(2 * batch.rows + 1),
+              now,     failed ? kNoTime : b.clock,
               ended};
     return b;
   }

@@ -5,7 +5,8 @@
 // row makes at once has the time kAtOnce and the place of that row; one that is due by time has the
 // watermark at which it is due and the place of the record that began it. Where it is in the unit
 // (its tag) follows from that and is found afterwards (assign_tags). Rows of equal order keep the
-// order in which they were made, so both must come from one lane. One thread at a time: the holder of the lane.
+// order in which they were made, so both must come from one lane. One thread at a time: the holder
+// of the lane.
 #pragma once
 
 #include <cstdint>

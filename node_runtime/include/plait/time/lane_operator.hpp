@@ -5,8 +5,9 @@
 // advance with the watermark as it is after the unit (not called if it did not rise). A unit in
 // which results come `early` is given in parts, each with its advance. The watermark rises with
 // every row, so a lane that takes rows first and then gives what is due must ask for each row
-// whether something it meets has ended before: `LaneRows::at`. Bins move between units. All calls come from the holder of the lane, one at a time;
-// nothing here waits. An exception (out of memory) ends the job.
+// whether something it meets has ended before: `LaneRows::at`. Bins move between units. All calls
+// come from the holder of the lane, one at a time; nothing here waits. An exception (out of memory)
+// ends the job.
 #pragma once
 
 #include <cstdint>

@@ -58,9 +58,9 @@ struct TimedRow {
   bool operator<(const TimedRow& o) const { return order < o.order; }
 };
 
-// The tag of a row that was made of a unit: that of the record it came from, or of the mark at which
-// it fell due. Of what has a time above `reached` (results before the end of a window), `last`.
-// `order`: of the batch's rows (order_of); null: a row is its position.
+// The tag of a row that was made of a unit: that of the record it came from, or of the mark at
+// which it fell due. Of what has a time above `reached` (results before the end of a window),
+// `last`. `order`: of the batch's rows (order_of); null: a row is its position.
 struct TagFinder {
   const Batch& batch;
   const uint32_t* order;

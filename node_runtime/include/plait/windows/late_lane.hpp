@@ -1,6 +1,7 @@
 // LateLane: passes on the rows that windows of its kind leave out as late.
 //
-// A row is late if the last window it is in had ended, lateness included, before it came. No state. All calls belong to the holder of the lane; never waits.
+// A row is late if the last window it is in had ended, lateness included, before it came. No state.
+// All calls belong to the holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>

@@ -218,7 +218,8 @@ class WindowLane : public LaneOperator {
 
   template <class PaneOf>
   void run(const LaneRows& rows, Emitter& out, PaneOf pane_of) {
-    if (p_.plan.keys.wide() || p_.plan.keys.has_nulls()) return run_rows<0, false>(rows, out, pane_of);
+    if (p_.plan.keys.wide() || p_.plan.keys.has_nulls())
+      return run_rows<0, false>(rows, out, pane_of);
     switch (p_.plan.words) {
       case 2:
         return run_rows<2, true>(rows, out, pane_of);
@@ -232,7 +233,8 @@ class WindowLane : public LaneOperator {
   // kNarrow: every key is its hash.
   template <unsigned kWords, bool kNarrow, class PaneOf>
   void run_rows(const LaneRows& rows, Emitter& out, PaneOf pane_of) {
-    const bool marks = p_.early_mark >= 0, folds = !p_.plan.counts_only, places = p_.plan.needs_places;
+    const bool marks = p_.early_mark >= 0, folds = !p_.plan.counts_only,
+               places = p_.plan.needs_places;
     GroupBlock& block = block_;
     for (uint32_t i = 0; i < rows.count; ++i) {
       const uint32_t row = rows.row(i);

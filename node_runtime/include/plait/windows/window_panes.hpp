@@ -40,8 +40,7 @@ class WindowPanes {
         grid(given ? WindowGrid() : WindowGrid(spec.size, spec.every, spec.offset)),
         key_word(KeyCodec(spec.types, spec.key_columns).wide() ? 2 : -1),
         early_mark(early ? 2 + (key_word >= 0) : -1),
-        plan(spec, 2u + (key_word >= 0) + (early != 0),
-             !given && grid.width != grid.size),
+        plan(spec, 2u + (key_word >= 0) + (early != 0), !given && grid.width != grid.size),
         bin_keys_(size_t(1) << (spec.bin_bits - spec.lane_bits), 0) {
     if (lateness < 0 || early < 0 || lateness > kMostLength || early > kMostLength) {
       throw std::invalid_argument("lateness and early are lengths of time");

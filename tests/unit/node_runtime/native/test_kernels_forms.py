@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from plait.expr.tree import Expr, col, lit
+from plait.expr.tree import Expr, col, lit, wrapping
 from plait.model.schema import Schema, Type
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.native._kernels import evaluate, mask
@@ -152,6 +152,8 @@ def others() -> list[tuple[tuple[Type, ...], Expr]]:
     for arg, by in itertools.product(forms(0, INT), (0, 1, 3, 63)):
         more = [Expr("shl", (arg, lit(by))), Expr("shr", (arg, lit(by)))]
         more += [arg * by + 7, arg * by - col("n1")]
+        made = (arg * by + 7, arg - col("n1"), arg * col("n1"), arg + by, arg // by, -arg, abs(arg))
+        more += [wrapping(expr) for expr in made]
         found += [((INT, INT), expr) for expr in more]
     for arg, factor in itertools.product(forms(0, FLOAT), (-0.5, 0.0, 1e300)):
         found += [((FLOAT, FLOAT), arg * factor + 2.5), ((FLOAT, FLOAT), arg * factor - 0.1)]
@@ -187,6 +189,7 @@ def test_no_kernel_is_left_out() -> None:
         used.update(step.kernel for step in lower(expr, schema_of(kinds)).instructions)
     header = Path(__file__).parents[4] / "node_runtime/include/plait/kernels/table.hpp"
     names = set(re.findall(r'"([a-z_0-9]+)"', header.read_text()))
-    # Scopes and compiled functions have tests of their own.
+    # Scopes, compiled functions and reading times have tests of their own.
     apart = {"call_i64", "call_f64", "call_bool", "scope_begin", "scope_end"}
+    apart |= {"to_timestamp_str", "to_timestamp_i64", "to_timestamp_f64"}
     assert names - used <= apart

@@ -60,15 +60,16 @@ def test_bins_that_come_and_go_take_their_timers_along(process: Process) -> None
     records = rows(200, 12, keys=20)
     parts = [records[i : i + 10] for i in range(0, len(records), 10)]
     owners = dict.fromkeys(range(16), 0)
+    reached = AT_ONCE
     for number, part in enumerate([*parts, []]):
         late = ALL_TIME if not part else micros(part[0]["ts"] - 5 * SECOND)
-        right = alone(unit(part), number << 26, None, late)
+        right = alone(unit(part), number << 26, None, [reached] * len(part), late)
         made: list[Any] = []
         for mine, state in enumerate(states):
             bins = [owners[bin_of((record["k"],), alone.types, 4)] for record in part]
             chosen = [row for row, owner in enumerate(bins) if owner == mine]
             batch = unit([part[row] for row in chosen])
-            result = state(batch, number << 26, chosen, late)
+            result = state(batch, number << 26, chosen, [reached] * len(chosen), late)
             orders = result.rows.orders()
             made += zip(orders, table_of(result.rows, process), strict=True)
         made.sort(key=lambda pair: pair[0])  # stable: rows of equal order are of one state
@@ -106,9 +107,9 @@ class Forgetful(Process):
 def test_a_key_that_is_as_if_it_had_never_been_takes_no_memory() -> None:
     state = state_of(Forgetful())
     records = [{"k": str(i), "v": i % 5, "ts": BEGIN} for i in range(100)]
-    state(unit(records), 0, None, AT_ONCE)
+    state(unit(records), 0, None, [AT_ONCE] * len(records), AT_ONCE)
     assert (state.key_count(), state.heaps[EVENT].next()) == (100, micros(BEGIN))
-    state(unit([]), 1 << 26, None, micros(BEGIN))
+    state(unit([]), 1 << 26, None, [], micros(BEGIN))
     assert (state.key_count(), state.heaps[EVENT].next()) == (20, ALL_TIME)  # -0.0 is not as before
     assert len(state.copy_bin(state.bins()[0])) < 600
 
@@ -116,7 +117,7 @@ def test_a_key_that_is_as_if_it_had_never_been_takes_no_memory() -> None:
 def test_timers_of_bins_that_went_are_forgotten() -> None:
     state = state_of(Forgetful())
     records = [{"k": str(i), "v": 1, "ts": BEGIN} for i in range(5000)]
-    state(unit(records), 0, None, AT_ONCE)
+    state(unit(records), 0, None, [AT_ONCE] * len(records), AT_ONCE)
     for bin in range(1, 16):
         state.take_bin(bin)
     assert len(state.heaps[EVENT].heap) < 2000
@@ -125,7 +126,7 @@ def test_timers_of_bins_that_went_are_forgotten() -> None:
 
 def test_state_of_another_process_is_refused() -> None:
     state = state_of(Forgetful())
-    state(unit(rows(5, 1)), 0, None, AT_ONCE)
+    state(unit(rows(5, 1)), 0, None, [AT_ONCE] * 5, AT_ONCE)
     data = state.copy_bin(state.bins()[0])
     with pytest.raises(StateError, match="another operator"):
         state_of(Restless()).put_bin(data)
