@@ -58,6 +58,11 @@ SEED = "SEED"
 """In the arguments of a program and its words: the seed of the run."""
 
 
+def case_file(program: str) -> Path:
+    """The source of a program, in `cases` or a folder of it."""
+    return next(CASES.rglob(f"{program}.cpp"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     name: str
@@ -72,7 +77,7 @@ class Program:
         # A build with a fault in it runs only until the fault is found: compile fast, run slowly.
         flag = [f"-D{self.flag}", "-O0"] if self.flag else []
         includes = [f"-I{ROOT / 'node_runtime' / 'include'}", f"-I{SUPPORT}"]
-        source = str(CASES / f"{self.name}.cpp")
+        source = str(case_file(self.name))
         compiler = os.environ.get("CXX", "g++")
         return [compiler, *COMMON, *VARIANTS[self.variant], *flag, *includes, source]
 

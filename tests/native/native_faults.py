@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.native.native_build import CASES, OUTPUT, ROOT, SUPPORT
+from tests.native.native_build import CASES, OUTPUT, ROOT, SUPPORT, case_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def build_faulty(program: str, faults: Faults) -> Path:
     binary = copies / "program"
     compiler = os.environ.get("CXX", "g++")
     command = [compiler, "-std=c++20", "-O0", "-pthread", f"-I{copies}", f"-I{HEADERS}"]
-    command += [f"-I{SUPPORT}", str(CASES / f"{program}.cpp"), "-o", str(binary)]
+    command += [f"-I{SUPPORT}", str(case_file(program)), "-o", str(binary)]
     stamp = copies / "made_of"
     made_of = digest(command, faults)
     if binary.exists() and stamp.exists() and stamp.read_text() == made_of:
@@ -67,6 +67,6 @@ def build_faulty(program: str, faults: Faults) -> Path:
 
 def digest(command: list[str], faults: Faults) -> str:
     made_of = hashlib.sha256(repr((command, faults)).encode())
-    for file in sorted([*HEADERS.rglob("*.hpp"), *CASES.glob("*.cpp"), *SUPPORT.glob("*.hpp")]):
+    for file in sorted([*HEADERS.rglob("*.hpp"), *CASES.rglob("*.cpp"), *SUPPORT.glob("*.hpp")]):
         made_of.update(file.read_bytes())
     return made_of.hexdigest()

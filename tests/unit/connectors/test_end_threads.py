@@ -180,7 +180,7 @@ def test_the_records_before_a_bad_one_are_delivered() -> None:
 
 
 def test_other_columns_than_the_source_says() -> None:
-    with pytest.raises(plait.SourceError, match='there is no column "m"'):
+    with pytest.raises(plait.SourceError, match='"n" is not a column; the columns are m'):
         plait.stream(OtherColumns()).sink(plait.Discard()).job.run()
 
 

@@ -20,6 +20,7 @@ import plait
 from plait.execution.signals import Presses, raising_interrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 HANG_S = 60.0
@@ -48,6 +49,15 @@ JOB = """
     stream = job.source(Endless())
     stream.sink(plait.Files(sys.argv[1] if __name__ == "__main__" else OUT), name="file")
 """
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """SIGHUP as it is by default, here and in the processes of a test: a run that was started by
+    nohup ignores it, as it should."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def signalled(command: list[str], number: int) -> tuple[int, str, str]:

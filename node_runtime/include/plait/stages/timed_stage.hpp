@@ -63,12 +63,18 @@ class TimedStage final : public LaneStage {
 
   // On several nodes: where bins go and come from. Before the start.
   void moves(StateMoves& moves) { moves_ = &moves; }
-  // After the run, once: how many results would come if time went on to its end. They are lost.
+  // After the run, once: how many results would come if time went on to its end. They are lost. One
+  // that cannot be made (a sum that does not fit) would have ended the run: what is behind it does
+  // not count.
   int64_t drop_unfinished() {
     int64_t rows = 0;
     for (auto& lane : lane_) {
       Emitter out(plan_->spec.out_types);
-      if (lane->used) lane->op->advance(lane->time.watermarks.now(), kAllTime, out);
+      try {
+        if (lane->used) lane->op->advance(lane->time.watermarks.now(), kAllTime, out);
+      } catch (const std::exception&) {
+        return rows + out.length();
+      }
       rows += out.length();
     }
     return rows;
