@@ -60,7 +60,7 @@ SEED = "SEED"
 
 def case_file(program: str) -> Path:
     """The source of a program, in `cases` or a folder of it."""
-    return next(CASES.rglob(f"{program}.cpp"))
+    return next(CASES.rglob(f"{program}.cpp"), CASES / f"{program}.cpp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
