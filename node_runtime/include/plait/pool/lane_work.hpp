@@ -289,9 +289,11 @@ class UnitsWork final : public LaneWork {
     const ProcessUnit& unit = asked.begun.unit;
     const auto stop =
         first_stop(answers, [&](uint32_t lane) { return tag_of(answers[lane].told.stopped_at); });
+    const auto order_of = [&](uint32_t row) {
+      return tag_of({kAtOnce, unit.base + (unit.order ? unit.order[row] : row)});
+    };
     if (op_.on_error() == OnError::Fail && !o.failures.empty()) {
-      const uint32_t row = o.failures.front().row;
-      const Emitter::Order at = tag_of({kAtOnce, unit.base + (unit.order ? unit.order[row] : row)});
+      const Emitter::Order at = order_of(o.failures.front().row);
       if (stop.second < 0 || at < stop.first) return {at, int(answers.size())};
     }
     if (stop.second < 0) return stop;
@@ -300,6 +302,8 @@ class UnitsWork final : public LaneWork {
       o.fatal = true;
       o.failures = {std::move(by.stop)};
     } else {
+      // Lanes that went on met records that come behind the timer.
+      std::erase_if(o.failures, [&](const RowFailure& f) { return stop.first < order_of(f.row); });
       o.stopped = true;
       o.timer = std::move(by.stop);
       o.timer_order = stop.first;
