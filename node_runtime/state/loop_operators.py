@@ -261,7 +261,11 @@ class OperatorPython:
         for task in left:
             task.cancel()
         if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=CLOSING_S))
+            waiting = asyncio.wait(left, timeout=CLOSING_S)
+            try:
+                loop.run_until_complete(waiting)
+            finally:
+                waiting.close()  # an abort may have struck before it began
         loop.run_until_complete(loop.shutdown_asyncgens())
 
     def close(self) -> None:
