@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "plait/core/buffer.hpp"
+#include "plait/core/dispatch.hpp"
 
 namespace plait {
 
@@ -30,6 +31,14 @@ struct Reach {
 
 using ReachRef = std::shared_ptr<const Reach>;
 
+struct TimesFall {
+  PLAIT_INLINE static bool run(const int64_t* times, int64_t rows) {
+    uint64_t falls = 0;
+    for (int64_t i = 1; i < rows; ++i) falls |= uint64_t(times[i] < times[i - 1]);
+    return falls != 0;
+  }
+};
+
 // Of the times of a unit's rows from `first` on, which lie in `owner`; at least one.
 inline std::shared_ptr<Reach> reach_of(const int64_t* times, int64_t rows, BufferRef owner,
                                        int64_t first) {
@@ -38,9 +47,7 @@ inline std::shared_ptr<Reach> reach_of(const int64_t* times, int64_t rows, Buffe
   reach->rows = rows;
   reach->row_times = times;
   reach->row_owner = owner;
-  uint64_t falls = 0;
-  for (int64_t i = 1; i < rows; ++i) falls |= uint64_t(times[i] < times[i - 1]);
-  if (!falls) {
+  if (!dispatch<TimesFall>(times, rows)) {
     reach->times = times;
     reach->owner = std::move(owner);
     return reach;

@@ -8,6 +8,7 @@
 #pragma once
 
 #define PLAIT_INLINE [[gnu::always_inline]] inline
+#define PLAIT_INLINE_LAMBDA __attribute__((always_inline))
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define PLAIT_HAS_WIDE 1

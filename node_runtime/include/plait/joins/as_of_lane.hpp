@@ -39,7 +39,7 @@ class AsOfLane final : public JoinState {
       const uint32_t side = sides[row] != 0;
       const int64_t time = clocks[side][row];
       const int64_t last = last_of(side, time);
-      if (last < rows.at(i)) {
+      if (last < rows.clock.end() && last < rows.at(i)) {
         ++out.late;
         continue;
       }

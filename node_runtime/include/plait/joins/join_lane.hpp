@@ -37,15 +37,16 @@ class JoinLane final : public JoinState {
     }
     keys_.bind(batch);
     for (PackedRow& layout : layouts_) layout.bind(batch);
+    RowClock clock(rows);
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
-      InputRow row{rows.row(i), rows.place(i), 0, kAllTime, 0};
+      clock.go(i);
+      InputRow row{rows.row(i), rows.place(i), 0, kAllTime, 0, clock};
       row.side = sides[row.at] != 0;
       if (timed_) {
-        watermark_ = rows.at(i);
         row.time = clocks[row.side][row.at];
         row.last = times_.last_of(row.side, row.time);
-        if (row.last < watermark_ && times_.late_after(row.side, row.time) < watermark_) {
+        if (clock.passed(row.last) && clock.passed(times_.late_after(row.side, row.time))) {
           ++out.late;
           continue;
         }
@@ -103,13 +104,15 @@ class JoinLane final : public JoinState {
     uint64_t place;
     int64_t time, last;
     uint32_t side;
+    RowClock& clock;
   };
 
   int64_t pairs(const InputRow& row, const JoinRecord* other) const {
     if (!timed_) return 1;
-    if (other->last < watermark_) return 0;
-    return row.side ? times_.pairs(other->time, other->last, row.time, row.last, watermark_)
-                    : times_.pairs(row.time, row.last, other->time, other->last, watermark_);
+    if (row.clock.passed(other->last)) return 0;
+    const int64_t watermark = times_.sliding() ? row.clock.now() : kNoTime;
+    return row.side ? times_.pairs(other->time, other->last, row.time, row.last, watermark)
+                    : times_.pairs(row.time, row.last, other->time, other->last, watermark);
   }
 
   void take_left(const KeyView& v, JoinKey* key, const InputRow& row, Emitter& out) {
@@ -134,7 +137,7 @@ class JoinLane final : public JoinState {
       }
       return;
     }
-    if (row.last < watermark_) {  // nothing that comes can match it
+    if (row.clock.passed(row.last)) {  // nothing that comes can match it
       if (!matched) give_alone(row, out);
       return;
     }
@@ -162,7 +165,7 @@ class JoinLane final : public JoinState {
         layouts_[1].append_row(row.at, out.columns, layouts_[0].columns());
       }
     }
-    if (row.last < watermark_) {  // nothing that comes can match it
+    if (row.clock.passed(row.last)) {  // nothing that comes can match it
       if (key) settle(key);
       return;
     }
@@ -228,7 +231,6 @@ class JoinLane final : public JoinState {
 
   JoinTimes times_;
   const bool timed_, left_only_, keeps_unmatched_;
-  int64_t watermark_ = kNoTime;  // when the present row is taken
   DueQueue<JoinRecord*> due_;
 };
 

@@ -25,6 +25,9 @@ class JoinTimes {
   bool tumbling() const {
     return spec_.within == TimedSpec::Within::Grid && spec_.size == spec_.every;
   }
+  bool sliding() const {
+    return spec_.within == TimedSpec::Within::Grid && spec_.size != spec_.every;
+  }
 
   // Whether the record is in any window at all.
   bool somewhere(int64_t time, int64_t last) const {
@@ -49,7 +52,8 @@ class JoinTimes {
     return std::max(time, last_of(side, time));
   }
 
-  // How many pairs two records make that can both still match.
+  // How many pairs two records make that can both still match; `before`: the watermark, which
+  // counts in sliding windows only.
   int64_t pairs(int64_t left, int64_t left_last, int64_t right, int64_t right_last,
                 int64_t before) const {
     switch (spec_.within) {

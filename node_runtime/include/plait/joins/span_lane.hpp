@@ -41,17 +41,18 @@ class SpanLane final : public JoinState {
     const int64_t* clock = batch.columns[size_t(spec_.right.time)].i64();
     keys_.bind(batch);
     for (PackedRow& layout : layouts_) layout.bind(batch);
+    RowClock row_clock(rows);
     for (uint32_t i = 0; i < rows.count; ++i) {
       fetch_ahead(rows, i);
+      row_clock.go(i);
       const uint32_t row = rows.row(i);
       const KeyView v = keys_.read(row, rows.hashes[i]);
-      const int64_t watermark = rows.at(i);
       if (sides[row] != 0) {
-        take_right(v, row, clock[row], watermark);
-      } else if (std::max(ends[row], left_clock[row]) < watermark) {
+        take_right(v, row, clock[row], row_clock);
+      } else if (row_clock.passed(std::max(ends[row], left_clock[row]))) {
         ++out.late;
       } else {
-        take_left(v, row, rows.place(i), starts[row], ends[row], watermark, out);
+        take_left(v, row, rows.place(i), starts[row], ends[row], row_clock, out);
       }
     }
   }
@@ -140,14 +141,16 @@ class SpanLane final : public JoinState {
   const char* row_of(const JoinRecord& r) const { return r.body() + cell_bytes(r); }
   size_t row_size(const JoinRecord& r) const { return r.body_size() - cell_bytes(r); }
 
-  void take_right(const KeyView& v, uint32_t row, int64_t time, int64_t watermark) {
+  void take_right(const KeyView& v, uint32_t row, int64_t time, RowClock& clock) {
     if (v.null) return;
     JoinKey* key = find(v);
     const OfBatch values{layouts_[1], row};
     for (JoinRecord* l = key ? key->lists[0].head : nullptr; l; l = l->next) {
-      if (l->time <= time && time <= l->last && l->last >= watermark) cells_.add(words(l), values);
+      if (l->time <= time && time <= l->last && !clock.passed(l->last)) {
+        cells_.add(words(l), values);
+      }
     }
-    if (add_times(time, spec_.wait) < watermark) return;
+    if (clock.passed(add_times(time, spec_.wait))) return;
     if (!key) key = add(v);
     const size_t size = layouts_[1].size(row);
     if (size <= SpanLog::kLargestBody) {
@@ -162,23 +165,23 @@ class SpanLane final : public JoinState {
   }
 
   void take_left(const KeyView& v, uint32_t row, uint64_t place, int64_t start, int64_t end,
-                 int64_t watermark, Emitter& out) {
+                 RowClock& clock, Emitter& out) {
     JoinKey* key = find(v);
     if (!key) key = add(v);
     JoinRecord* l = make(cells_.bytes() + layouts_[0].size(row));
     cells_.start(words(l));
     layouts_[0].pack(row, l->body() + cells_.bytes());
     for (const JoinRecord* r = key->lists[1].head; r; r = r->next) {
-      if (start <= r->time && r->time <= end && r->last >= watermark) {
+      if (start <= r->time && r->time <= end && !clock.passed(r->last)) {
         cells_.add(words(l), OfPacked{layouts_[1], r->body()});
       }
     }
     log_.each_of(*key, [&](const SpanLog::LogEntry& e) {
-      if (start <= e.time && e.time <= end && !log_.over(e, watermark)) {
+      if (start <= e.time && e.time <= end && !clock.passed(add_times(e.time, spec_.wait))) {
         cells_.add(words(l), OfPacked{layouts_[1], e.body()});
       }
     });
-    if (end >= watermark) return enter(key, l, 0, start, end, place);
+    if (!clock.passed(end)) return enter(key, l, 0, start, end, place);
     l->side = 0;
     emit(l, kAtOnce, place, out);
     settle(key);

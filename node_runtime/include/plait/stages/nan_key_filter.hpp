@@ -2,10 +2,12 @@
 // worker, on its own batch.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "plait/core/dispatch.hpp"
 #include "plait/stages/row_operators.hpp"
 #include "plait/time/window_grid.hpp"
 
@@ -40,6 +42,15 @@ class NanKeyFilter final : public Operator {
   }
 
  private:
+  struct AnyFar {
+    // The two top bits of a time below 2^62 are the same.
+    PLAIT_INLINE static bool run(const int64_t* times, int64_t rows) {
+      uint64_t differ = 0;
+      for (int64_t i = 0; i < rows; ++i) differ |= uint64_t(times[i]) ^ (uint64_t(times[i]) << 1);
+      return differ >> 63;
+    }
+  };
+
   bool nan_key(const Batch& batch, int64_t row) const {
     for (uint32_t k : float_keys_) {
       const Column& c = batch.columns[k];
@@ -50,12 +61,9 @@ class NanKeyFilter final : public Operator {
 
   // Whether a time may be too far off; also of what lies under a null.
   bool any_far(const Batch& batch) const {
-    bool far = false;
-    for (uint32_t k : times_) {
-      const int64_t* t = batch.columns[k].i64();
-      for (int64_t row = 0; row < batch.length; ++row) far |= t[row] != clamp_time(t[row]);
-    }
-    return far;
+    return std::any_of(times_.begin(), times_.end(), [&](uint32_t k) {
+      return dispatch<AnyFar>(batch.columns[k].i64(), batch.length);
+    });
   }
   // The time of a row that is too far off; 0: there is none.
   int64_t far_time(const Batch& batch, int64_t row) const {

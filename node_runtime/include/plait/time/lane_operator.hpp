@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/core/dispatch.hpp"
 #include "plait/keyed/bin_format.hpp"
 #include "plait/time/emitter.hpp"
 #include "plait/time/timed_spec.hpp"
@@ -47,11 +48,38 @@ struct LaneRows {
 
   uint32_t row(uint32_t i) const { return rows ? rows[i] : skipped + i; }
   // Unique among all rows of all units but those of one key; it grows in their order.
-  uint64_t place(uint32_t i) const { return base + (order ? order[row(i)] : row(i)); }
+  PLAIT_INLINE uint64_t place(uint32_t i) const { return base + (order ? order[row(i)] : row(i)); }
   // Where row i of the lane is in the unit.
-  int64_t position(uint32_t i) const { return batch.position(row(i)); }
+  PLAIT_INLINE int64_t position(uint32_t i) const { return batch.position(row(i)); }
   // The watermark when row i of the lane is taken; kNoTime: none yet.
-  int64_t at(uint32_t i) const { return clock.at(position(i)); }
+  PLAIT_INLINE int64_t at(uint32_t i) const { return clock.at(position(i)); }
+};
+
+// The watermark at one row of a lane after the other. Most of what a row meets is not over by the
+// end of the unit, and then it need not be known at which row.
+class RowClock {
+ public:
+  explicit RowClock(const LaneRows& rows) : rows_(rows), end_(rows.clock.end()) {}
+  void go(uint32_t i) {
+    i_ = i;
+    known_ = false;
+  }
+  // Whether the watermark is above t.
+  PLAIT_INLINE bool passed(int64_t t) { return t < end_ && t < now(); }
+  PLAIT_INLINE int64_t now() {
+    if (!known_) {
+      now_ = rows_.at(i_);
+      known_ = true;
+    }
+    return now_;
+  }
+
+ private:
+  const LaneRows& rows_;
+  const int64_t end_;
+  int64_t now_ = 0;
+  uint32_t i_ = 0;
+  bool known_ = false;
 };
 
 class LaneOperator {

@@ -65,11 +65,18 @@ struct TagFinder {
   const Batch& batch;
   const uint32_t* order;
   const UnitClock& clock;
+  // The last due time and its position: the rows of a window share them.
+  mutable int64_t due = kAtOnce, due_at = 0;
 
   uint32_t operator()(const Emitter::Order& o, int64_t reached, int64_t last) const {
     constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
     if (o.time != kAtOnce) {
-      return uint32_t(o.time > reached ? last : clock.due_position(o.time));
+      if (o.time > reached) return uint32_t(last);
+      if (o.time != due) {
+        due = o.time;
+        due_at = clock.due_position(due);
+      }
+      return uint32_t(due_at);
     }
     auto row = int64_t(o.place & kMask);
     if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;

@@ -49,7 +49,7 @@ class RunningLane : public LaneOperator {
       if (!slot[1]) {
         ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
         slot[time_word_] = uint64_t(t);
-      } else if (ttl_.over(int64_t(slot[time_word_]), std::max(t, rows.at(i)))) {
+      } else if (is_over(int64_t(slot[time_word_]), t, rows, i)) {
         forget(slot);
         slot[time_word_] = uint64_t(t);
       }
@@ -105,6 +105,11 @@ class RunningLane : public LaneOperator {
  private:
   static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
 
+  // Whether a key's last time is too long ago for row i of the lane, whose time is t.
+  bool is_over(int64_t last, int64_t t, const LaneRows& rows, uint32_t i) const {
+    if (ttl_.over(last, t)) return true;
+    return ttl_.over(last, rows.clock.end()) && ttl_.over(last, rows.at(i));
+  }
   void forget(uint64_t* slot) {
     drop_cells(plan_, slot);
     slot[1] = 0;

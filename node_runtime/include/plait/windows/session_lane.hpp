@@ -44,7 +44,8 @@ class SessionLane : public LaneOperator {
         ++out.left_out;
         continue;
       }
-      const int64_t t = clamp_time(time.i64()[row]), watermark = rows.at(i);
+      const int64_t t = clamp_time(time.i64()[row]);
+      const int64_t watermark = t < rows.clock.end() ? rows.at(i) : kNoTime;
       const bool behind = t < watermark;  // others meet nothing that has ended
       if (behind && t + gap_ + lateness_ <= watermark) {
         ++out.late;

@@ -42,17 +42,13 @@ class WindowLane : public LaneOperator {
     const Column& time = rows.batch.columns[size_t(time_)];
     if (!time.validity && rows.count && one_pane(rows, time.i64(), out)) return;
     Locate locate{*this, rows, out};
-    run(rows, out, [&](uint32_t i, uint32_t row) -> WindowPane* {
+    const int64_t* times = time.i64();
+    run(rows, out, [&](uint32_t i, uint32_t row) PLAIT_INLINE_LAMBDA -> WindowPane* {
       if (!time.valid(row)) {
         ++out.left_out;
         return nullptr;
       }
-      const int64_t t = clamp_time(time.i64()[row]);
-      if (!locate.holds(t)) {
-        const int64_t start = p_.grid.pane(t);
-        locate.go(start, start + p_.grid.width);
-      }
-      return locate.take(i);
+      return locate.holds(i, times[row]) ? locate.pane : locate.pane_at(i, times[row]);
     });
   }
 
@@ -94,29 +90,60 @@ class WindowLane : public LaneOperator {
     int64_t start = 0, end = 0;
     WindowPane* pane = nullptr;  // null: not asked for yet
     int64_t ended = INT64_MAX, late = INT64_MAX;
+    uint32_t open = 0;  // rows of the lane before this one come before a window of the pane ends
 
-    bool holds(int64_t t) const {
-      return any && uint64_t(t) - uint64_t(start) < uint64_t(end - start);
+    // Whether row i of the lane goes into `pane` without a closer look.
+    bool holds(uint32_t i, int64_t t) const {
+      return i < open && uint64_t(t) - uint64_t(start) < uint64_t(end) - uint64_t(start);
     }
-    void go(int64_t from, int64_t to) {
+    bool holds(uint32_t i, int64_t from, int64_t to) const {
+      return i < open && from == start && to == end;
+    }
+
+    // The pane of row i of the lane; null: too late for all its windows.
+    [[gnu::noinline]] WindowPane* pane_at(uint32_t i, int64_t time) {
+      const int64_t t = clamp_time(time);
+      if (!any || t < start || t >= end) {
+        const int64_t from = lane.p_.grid.pane(t);
+        go(i, from, from + lane.p_.grid.width);
+      }
+      return take(i);
+    }
+    [[gnu::noinline]] WindowPane* pane_of(uint32_t i, int64_t from, int64_t to) {
+      if (!any || start != from || end != to) go(i, from, to);
+      return take(i);
+    }
+
+   private:
+    void go(uint32_t i, int64_t from, int64_t to) {
       any = true;
       start = from;
       end = to;
       pane = nullptr;
+      open = 0;
       const WindowPanes& p = lane.p_;
       ended = reached(p.given ? end : p.grid.first_start(start) + p.grid.size);
       late = reached((p.given ? end : p.grid.last_end(start)) + p.lateness);
+      if (rows.position(i) >= ended) return;
+      pane = &lane.p_.obtain(start, end);
+      open = ended == INT64_MAX ? rows.count : first_behind(i, ended);
+    }
+    // The first row of the lane, of those from row i on, at a position or behind it.
+    uint32_t first_behind(uint32_t i, int64_t position) const {
+      uint32_t low = i, high = rows.count;
+      while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        rows.position(middle) < position ? low = middle + 1 : high = middle;
+      }
+      return low;
     }
     // The first position at which the watermark has reached a time.
     int64_t reached(int64_t time) const {
       if (time > rows.clock.end()) return INT64_MAX;
       return time <= rows.clock.before() ? 0 : rows.clock.due_position(time) + 1;
     }
-    // For row i of the lane; null: too late for all its windows.
     WindowPane* take(uint32_t i) {
-      if (ended == INT64_MAX || rows.position(i) < ended) [[likely]] {
-        return pane ? pane : pane = &lane.p_.obtain(start, end);
-      }
+      if (rows.position(i) < ended) return pane ? pane : pane = &lane.p_.obtain(start, end);
       if (rows.position(i) >= late) {
         ++out.late;
         return nullptr;
@@ -205,14 +232,13 @@ class WindowLane : public LaneOperator {
     const Column& starts = rows.batch.columns[size_t(start_column_)];
     const Column& ends = rows.batch.columns[size_t(end_column_)];
     Locate locate{*this, rows, out};
-    run(rows, out, [&](uint32_t i, uint32_t row) -> WindowPane* {
+    run(rows, out, [&](uint32_t i, uint32_t row) PLAIT_INLINE_LAMBDA -> WindowPane* {
       if (!starts.valid(row) || !ends.valid(row)) {
         ++out.left_out;
         return nullptr;
       }
       const int64_t start = clamp_time(starts.i64()[row]), end = clamp_time(ends.i64()[row]);
-      if (!locate.any || locate.start != start || locate.end != end) locate.go(start, end);
-      return locate.take(i);
+      return locate.holds(i, start, end) ? locate.pane : locate.pane_of(i, start, end);
     });
   }
 
