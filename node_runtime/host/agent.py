@@ -8,11 +8,13 @@ reports do not wait for it.
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import psutil
@@ -64,17 +66,18 @@ class NodeAgent:
     def __init__(
         self,
         rank: int,
-        payload: bytes,
+        payload: bytes | list[Any],
         token: str,
         listen_host: str = "127.0.0.1",
         tunnel: TlsTunnel | None = None,
     ) -> None:
-        """`payload`: the pickled (graph, settings), from who submitted the job; `tunnel`: records
-        and state travel through it, and the links themselves stay on this machine."""
+        """`payload`: the pickled (graph, settings), from who submitted the job, or that and the
+        buffers of its tables, which are used where they are; `tunnel`: records and state travel
+        through it, and the links themselves stay on this machine."""
         self.rank = rank
         self.graph: Graph
         self.settings: Settings
-        self.graph, self.settings = pickle.loads(payload)
+        self.graph, self.settings = load_payload(payload)
         self.cluster = NativeCluster(rank, self.graph.name, token)
         self.tunnel = tunnel
         port = self.cluster.listen("127.0.0.1" if tunnel else listen_host)
@@ -233,6 +236,7 @@ class NodeAgent:
         own = {
             "rank": self.rank,
             "cpu_ratio": cpu_ratio,
+            "crowd": crowd_here(),
             "process_cpu_s": used.user + used.system,
             "rss_bytes": self.process.memory_info().rss,
         }
@@ -376,6 +380,23 @@ class NodeAgent:
             self.cluster.close()
             if self.tunnel is not None:
                 self.tunnel.close()
+
+
+def load_payload(payload: bytes | list[Any]) -> tuple[Graph, Settings]:
+    """A job, from its bytes or from its parts."""
+    main, *buffers = [payload] if isinstance(payload, bytes) else payload
+    graph, settings = pickle.loads(main, buffers=buffers)
+    return graph, settings
+
+
+def crowd_here() -> float:
+    """Threads that want to run, for each core: now, or on average over the last minute."""
+    try:
+        average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
+        running = float(now.partition("/")[0]) - 1.0
+        return max(float(average), running) / (os.cpu_count() or 1)
+    except (OSError, ValueError):
+        return 0.0
 
 
 class Latencies:

@@ -19,8 +19,10 @@ import ray
 from ray import cloudpickle
 
 from plait.errors import JobError, PlaitError, RecordError
-from plait.node_runtime.host.agent import NodeAgent
+from plait.graph.explain import explain
+from plait.node_runtime.host.agent import NodeAgent, load_payload
 from plait.node_runtime.host.once import Once
+from plait.node_runtime.native._cluster import NativeHeart
 from plait.protocol.messages import Answer, Command, End, NodeReport, Peer
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 TLS_FILES = ("PLAIT_TLS_CERT", "PLAIT_TLS_KEY", "PLAIT_TLS_CA")
 """Where a host keeps its certificate, its key and the certificate of who signed all of them."""
 
+KEPT_LINES = 1000
+"""So many lines of a node's output are kept when it ends."""
 LOG_MARKS = (":job_id:", ":actor_name:", ":task_name:")
 """Lines that Ray writes into the output of a process for itself."""
 
@@ -51,9 +55,12 @@ def tunnel_here(environment: Mapping[str, str]) -> TlsTunnel | None:
 class RayNode:
     """One node of a job."""
 
-    def __init__(self, rank: int, payload: bytes, token: str) -> None:
+    def __init__(self, rank: int, payload: list[Any], token: str) -> None:
+        """`payload`: the parts of the job, where they are in Ray's object store."""
         self.rank = rank
         self.payload = payload
+        self.heart = NativeHeart()
+        self.aim: Any = None
         # Ray starts its workers with a low priority; a node is not work for idle times.
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -72,7 +79,11 @@ class RayNode:
         return self.once.tell(command_id, command)
 
     @ray.method(concurrency_group="ask")
-    def report(self, loads: bool) -> NodeReport:
+    def report(self, loads: bool, aim: Any = None) -> NodeReport:
+        """How the node is; `aim`: to whom its heart beats from now on."""
+        if aim is not None and aim != self.aim:
+            self.heart.aim(aim.host, aim.port, aim.key, aim.every_ms)
+            self.aim = aim
         return self.agent.report(loads)
 
     @ray.method(concurrency_group="fetch")
@@ -81,29 +92,42 @@ class RayNode:
 
         A node that has left its job is not told to end: it ends when it is asked.
         """
-        if self.agent.outcome() is None and self.agent.report().phase == "left":
-            self.agent.apply(End(good=True))
-        found = self.agent.outcome()
-        return None if found is None else pack_outcome(found)
+        return outcome_of(self.agent)
 
     @ray.method(concurrency_group="fetch")
     def explain(self) -> str:
         """How this node runs the job."""
-        from plait.graph.explain import explain
-
-        graph, settings = cloudpickle.loads(self.payload)
-        return explain(graph, settings)
+        return explain(*load_payload(self.payload))
 
     @ray.method(concurrency_group="fetch")
     def logs(self, lines: int) -> list[str]:
         """The last lines that this process has written to its output and error streams."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        return [line for stream in (1, 2) for line in tail_of(stream, lines)]
+        return lines_printed(lines)
+
+    @ray.method(concurrency_group="fetch")
+    def remains(self) -> tuple[bytes | None, str, list[str]]:
+        """All that may be asked for when this process has ended: its outcome, how it ran, what it
+        printed."""
+        explained = explain(*load_payload(self.payload))
+        return outcome_of(self.agent), explained, lines_printed(KEPT_LINES)
 
     @ray.method(concurrency_group="fetch")
     def close(self) -> None:
+        self.heart.stop()
         self.agent.close()
+
+
+def outcome_of(agent: NodeAgent) -> bytes | None:
+    if agent.outcome() is None and agent.report().phase == "left":
+        agent.apply(End(good=True))
+    found = agent.outcome()
+    return None if found is None else pack_outcome(found)
+
+
+def lines_printed(lines: int) -> list[str]:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return [line for stream in (1, 2) for line in tail_of(stream, lines)]
 
 
 def tail_of(stream: int, lines: int) -> list[str]:

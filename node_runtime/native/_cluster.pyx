@@ -4,7 +4,7 @@ This module binds; the protocol is in the headers (cluster.hpp, links.hpp, layou
 have no threads of their own: the workers of the engine that was made with this object serve them.
 """
 
-from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.utility cimport move as given_away
@@ -156,3 +156,20 @@ cdef class NativeCluster:
     def close(self):
         """Nobody needs this node's answers any more: the workers may leave."""
         self.cluster.get().close()
+
+
+cdef class NativeHeart:
+    """Tells an address by datagrams that this process is there; needs no interpreter for it."""
+
+    def aim(self, str host, uint16_t port, bytes key, int64_t every_ms):
+        """Begins to beat, or beats for another from now on; False: there is no such address."""
+        cdef string name = host.encode()
+        cdef string secret = key
+        cdef cbool good
+        with nogil:
+            good = self.heart.aim(name, port, secret, every_ms)
+        return good
+
+    def stop(self):
+        with nogil:
+            self.heart.stop()

@@ -28,7 +28,7 @@ Finish = Literal["leave", "flush"]
 they are."""
 
 EVERYONE = -1
-"""As the reader of a source: every member reads its own slice of each epoch."""
+"""As the reader of a source: every member that owns bins reads its own slice of each epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +248,8 @@ class NodeReport:
     """Of the bins it owns; empty when not asked for."""
     cpu_ratio: float = 0.0
     """CPU use of the whole machine, all processes, 0..1."""
+    crowd: float = 0.0
+    """Threads that want to run, for each core of the machine."""
     process_cpu_s: float = 0.0
     rss_bytes: int = 0
     workers: int = 0

@@ -69,3 +69,10 @@ cdef extern from "plait/exchange/cluster.hpp" namespace "plait" nogil:
         int64_t bytes_in() except +
         string refused() except +
         void close()
+
+
+cdef extern from "plait/links/heart.hpp" namespace "plait" nogil:
+    cdef cppclass Heart:
+        Heart() except +
+        cbool aim(const string& host, uint16_t port, const string& key, int64_t every_ms) except +
+        void stop()

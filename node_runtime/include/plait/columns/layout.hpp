@@ -25,9 +25,10 @@ struct Layout {
   std::vector<int32_t> readers;   // of each source: a node, or kEveryone: each reads its slice
   std::vector<std::pair<uint32_t, uint32_t>> copies;  // bin -> node that will get it soon; sorted
   int64_t epoch_records = 0;
-  int64_t first_row = 0;         // of `epoch`, in sources that everyone reads
-  std::vector<uint16_t> places;  // of each bin: its owner's place among the members
-  std::vector<uint32_t> moved;   // bins of other owners than in the layout before; ascending
+  int64_t first_row = 0;          // of `epoch`, in sources that everyone reads
+  std::vector<uint16_t> places;   // of each bin: its owner's place among the members
+  std::vector<uint32_t> moved;    // bins of other owners than in the layout before; ascending
+  std::vector<uint32_t> sharers;  // nodes that own bins; ascending
 
   bool member(uint32_t rank) const {
     return std::binary_search(members.begin(), members.end(), rank);
@@ -67,12 +68,27 @@ struct Layout {
   }
   // The rows of an epoch of a source that everyone reads.
   int64_t row_of(uint64_t e) const { return first_row + int64_t(e - epoch) * epoch_records; }
-  // The part of so many rows of an epoch that a member reads: [from, from + count) of them.
+  // The part of so many rows of an epoch that a node reads: [from, from + count) of them. Nodes
+  // that own bins share the rows: one that owns nothing can be lost without a row being lost, and
+  // the slices of the others stay as they are when it is dropped.
   std::pair<int64_t, int64_t> slice(uint32_t rank, int64_t rows) const {
-    const auto n = int64_t(members.size());
-    const int64_t at = place_of(rank);
+    const auto found = std::lower_bound(sharers.begin(), sharers.end(), rank);
+    if (found == sharers.end() || *found != rank) return {0, 0};
+    const auto n = int64_t(sharers.size());
+    const int64_t at = found - sharers.begin();
     const int64_t from = rows * at / n, to = rows * (at + 1) / n;
     return {from, to - from};
+  }
+  bool shares(uint32_t rank) const {
+    return std::binary_search(sharers.begin(), sharers.end(), rank);
+  }
+  void find_sharers() {
+    std::vector<char> owns(members.size() + 1);
+    for (size_t i = 0; i < owners.size(); ++i) owns[places[i]] = 1;
+    sharers.clear();
+    for (size_t place = 0; place < members.size(); ++place) {
+      if (owns[place]) sharers.push_back(members[place]);
+    }
   }
 };
 
@@ -93,6 +109,7 @@ class Layouts {
     leave_out(layout.members);
     std::sort(layout.copies.begin(), layout.copies.end());
     find_places(layout);
+    layout.find_sharers();
     all_.push_back(std::make_shared<Layout>(std::move(layout)));
     version_.fetch_add(1, std::memory_order_release);  // pairs with version
   }

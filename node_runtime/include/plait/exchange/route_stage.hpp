@@ -245,13 +245,19 @@ class RouteStage final : public Stage, public Outlet {
     each_receiver(layout, [&](uint32_t to) { frames.emplace_back(to, frame); });
   }
 
-  // Counts every 16th row for its bin; of large batches every 64th: an atomic addition takes as
-  // long as it takes to route ten rows.
+  // Counts one row in 16 for its bin; of large batches one in 64: an atomic addition takes as long
+  // as it takes to route ten rows. One row of each stretch, at a place that is drawn: rows at equal
+  // distances would meet the same keys again and again where keys come in turn. A stretch counts as
+  // many rows as it has, so the sum is exact.
   template <class Hash>
   void sample(int64_t n, unsigned shift, Hash hash) {
     const int64_t every = n < 4096 ? 16 : 64;
-    for (int64_t i = 0; i < n; i += every) {
-      loads_[hash(i) >> shift].fetch_add(every, std::memory_order_relaxed);
+    uint64_t draw = draws_.fetch_add(kGolden, std::memory_order_relaxed);
+    for (int64_t from = 0; from < n; from += every) {
+      const int64_t rows = std::min(every, n - from);
+      draw = draw * 6364136223846793005u + 1442695040888963407u;
+      const auto at = int64_t(((draw >> 32) * uint64_t(rows)) >> 32);
+      loads_[hash(from + at) >> shift].fetch_add(rows, std::memory_order_relaxed);
     }
   }
 
@@ -284,6 +290,7 @@ class RouteStage final : public Stage, public Outlet {
   Wire& wire_;
   std::vector<Frames> outgoing_;  // by slot: encoded, not sent yet
   std::vector<std::atomic<int64_t>> loads_;
+  std::atomic<uint64_t> draws_{0};  // where the next batch begins to draw
   mutable std::mutex lock_;
   std::map<uint32_t, Window> windows_;
   std::vector<uint32_t> gone_;

@@ -150,10 +150,13 @@ class SourceStage final : public Stage {
     const SourceUnit unit{start, all < 0 ? rows : std::min(rows, all - start)};
     from += start;
     if (all >= 0) count = std::clamp<int64_t>(all - from, 0, count);
-    if (count == 0) return data(empty_, epoch, 0, unit, worker);
+    // A node without a share keeps to the pace of the others: its epochs are theirs.
+    const bool shares = layout->shares(rank);
+    if (count == 0 && (shares || unit.rows == 0)) return data(empty_, epoch, 0, unit, worker);
     Polled polled;
-    origin_->slice(from, count, polled);
+    origin_->slice(shares ? from : start + unit.rows - 1, shares ? count : 1, polled);
     if (polled.kind == Polled::Kind::Rows) {
+      if (!shares) return data(empty_, epoch, 0, unit, worker);
       first_row_ = from;
       return data(polled.batch, epoch, polled.due_ns, unit, worker);
     }
