@@ -2,8 +2,9 @@
 
 `spread` gives every node its share by capacity and moves as little as it can: bins leave only nodes
 that have more than their share, or that are going. Without measured loads all bins weigh the same
-and the number of moves is the smallest possible; with them the bins that fit best go. The same
-facts give the same map, always.
+and the number of moves is the smallest possible; with them the bins that fit best go. Bins without
+load weigh nothing, and may get load later: every node has its share of them by number, whatever it
+has of the others. The same facts give the same map, always.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from plait.errors import JobError
 from plait.migration.bins import BinMap, Change
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from plait.protocol.messages import Rank
 
 TOLERANCE_RATIO = 0.05
 """Measured loads are estimates: a node so near to its share is left alone."""
-FLOOR_RATIO = 0.05
-"""A bin without measured load still has state and may get load: it weighs this much of the mean."""
+EVEN_RATIO = 8.0
+"""Loads are even if the heaviest bin has at most so many times the mean. Then typical bins go, and
+nodes have about as many of them; where some bins are much heavier than others, these go first, and
+few moves are enough."""
 
 
 def spread(
@@ -43,11 +46,12 @@ def spread(
     shares = shares_of(nodes, leaving)
     measured = sum(loads.values()) if loads else 0.0
     if loads is None or measured <= 0.0:
-        found = by_count(current, shares)
+        found = by_count(current, shares, range(current.bins))
     else:
-        floor = FLOOR_RATIO / current.bins
-        weights = [loads.get(bin, 0.0) / measured + floor for bin in range(current.bins)]
-        found = by_weight(current, shares, weights, floor)
+        weights = {bin: load / measured for bin, load in loads.items() if load > 0.0}
+        idle = [bin for bin in range(current.bins) if bin not in weights]
+        found = [*by_weight(current, shares, weights), *by_count(current, shares, idle)]
+        found.sort(key=lambda change: change.bin)
     return current.with_changes(found) if found else current
 
 
@@ -64,16 +68,17 @@ def shares_of(nodes: Mapping[Rank, float], leaving: AbstractSet[Rank]) -> dict[R
     return {rank: capacity / total for rank, capacity in staying.items()}
 
 
-def by_count(current: BinMap, shares: Mapping[Rank, float]) -> list[Change]:
-    """The fewest moves after which every node has its share of bins, rounded down or up."""
+def by_count(current: BinMap, shares: Mapping[Rank, float], which: Sequence[int]) -> list[Change]:
+    """The fewest moves after which every node has its share of these bins, rounded down or up."""
     owned: dict[Rank, list[int]] = {rank: [] for rank in shares}
     going: list[tuple[int, Rank]] = []
-    for bin, owner in enumerate(current.owners):
+    for bin in which:
+        owner = current.owners[bin]
         if owner in owned:
             owned[owner].append(bin)
         else:
             going.append((bin, owner))
-    quota = quotas(current.bins, shares, {rank: len(bins) for rank, bins in owned.items()})
+    quota = quotas(len(which), shares, {rank: len(bins) for rank, bins in owned.items()})
     for rank, bins in owned.items():
         staying = evenly(bins, min(quota[rank], len(bins)))
         going.extend((bin, rank) for bin in bins if bin not in staying)
@@ -122,6 +127,15 @@ class Load:
     """The weight it should have."""
     weight: float = 0.0
     kept: list[tuple[float, int, int]] = field(default_factory=list)
+    bins: int = 0
+    """How many bins with load it has."""
+    bins_share: float | None = None
+    """How many it should have; None: that does not matter."""
+
+    @property
+    def spare_bins(self) -> float:
+        """How many bins it has too few."""
+        return 0.0 if self.bins_share is None else self.bins_share - self.bins
 
     @property
     def ratio(self) -> float:
@@ -132,19 +146,26 @@ class Load:
 
 
 def by_weight(
-    current: BinMap, shares: Mapping[Rank, float], weights: list[float], floor: float
+    current: BinMap, shares: Mapping[Rank, float], weights: Mapping[int, float]
 ) -> list[Change]:
-    """Moves after which no node is far from its share, as far as whole bins allow."""
-    total = sum(weights)
+    """Moves of bins with load after which no node is far from its share, as far as whole bins
+    allow."""
+    total = sum(weights.values())
     width = (current.bins - 1).bit_length()
-    loads = {rank: Load(rank=rank, share=share * total) for rank, share in shares.items()}
+    even = max(weights.values()) * len(weights) <= EVEN_RATIO * total
+    loads = {
+        rank: Load(
+            rank=rank, share=share * total, bins_share=share * len(weights) if even else None
+        )
+        for rank, share in shares.items()
+    }
     homeless: list[tuple[float, int]] = []
-    for bin, owner in enumerate(current.owners):
+    for bin in sorted(weights):
+        owner = current.owners[bin]
         if owner in loads:
             loads[owner].weight += weights[bin]
-            # To move a bin without load relieves nobody.
-            if weights[bin] > floor or shares[owner] == 0.0:
-                loads[owner].kept.append((weights[bin], mirrored(bin, width), bin))
+            loads[owner].bins += 1
+            loads[owner].kept.append((weights[bin], mirrored(bin, width), bin))
         else:
             homeless.append((weights[bin], bin))
     for one in loads.values():
@@ -156,7 +177,7 @@ def by_weight(
 
 
 def dealt(
-    found: list[tuple[int, Rank]], current: BinMap, weights: list[float]
+    found: list[tuple[int, Rank]], current: BinMap, weights: Mapping[int, float]
 ) -> list[tuple[int, Rank]]:
     """The same moves, but equal bins of one node are spread evenly over all its takers: taken in
     mirrored order by nodes in turn, one would get the first half of the bins, another the last."""
@@ -190,6 +211,7 @@ def settle(homeless: list[tuple[float, int]], loads: Mapping[Rank, Load]) -> lis
     for weight, bin in sorted(homeless, key=lambda pair: (-pair[0], pair[1])):
         _, rank = heappop(heap)
         loads[rank].weight += weight
+        loads[rank].bins += 1
         heappush(heap, (loads[rank].ratio, rank))
         found.append((bin, rank))
     return found
@@ -230,6 +252,8 @@ def relieve(loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
         weight, _, bin = giver.kept.pop(at)
         giver.weight -= weight
         taker.weight += weight
+        giver.bins -= 1
+        taker.bins += 1
         found.append((bin, taker.rank))
         put(giver)
         put(taker)
@@ -238,10 +262,13 @@ def relieve(loads: Mapping[Rank, Load]) -> list[tuple[int, Rank]]:
 
 def choose(giver: Load, taker: Load) -> int | None:
     """Which of the giver's bins: the one nearest to what the one has too much and the other has
-    room for, if that makes the worse of the two better."""
+    room for, in one bin or in as many as should go, if that makes the worse of the two better."""
     if giver.rank == taker.rank or not giver.kept:
         return None
     wanted = min(giver.weight - giver.share, taker.share - taker.weight)
+    if giver.bins_share is not None:
+        # So heavy is each of those that it has too many: the numbers become even as well.
+        wanted /= max(min(giver.bins - giver.bins_share, taker.spare_bins), 1.0)
     above = bisect_right(giver.kept, wanted, key=lambda kept: kept[0])
     near = sorted(
         range(max(above - 1, 0), min(above + 1, len(giver.kept))),

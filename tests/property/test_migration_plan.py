@@ -217,8 +217,7 @@ def test_weighted_bins_leave_only_nodes_that_have_too_much(
     assert spread(current, dict(reversed(nodes.items())), loads, leaving) == wanted
     if sum(loads.values()) <= 0:
         return
-    floor = 0.05 * sum(loads.values()) / current.bins
-    weights = [loads.get(bin, 0.0) + floor for bin in range(current.bins)]
+    weights = [loads.get(bin, 0.0) for bin in range(current.bins)]
     total, capacity = sum(weights), sum(nodes.values())
 
     def ratios(owners: tuple[int, ...]) -> dict[int, float]:
@@ -232,8 +231,12 @@ def test_weighted_bins_leave_only_nodes_that_have_too_much(
     stays = set(current.owners) <= set(nodes)
     if stays:
         # Or they have too much by what they were given.
-        moves = changes(current, wanted)
+        moves = [one for one in changes(current, wanted) if weights[one.bin] > 0.0]
         filled = {one.target for one in moves}
         assert all(before[one.source] > 1 or one.source in filled for one in moves)
         # The worst node is never worse off.
         assert max(ratios(wanted.owners).values()) <= max(before.values()) + 1e-9
+    # Bins without load are spread by their number, whoever has the load.
+    idle = Counter(owner for bin, owner in enumerate(wanted.owners) if weights[bin] == 0.0)
+    for rank in nodes:
+        assert abs(idle[rank] - idle.total() * nodes[rank] / capacity) < 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -200,3 +201,16 @@ def test_a_thousand_nodes_and_a_hundred_thousand_bins() -> None:
     mean = sum(per_node.values()) / len(per_node)
     assert max(per_node.values()) < 1.1 * mean
     assert min(per_node.values()) > 0.9 * mean
+
+
+def test_bins_of_keys_in_turn_stay_even_over_many_rescales() -> None:
+    """A thousand keys in 1,024 bins: every third bin has none, and no node may gather those."""
+    draw = Random(3)
+    loads = {bin: float(n) for bin, n in Counter(draw.randrange(1024) for _ in range(1000)).items()}
+    bins = initial(1024, (0, 1))
+    for nodes, leaving in (((0, 1, 2), ()), ((0, 1, 2), (2,)), ((0, 1, 3), ()), ((0, 1, 3, 4), ())):
+        bins = spread(bins, dict.fromkeys(nodes, 1.0), loads, frozenset(leaving))
+        staying = [rank for rank in nodes if rank not in leaving]
+        counts = bins.counts()
+        assert set(counts) == set(staying)
+        assert max(counts.values()) < 1.15 * min(counts.values()), counts
