@@ -16,6 +16,10 @@ export RAY_health_check_period_ms=500
 export RAY_health_check_timeout_ms=1000
 export RAY_health_check_failure_threshold=3
 
+# A node of a job of which nothing is heard is lost after as long (4.5 seconds by the lines above), or
+# after what is given here:
+# export PLAIT_SILENCE=20s
+
 # Processes outlive a restart of the head's control service if it is back within this time.
 export RAY_gcs_rpc_server_reconnect_timeout_s=600
 

@@ -103,7 +103,7 @@ def decided(nodes: int, moves: int) -> dict[str, float]:
         try:
             spec = JobSpec(
                 name="many",
-                payload=b"",
+                payload="",
                 token="",
                 bin_bits=BIN_BITS,
                 sources=(SourceSpec(label="source", splits=True),),

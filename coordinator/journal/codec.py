@@ -21,7 +21,9 @@ from plait.migration import bins, machine, plan
 from plait.protocol import messages
 from plait.protocol.bin_maps import Chained
 
-VERSION = 2
+VERSION = 3
+"""3: the payload of a job is a key, not bytes. A journal of an older version is refused: the jobs
+it tells of have nodes that speak another protocol."""
 SKIPPED = frozenset(("watch", "swept_at"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16

@@ -73,15 +73,21 @@ class Journal(Protocol):
         """The last snapshot and the facts since."""
 
     def append(self, facts: Sequence[Fact]) -> None:
-        """Returns when the facts are safe."""
+        """Returns when the facts are safe. An error: none of them is written, and later ones may
+        be; after a JournalBroken nothing is known, and the journal has to be loaded again."""
 
     def wants_snapshot(self, calm: bool) -> bool:
         """Whether enough has come since the last one. `calm`: the state is small now."""
 
     def snapshot(self, state: State) -> None:
-        """The state after all facts so far; they are not needed any more."""
+        """The state after all facts so far; they are not needed any more. An error: it was not
+        taken, and the facts are still there; JournalBroken as above."""
 
     def close(self) -> None: ...
+
+
+class JournalBroken(StateError):
+    """What is in the journal is not known any more: its owner has to load it again."""
 
 
 class FileJournal:
@@ -139,28 +145,57 @@ class FileJournal:
         if self.file < 0:
             raise StateError("load the journal before writing to it")
         data = b"".join(frame(encode(fact)) for fact in facts)
-        write_all(self.file, data)
-        self.flush(self.file)
+        try:
+            write_all(self.file, data)
+        except OSError:
+            self.cut_back()
+            raise
+        try:
+            self.flush(self.file)
+        except OSError as error:
+            raise JournalBroken(f"{self.folder} cannot be flushed: {error}") from error
         self.since += len(data)
+
+    def cut_back(self) -> None:
+        """Takes a part of a record away, so that the next one follows a whole one."""
+        try:
+            os.ftruncate(self.file, self.since)
+        except OSError as error:
+            raise JournalBroken(f"{self.folder} cannot be cut to its records: {error}") from error
 
     def wants_snapshot(self, calm: bool) -> bool:
         return self.since > max(SNAPSHOT_BYTES, self.base) * (1 if calm else 8)
 
     def snapshot(self, state: State) -> None:
-        number = self.number + 1
         data = frame(encode(state))
         fresh = self.folder / "fresh"
-        file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            self.write_file(fresh, data)
+            fresh.rename(self.path("snapshot", self.number + 1))
+        except OSError:
+            # Tried again when as many facts have come once more.
+            self.base = max(self.base, self.since)
+            fresh.unlink(missing_ok=True)
+            raise
+        try:
+            self.begin_anew(len(data))
+        except OSError as error:
+            raise JournalBroken(f"{self.folder} cannot go on after a snapshot: {error}") from error
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             write_all(file, data)
             self.flush(file)
         finally:
             os.close(file)
-        fresh.rename(self.path("snapshot", number))
+
+    def begin_anew(self, length: int) -> None:
+        """A snapshot is there: the facts before it go, later ones have a file of their own."""
         self.flush_folder()
         os.close(self.file)
-        old, self.number = self.number, number
-        self.base, self.since = len(data), 0
+        old, self.number = self.number, self.number + 1
+        self.base, self.since = length, 0
         self.open(0)
         for kind in ("facts", "snapshot"):
             self.path(kind, old).unlink(missing_ok=True)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from plait.coordinator.machine.observations import completion, observe
 from plait.coordinator.machine.step import step
-from plait.coordinator.messages.events import Answered, Reported, Tick
+from plait.coordinator.messages.commands import ReplyTo
+from plait.coordinator.messages.events import Answered, Asked, Heard, Reported, Tick
+from plait.coordinator.messages.request_checks import objection_to
+from plait.coordinator.messages.requests import Rejected
 from plait.errors import InternalError
 
 if TYPE_CHECKING:
@@ -32,7 +35,12 @@ def advance(
     """All that follows from an event. Tests pass a `step` that also checks what it does."""
     facts: list[Fact] = []
     out: list[Outgoing] = []
-    if isinstance(event, Tick | Answered | Reported):
+    if isinstance(event, Asked) and (wrong := objection_to(event.request)):
+        # Not a fact: what has no meaning is not worth a line in the journal.
+        cause = f"request {event.request_id}"
+        rejected = Rejected(reason=wrong)
+        return state, [], [ReplyTo(request_id=event.request_id, reply=rejected, cause=cause)]
+    if isinstance(event, Tick | Answered | Reported | Heard):
         state, todo, out = observe(state, event)
     else:
         todo = [event]

@@ -1,7 +1,8 @@
 """How a job ends: well, failed or cancelled.
 
 Whatever the job was doing, all its nodes are told to end; nodes that never took part are stopped.
-The others stay, ended, until the job is forgotten.
+The others hand their outcome over to the coordinator's store, where it is kept for a time, and
+their processes end.
 """
 
 from __future__ import annotations
@@ -70,9 +71,20 @@ def reject_draft(job: JobState, reason: str) -> list[Outgoing]:
 def finish(job: JobState, turn: Turn) -> Next:
     """All nodes have ended."""
     phase: JobPhase = job.end_as or "ended"
-    return enter(replace(job, phase=phase), Quiet(), turn)
+    over = replace(job, phase=phase)
+    return Next(over, tuple(release_nodes(over, turn.cause))).then(enter, Quiet(), turn)
+
+
+def release_nodes(job: JobState, cause: str) -> list[Outgoing]:
+    """Ends the processes that are not needed any more: of lost nodes, which may have come back; of
+    those that left; and when the job is over, of all. What they have for the result is kept."""
+    return [
+        StopNode(job=job.name, rank=rank, cause=cause, keep=job.kept and node.phase != "lost")
+        for rank, node in job.nodes.items()
+        if job.over or node.phase in ("left", "lost")
+    ]
 
 
 def stop_nodes(job: JobState, cause: str) -> list[Outgoing]:
-    """Ends the processes of all nodes ever asked for: a lost one may have come back."""
+    """Ends the processes of all nodes ever asked for, with what they have."""
     return [StopNode(job=job.name, rank=rank, cause=cause) for rank in job.nodes]

@@ -43,6 +43,8 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
             error=node.reason,
         )
     report, before, time_s = pair.report, pair.before, pair.at - pair.before_at
+    if job.over or node.phase in ("left", "lost"):
+        time_s = 0.0  # nothing is read any more
     return NodeView(
         rank=node.rank,
         host=node.host,

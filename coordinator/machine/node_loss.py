@@ -49,6 +49,9 @@ def lose(job: JobState, rank: Rank, reason: str, turn: Turn) -> Next:
     stop = (StopNode(job=job.name, rank=rank, cause=turn.cause),)
     if node.phase == "lost":
         return Next(job, stop)
+    if job.over or node.phase == "left":
+        # Its part is done; it has handed over its outcome, or is asked for it again.
+        return Next(job, (replace(stop[0], keep=job.kept),))
     if job.phase in ("placing", "starting"):
         return replace_nodes(job, (rank,), reason, turn)
     if job.phase == "preparing":
@@ -57,7 +60,7 @@ def lose(job: JobState, rank: Rank, reason: str, turn: Turn) -> Next:
         return replace_nodes(job, everyone, reason, turn)
     job = with_nodes(job, (replace(node, phase="lost", reason=reason),))
     job = release(job, rank)
-    if job.over or job.phase == "ending" or node.phase == "left":
+    if job.phase == "ending":
         return Next(job, stop)
     if job.phase == "beginning" or is_needed(job, rank):
         return Next(job, stop).then(end, "failed", loss_reason(job, rank, reason), turn)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from plait.coordinator.machine.job_end import release_nodes
 from plait.coordinator.machine.state import (
     JobState,
     Measuring,
@@ -31,6 +32,7 @@ from plait.coordinator.messages.events import (
     ChunkDue,
     Expired,
     Fact,
+    Heard,
     JobOver,
     LoadsKnown,
     NodeFailed,
@@ -45,8 +47,6 @@ from plait.coordinator.messages.events import (
 from plait.protocol.messages import NodeReport, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from plait.coordinator.messages.spec import Policy
     from plait.protocol.messages import Rank
 
@@ -63,6 +63,9 @@ def observe(state: State, event: Observation) -> ObserveResult:
     match event:
         case Tick(at=at, job=name):
             return tick(state, at, [name] if name else list(state.jobs))
+        case Heard(at=at, job=name, rank=rank):
+            job = state.jobs.get(name)
+            return (state if job is None else with_job(state, hear(job, rank, at))), [], []
         case Answered() | Reported():
             job = state.jobs.get(event.job)
             node = job.nodes.get(event.rank) if job is not None else None
@@ -78,7 +81,15 @@ def observe(state: State, event: Observation) -> ObserveResult:
             assert_never(event)
 
 
+def hear(job: JobState, rank: Rank, at: float) -> JobState:
+    """A node was heard from."""
+    if rank not in job.nodes or job.watch.heard.get(rank, at) > at:
+        return job
+    return replace(job, watch=replace(job.watch, heard={**job.watch.heard, rank: at}))
+
+
 def note_answer(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
+    job = hear(job, event.rank, event.at)
     kind, watch, rank = job.wait.kind, job.watch, event.rank
     if event.command_id != job.wait.id or not isinstance(kind, Telling):
         return job, []
@@ -226,12 +237,7 @@ def tick(state: State, at: float, names: list[str]) -> ObserveResult:
 def sweep(state: State, at: float) -> list[Outgoing]:
     """Stops what should be gone once more: stopping is not answered, and lost nodes come back."""
     return [
-        *(
-            StopNode(job=job.name, rank=rank, cause="sweep")
-            for job in state.jobs.values()
-            for rank, node in job.nodes.items()
-            if node.phase == "lost" or not job.kept
-        ),
+        *(command for job in state.jobs.values() for command in release_nodes(job, "sweep")),
         *(
             StopNode(job=name, rank=rank, cause="sweep")
             for name, former in state.former.items()
@@ -253,7 +259,7 @@ def job_tick(
         if at - watch.asked_at > 4 * every:
             # The coordinator was away and did not ask: no node was silent.
             watch = replace(watch, heard={**watch.heard, **dict.fromkeys(live, at)})
-        facts += silent_nodes(watch.heard, live, max(policy.silent_s, 4 * every), job.name, at)
+        facts += silent_nodes(replace(job, watch=watch), policy, 4 * every, at)
         loads = isinstance(job.wait.kind, Measuring)
         out += [AskReport(job=job.name, rank=r, loads=loads, cause="heartbeat") for r in live]
         watch = replace(watch, asked_at=at)
@@ -293,18 +299,29 @@ def job_tick(
     return replace(job, watch=watch), facts, out
 
 
-def silent_nodes(
-    heard: Mapping[Rank, float], live: tuple[Rank, ...], limit_s: float, job: str, at: float
-) -> list[Fact]:
-    """Nodes that have not been heard from for too long."""
-    return [
-        NodeLost(
-            at=at,
-            cause="heartbeat",
-            job=job,
-            rank=rank,
-            reason=f"it was silent for {at - heard.get(rank, at):.1f} s",
-        )
-        for rank in live
-        if at - heard.get(rank, at) > limit_s
-    ]
+def silent_nodes(job: JobState, policy: Policy, least_s: float, at: float) -> list[Fact]:
+    """Nodes of which nothing was heard for too long."""
+    found: list[Fact] = []
+    for rank in job.live:
+        silent_s = at - job.watch.heard.get(rank, at)
+        limit_s, why = patience(job, rank, policy, least_s)
+        if silent_s > limit_s:
+            reason = (
+                f"nothing was heard of it for {silent_s:.1f} s, no heartbeat and no report; {why}"
+            )
+            found.append(NodeLost(at=at, cause="heartbeat", job=job.name, rank=rank, reason=reason))
+    return found
+
+
+def patience(job: JobState, rank: Rank, policy: Policy, least_s: float) -> tuple[float, str]:
+    """How long a node may be silent, and why, in words."""
+    silence_s = policy.silence_s if job.spec.silence_s is None else job.spec.silence_s
+    why = f"silence is {silence_s:g} s"
+    pair = job.watch.reports.get(rank)
+    crowd = min(max(pair.report.crowd, 1.0), policy.crowd) if pair is not None else 1.0
+    limit_s = silence_s * crowd
+    if crowd > 1.0:
+        why += f", {limit_s:.1f} s while {crowd:.1f} threads want each core of its machine"
+    if limit_s < least_s:
+        return least_s, f"{why}, {least_s:.1f} s with so many nodes"
+    return limit_s, why

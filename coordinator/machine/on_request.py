@@ -42,6 +42,7 @@ from plait.coordinator.messages.requests import (
     ResumeMigration,
     Stop,
     Submit,
+    Take,
     Throttle,
 )
 from plait.errors import InternalError
@@ -49,7 +50,6 @@ from plait.migration import machine
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.events import Asked
-    from plait.coordinator.messages.spec import JobSpec
 
 
 def follow_request(state: State, event: Asked) -> tuple[State, list[Outgoing]]:
@@ -60,7 +60,7 @@ def follow_request(state: State, event: Asked) -> tuple[State, list[Outgoing]]:
         return state, []
     request = event.request
     if isinstance(request, Submit):
-        return submit(state, request.spec, event)
+        return submit(state, request, event)
     job = state.jobs.get(request.job)
     if job is None:
         return state, [answer(event, Rejected(reason=f"there is no job {request.job}"))]
@@ -85,12 +85,17 @@ def is_being_planned(state: State, request_id: str) -> bool:
     )
 
 
-def submit(state: State, spec: JobSpec, event: Asked) -> tuple[State, list[Outgoing]]:
-    if wrong := objection(state, spec):
+def submit(state: State, request: Submit, event: Asked) -> tuple[State, list[Outgoing]]:
+    spec, cause = request.spec, f"request {event.request_id}"
+    if wrong := objection(state, request):
         return state, [answer(event, Rejected(reason=wrong))]
+    stops: list[Outgoing] = []
+    before = state.jobs.get(spec.name)
+    if before is not None:
+        state, stops = remove(state, before, event.at, cause)
     former = state.former.get(spec.name)
     rank, number = (former.next_rank, former.next_wait) if former is not None else (0, 1)
-    turn = Turn(policy=state.policy, at=event.at, cause=f"request {event.request_id}")
+    turn = Turn(policy=state.policy, at=event.at, cause=cause)
     job = JobState(
         spec=spec,
         phase="placing",
@@ -100,39 +105,54 @@ def submit(state: State, spec: JobSpec, event: Asked) -> tuple[State, list[Outgo
         submitted_at=turn.at,
     )
     accepted = answer(event, Accepted(job=spec.name))
-    after = Next(job, (accepted,)).then(request_nodes, spec.nodes, turn)
+    after = Next(job, (*stops, accepted)).then(request_nodes, spec.nodes, turn)
     return with_job(state, after.job), list(after.commands)
 
 
-def objection(state: State, spec: JobSpec) -> str:
-    """What is wrong with a job, in words; empty if nothing is."""
-    if not spec.name:
-        return "a job needs a name"
-    if spec.name in state.jobs:
-        over = state.jobs[spec.name].over
-        what = "forget it first" if over else "cancel it first"
-        return f"there is a job {spec.name} already: {what}, or choose another name"
-    if spec.nodes < 1:
-        return f"a job needs at least one node, got {spec.nodes}"
-    if not 0 <= spec.bin_bits <= 20:
-        return f"bin_bits must be 0 to 20, got {spec.bin_bits}"
+def objection(state: State, request: Submit) -> str:
+    """What is wrong with a job as things are, in words; empty if nothing is."""
+    spec = request.spec
+    before = state.jobs.get(spec.name)
+    if before is not None and not before.over:
+        return f"there is a job {spec.name} already: cancel it first, or choose another name"
+    if before is not None and not (request.replace or before.taken or before.phase == "cancelled"):
+        return (
+            f"there is a job {spec.name} already, and nobody has taken its result: take it, or "
+            "submit with replace=True"
+        )
     if spec.nodes > spec.bins:
         return f"{spec.nodes} nodes need at least as many bins, got {spec.bins}"
     return ""
+
+
+def remove(state: State, job: JobState, at: float, cause: str) -> tuple[State, list[Outgoing]]:
+    """The state without a job that is over; its nodes are ended."""
+    jobs = {name: other for name, other in state.jobs.items() if name != job.name}
+    left = FormerJob(
+        next_rank=job.next_rank, next_wait=job.next_wait, ranks=tuple(job.nodes), at=at
+    )
+    former = {name: other for name, other in state.former.items() if name != job.name}
+    former[job.name] = left
+    for name in list(former)[: max(len(former) - state.policy.former, 0)]:
+        # Its nodes were ended long ago, or are of a host that is gone.
+        if at - former[name].at > state.policy.forgotten_s:
+            del former[name]
+    return replace(state, jobs=jobs, former=former), stop_nodes(job, cause)
 
 
 def forget(state: State, job: JobState, event: Asked) -> tuple[State, list[Outgoing]]:
     if not job.over:
         reason = f"{job.name} is {job.phase}: cancel it before it is forgotten"
         return state, [answer(event, Rejected(reason=reason))]
-    jobs = {name: other for name, other in state.jobs.items() if name != job.name}
-    left = FormerJob(
-        next_rank=job.next_rank, next_wait=job.next_wait, ranks=tuple(job.nodes), at=event.at
-    )
-    former = {**state.former, job.name: left}
-    stops = stop_nodes(job, f"request {event.request_id}")
-    accepted = answer(event, Accepted(job=job.name))
-    return replace(state, jobs=jobs, former=former), [accepted, *stops]
+    state, stops = remove(state, job, event.at, f"request {event.request_id}")
+    return state, [answer(event, Accepted(job=job.name)), *stops]
+
+
+def take(job: JobState) -> Next | Rejected:
+    """A client has the outcome."""
+    if not job.over:
+        return Rejected(reason=f"{job.name} is {job.phase}: it has no result yet")
+    return Next(replace(job, taken=True))
 
 
 def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | Rejected:
@@ -158,6 +178,8 @@ def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | 
             return accept(event, end(job, "cancelled", "", turn))
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
             return accept(event, steer(job, request, turn))
+        case Take():
+            return accept(event, take(job))
         case Submit() | Forget():
             raise InternalError(f"{request} is not about a running job")
         case _:
@@ -205,8 +227,6 @@ def steer(
         case AbortMigration():
             migration = machine.abort(migration, "aborted by the user", turn.at)
         case Throttle(bytes_per_s=speed):
-            if speed is not None and speed <= 0.0:
-                return Rejected(reason=f"a throttle must be above 0, got {speed}; or pause it")
             migration = machine.throttle(migration, speed)
         case _:
             assert_never(request)

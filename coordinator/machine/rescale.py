@@ -29,7 +29,7 @@ from plait.coordinator.machine.state import (
 )
 from plait.coordinator.machine.turn import Next
 from plait.coordinator.machine.wait import enter
-from plait.coordinator.messages.commands import ReplyTo
+from plait.coordinator.messages.commands import ReplyTo, StopNode
 from plait.coordinator.messages.requests import Accepted, Rejected, Rescale
 from plait.errors import InternalError, JobError, PlaitError
 from plait.migration import machine
@@ -58,15 +58,13 @@ def measure(job: JobState, request: Rescale, request_id: str, turn: Turn) -> Nex
     staying = [rank for rank in job.members if rank not in request.away]
     wanted = len(staying) if request.nodes is None else request.nodes
     if wanted < 1:
-        return Rejected(reason=f"{job.name} needs at least one node, got {wanted}")
+        return Rejected(reason=f"{job.name} needs at least one node")
     away = set(request.away) | set(first_to_leave(job, staying)[: max(len(staying) - wanted, 0)])
     if job.home in away:
         return Rejected(
             reason=f"node-{job.home} of {job.name} has its sinks and cannot leave, nor could an "
             "operator with its own loop; stop the job and submit it again to have them elsewhere"
         )
-    if request.throttle_bytes_per_s is not None and request.throttle_bytes_per_s <= 0.0:
-        return Rejected(reason=f"a throttle must be above 0, got {request.throttle_bytes_per_s}")
     count = max(wanted - len(staying), 0)
     draft = Rescaling(
         number=(job.change.number if job.change else 0) + 1,
@@ -115,8 +113,9 @@ def plan_rescale(job: JobState, loads: LoadsKnown, turn: Turn) -> Next:
         if job.stop_asked:
             raise JobError(f"{job.name} is stopping")
         migration = plan_migration(job, draft, loads, turn)
-    except PlaitError as error:
-        return Next(job, (reply(draft, Rejected(reason=str(error))),)).then(settle, turn)
+    except Exception as error:  # the request is refused, and the job runs on
+        why = str(error) if isinstance(error, PlaitError) else f"{type(error).__name__}: {error}"
+        return Next(job, (reply(draft, Rejected(reason=why)),)).then(settle, turn)
     answer = (reply(draft, Accepted(job=job.name, plan=plan_text(draft, migration))),)
     if draft.dry_run:
         return Next(job, answer).then(settle, turn)
@@ -264,7 +263,12 @@ def retire_layouts(job: JobState, passing: Passing, turn: Turn) -> Next:
     if passing.aim == "leave":
         gone = [job.nodes[r] for r in change.leaving if job.nodes[r].phase == "leaving"]
         job = with_nodes(job, (replace(node, phase="left") for node in gone))
-        return close(job, turn)
+        stops = tuple(
+            StopNode(job=job.name, rank=node.rank, cause=turn.cause, keep=True) for node in gone
+        )
+        # The members need not connect to them any more.
+        job = replace(job, dropping=(*job.dropping, *(node.rank for node in gone)))
+        return Next(job, stops).then(close, turn)
     return proceed(job, turn)
 
 
@@ -304,6 +308,8 @@ def close(job: JobState, turn: Turn) -> Next:
 
 def settle(job: JobState, turn: Turn) -> Next:
     """Nothing is under way: waits, or stops if a stop was requested meanwhile."""
+    if job.dropping:
+        return send_drop(job, Quiet(), turn)
     if job.stop_asked and job.phase == "running":
         return promise(job, "stop", turn)
     return enter(job, Quiet(), turn)

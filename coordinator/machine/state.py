@@ -220,7 +220,9 @@ class JobState:
     began_at: float | None = None
     ended_at: float | None = None
     kept: bool = True
-    """Its nodes are kept for the outcome."""
+    """Its outcome is kept."""
+    taken: bool = False
+    """A client has its outcome."""
     watch: JobWatch = field(default_factory=JobWatch)
 
     @property
@@ -294,7 +296,7 @@ def with_change(job: JobState, change: Rescaling) -> JobState:
 def reads(job: JobState, rank: Rank) -> bool:
     """Whether some layout in force has this node read a source."""
     return any(
-        rank in layout.readers or (EVERYONE in layout.readers and rank in layout.members)
+        rank in layout.readers or (EVERYONE in layout.readers and rank in layout.owners)
         for layout in job.layouts
     )
 

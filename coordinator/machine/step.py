@@ -64,6 +64,7 @@ from plait.coordinator.messages.events import (
     NodeMade,
     NodeNotMade,
     Restarted,
+    TurnFailed,
     WaitDone,
     WaitRefused,
 )
@@ -114,7 +115,10 @@ def place_waiting_jobs(state: State, event: HostsSeen) -> tuple[State, list[Outg
         if not isinstance(job.wait.kind, Placing):
             continue
         hosts = with_pending_nodes(event.hosts, state.jobs)
-        after = place_nodes(job, hosts, replace(turn, cause=job.wait.cause))
+        try:
+            after = place_nodes(job, hosts, replace(turn, cause=job.wait.cause))
+        except Exception as error:  # of this job alone: the others are placed
+            after = f"{type(error).__name__}: {error}"
         if isinstance(after, str):
             after = give_up_placing(job, f"no host for its nodes: {after}", turn)
         state = with_job(state, after.job)
@@ -154,6 +158,7 @@ JobFact = (
     | ChunkDue
     | NodeFailed
     | JobOver
+    | TurnFailed
     | Expired
 )
 
@@ -193,6 +198,12 @@ def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
             if job.over or job.phase == "ending":
                 return Next(job)
             return end(job, "ended", "", turn)
+        case TurnFailed(reason=reason):
+            if job.over:
+                return Next(job)
+            if job.phase == "ending":  # it cannot even wait for its nodes to end
+                return finish(job, turn)
+            return end(job, "failed", f"plait has a bug, please report it: {reason}", turn)
         case Expired():
             return Next(replace(job, kept=False), tuple(stop_nodes(job, turn.cause)))
         case _:

@@ -34,6 +34,7 @@ from plait.coordinator.messages.events import (
     NodeMade,
     NodeNotMade,
     Restarted,
+    TurnFailed,
     WaitDone,
     WaitRefused,
 )
@@ -47,6 +48,7 @@ from plait.coordinator.messages.requests import (
     ResumeMigration,
     Stop,
     Submit,
+    Take,
     Throttle,
 )
 
@@ -166,7 +168,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("leave_lift", "done", "leave_promise drop_drop quiet stop_promise"),
     ("leave_commit", "done", "leave_pass drop_drop"),
     ("leave_commit", "refused", "over_end"),
-    ("leave_pass", "done", "quiet stop_promise"),
+    ("leave_pass", "done", "drop_drop quiet stop_promise"),
     ("leave_pass", "node lost", "drop_drop"),
     ("stop_promise", "done", "stop_commit"),
     ("stop_promise", "refused", "stop_lift"),
@@ -178,6 +180,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("drop_drop", "done", "measure join_pass ready_wait chunk_pace chunk_pass"),
     ("drop_drop", "done", "leave_promise leave_pass drop_drop quiet stop_promise stop_wait"),
     ("over_end", "done", "over"),
+    ("over_end", "turn failed", "over"),
 )
 """In a wait (first), a fact (second) leads to one of the waits that are named third. What can end
 a job in any wait is in ENDINGS."""
@@ -189,6 +192,7 @@ ENDINGS = {
     "cancel": UNDER_WAY,
     "node failed": UNDER_WAY,
     "node lost": UNDER_WAY,
+    "turn failed": UNDER_WAY,
     "job over": BEGUN,
 }
 """What leads to `over_end`, and from which waits."""
@@ -253,6 +257,8 @@ def cause_name(job: JobState | None, fact: Fact) -> str:
             return "node failed"
         case JobOver():
             return "job over"
+        case TurnFailed():
+            return "turn failed"
         case Expired():
             return "expired"
         case Restarted():
@@ -274,6 +280,8 @@ def request_name(request: Request) -> str:
             return "cancel"
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
             return "steer"
+        case Take():
+            return "take"
         case Forget():
             return "forget"
         case _:

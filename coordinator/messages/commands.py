@@ -57,6 +57,8 @@ class StopNode:
     job: str
     rank: Rank
     cause: str
+    keep: bool = False
+    """Its outcome is wanted: it ends when that is in the coordinator's store, not before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

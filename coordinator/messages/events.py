@@ -56,7 +56,15 @@ class Reported(EventBase):
     """The loads of its bins were asked for, and are in it."""
 
 
-Observation = Tick | Answered | Reported
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard(EventBase):
+    """A node's process is there: its heart was heard, though it may not have answered."""
+
+    job: str
+    rank: Rank
+
+
+Observation = Tick | Answered | Reported | Heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +171,17 @@ class JobOver(EventBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFailed(EventBase):
+    """The coordinator could not follow what happened to a job: a bug of plait's, and the end of
+    this job alone."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expired(EventBase):
-    """The nodes of a job that is over were kept long enough."""
+    """The outcome of a job that is over was kept long enough."""
 
     job: str
 
@@ -186,6 +203,7 @@ Fact = (
     | ChunkDue
     | NodeFailed
     | JobOver
+    | TurnFailed
     | Expired
     | Restarted
 )

@@ -19,9 +19,11 @@ Strategy = Literal["all_at_once", "fluid", "batched", "optimised"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Run this job on `spec.nodes` nodes."""
+    """Run this job on `spec.nodes` nodes. A job of the same name that is over makes room if its
+    result was taken, if it was cancelled, or with `replace`."""
 
     spec: JobSpec
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,13 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """The client has the outcome of a job that is over: its name is free from now on."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     """The outcome of a job that is over is not wanted any more: end its nodes, free its name."""
 
@@ -119,6 +128,7 @@ Request = (
     | ResumeMigration
     | AbortMigration
     | Throttle
+    | Take
     | Forget
 )
 

@@ -1,8 +1,9 @@
-"""What a job is to the coordinator: a name, an opaque payload, and what its nodes must agree on.
+"""What a job is to the coordinator: a name, where its payload is, and what its nodes must agree on.
 
-The payload (graph and settings, made by the client) is given to every node when it is made; nothing
-here looks into it. `Policy` holds the times and bounds of the control plane: read once, passed in,
-never read from a clock or the environment by the logic.
+The payload (graph and settings, made by the client) is given to every node when it is made. It may
+be large, so it is kept beside the journal, under a key, and never in it. `Policy` holds the times
+and bounds of the control plane: read once, passed in, never read from a clock or the environment by
+the logic.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class JobSpec:
     """What a client submits."""
 
     name: str
-    payload: bytes = field(repr=False)
-    """The graph and the settings, as the nodes will load them. Opaque here."""
+    payload: str
+    """The key of the graph and the settings, under which the gateway keeps them."""
     token: str = field(repr=False)
     """The secret by which the job's nodes know each other on their links."""
     bin_bits: int
@@ -46,6 +47,8 @@ class JobSpec:
     """Cores that a node is expected to use; None: one, until measured."""
     seed: int = 0
     """Of the tie break between equal hosts."""
+    silence_s: float | None = None
+    """A node of which nothing is heard for this long is lost; None: as the policy says."""
 
     @property
     def bins(self) -> int:
@@ -62,8 +65,11 @@ class Policy:
     """How often every node is asked how it is."""
     calls_per_s: float = 1500.0
     """With many nodes reports are asked for less often than that: the edge carries no more."""
-    silent_s: float = 2.0
-    """A node that has not reported for so long is lost."""
+    silence_s: float = 10.0
+    """A node of which nothing was heard for so long is lost, if its job says nothing else."""
+    crowd: float = 4.0
+    """On a machine with more threads than cores a node may be silent longer: as many times as
+    threads want each core, but at most so many."""
     resend_s: float = 0.5
     """A command without an answer is sent again after so long."""
     measure_s: float = 2.0
@@ -89,6 +95,8 @@ class Policy:
     forgotten_s: float = 60.0
     """... those of a forgotten job for so long."""
     keep_s: float = 600.0
-    """Nodes of a job that is over are kept so long for its outcome, unless it is forgotten."""
+    """The outcome of a job that is over is kept so long, unless it is forgotten."""
+    former: int = 1000
+    """So many names of forgotten jobs are remembered."""
     replies: int = 256
     """So many replies are remembered for clients that ask again."""

@@ -113,6 +113,10 @@ class JobView:
     began_at: float | None = None
     ended_at: float | None = None
     now: float = 0.0
+    warning: str = ""
+    """What keeps the coordinator from looking after its jobs, if anything does."""
+    stale_s: float = 0.0
+    """How long the coordinator has not looked after its jobs, if that is longer than usual."""
 
     @property
     def over(self) -> bool:
@@ -131,6 +135,8 @@ class JobView:
         lines = [head]
         if self.error:
             lines.append(f"  error: {self.error}")
+        if self.warning:
+            lines.append(f"  warning: {self.warning}")
         if self.migration is not None:
             lines.append("  " + migration_line(self.migration))
         lines += table(TITLES, [row(node) for node in self.nodes])

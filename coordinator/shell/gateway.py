@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from plait.coordinator.messages.commands import AskHosts, AskReport, StartNode, StopNode, Tell
     from plait.coordinator.messages.events import Event
+    from plait.protocol.messages import Rank
 
 
 class Gateway(Protocol):
@@ -32,10 +33,15 @@ class Gateway(Protocol):
         """Leads to Reported; to NodeLost only if the node is known to be gone for good."""
 
     def stop_node(self, command: StopNode) -> None:
-        """Leads to nothing. Ends the node's process if it is there."""
+        """Leads to nothing. Ends the node's process if it is there; with `keep` when its outcome
+        is in the store."""
 
     def ask_hosts(self, command: AskHosts) -> None:
         """Leads to HostsSeen."""
+
+    def retain(self, payloads: frozenset[str], outcomes: frozenset[tuple[str, Rank]]) -> None:
+        """The payloads that nodes may still be made of, and the nodes whose outcome may be asked
+        for, all of them: nothing else needs to be stored."""
 
     def close(self) -> None:
         """Deliver nothing more. Nodes stay as they are."""

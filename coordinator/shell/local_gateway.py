@@ -157,6 +157,9 @@ class LocalGateway:
         if node is not None:
             node.todo.put(None)
 
+    def retain(self, payloads: frozenset[str], outcomes: frozenset[tuple[str, Rank]]) -> None:
+        """Nothing is stored: an outcome is with whoever made the agent."""
+
     def ask_hosts(self, command: AskHosts) -> None:
         self.deliver(HostsSeen(at=self.clock(), cause=command.cause, hosts=self.hosts))
 

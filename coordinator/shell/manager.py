@@ -1,13 +1,15 @@
 """The shell around the logic: one thread, an inbox, a clock, the journal and the gateway.
 
-Events come in from any thread; the manager's thread takes them one by one through `turn`, writes
-the facts of a batch to the journal at once, and only then sends the commands. What goes wrong with
-one event or one job is counted and told, and does not stop the others; only a journal that cannot
-be written stops everything, because nothing may be done that is not on record.
+Events come in from any thread; the manager's thread takes them one by one through the machine,
+writes the facts of a batch to the journal at once, and only then sends the commands. What goes
+wrong with one request or one job stays with it (`machine/isolation.py`), also what cannot be
+written. Anything else ends the thread, and by `fail` the process: nothing may be done that is not
+on record, and whoever comes next reads the journal.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -16,7 +18,14 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.machine.advance import advance
+from plait.coordinator.journal.store import JournalBroken
+from plait.coordinator.machine.isolation import (
+    Turned,
+    follow_unwritten,
+    isolate,
+    text_of,
+    try_advance,
+)
 from plait.coordinator.machine.job_view import view_of
 from plait.coordinator.machine.state import State
 from plait.coordinator.machine.step import step
@@ -30,6 +39,8 @@ from plait.coordinator.messages.commands import (
     Tell,
 )
 from plait.coordinator.messages.events import Asked, Restarted, Tick
+from plait.coordinator.messages.request_checks import objection_to
+from plait.coordinator.messages.requests import Rejected
 from plait.coordinator.messages.spec import Policy
 from plait.errors import InternalError, TimedOut
 
@@ -44,6 +55,9 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 """Events taken before the journal is written: one flush for all of them."""
+STALE_S = 5.0
+"""A coordinator that has not looked at its inbox for so long says so."""
+LOG = logging.getLogger("plait.coordinator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +102,11 @@ class JobManager:
         gateway: Gateway,
         clock: Callable[[], float] = time.monotonic,
         policy: Policy | None = None,
+        fail: Callable[[str], None] | None = None,
     ) -> None:
+        """`fail` is called, in the manager's thread, when that cannot go on: it should end the
+        process. Without it requests are answered with the reason."""
+        self.fail = fail
         self.journal = journal
         self.gateway = gateway
         self.policy = policy or Policy()
@@ -102,6 +120,10 @@ class JobManager:
         self.asking: dict[str, int] = {}
         self.changed = threading.Condition()
         self.broken = ""
+        self.warning = ""
+        """What keeps the manager from its work for now, for all who look."""
+        self.turned_at = self.clock()
+        self.retained: tuple[frozenset[str], frozenset[tuple[str, int]]] | None = None
         gateway.open(self.deliver, self.clock)
         self.deliver(Restarted(at=self.clock(), cause="the coordinator started"))
         self.thread = threading.Thread(target=self.work, name="plait-manager", daemon=True)
@@ -117,6 +139,8 @@ class JobManager:
         """Ask for something and wait for the reply. With the same id it is asked once, however
         often this is called."""
         key = request_id or uuid.uuid4().hex
+        if wrong := objection_to(request):
+            return Rejected(reason=wrong)
         with self.changed:
             self.asking[key] = self.asking.get(key, 0) + 1
         try:
@@ -141,7 +165,18 @@ class JobManager:
     def view(self, job: str) -> JobView | None:
         """A job as it is now; None if there is none of this name."""
         found = self.state.jobs.get(job)
-        return view_of(found, self.clock()) if found is not None else None
+        return self.with_warning(view_of(found, self.clock())) if found is not None else None
+
+    def with_warning(self, view: JobView) -> JobView:
+        """With what is wrong with the manager itself."""
+        stale_s = max(view.now - self.turned_at, 0.0)
+        warning = self.broken or self.warning
+        if stale_s > STALE_S:
+            warning = (
+                warning or f"the coordinator has not looked after its jobs for {stale_s:.0f} s"
+            )
+            return replace(view, warning=warning, stale_s=stale_s)
+        return replace(view, warning=warning) if warning else view
 
     def wait(
         self, job: str, holds: Callable[[JobView | None], bool], timeout: float | None = None
@@ -153,7 +188,7 @@ class JobManager:
 
     def views(self) -> tuple[JobView, ...]:
         now = self.clock()
-        return tuple(view_of(job, now) for job in self.state.jobs.values())
+        return tuple(self.with_warning(view_of(job, now)) for job in self.state.jobs.values())
 
     def close(self) -> None:
         """End the manager. Jobs and nodes go on; a manager with the same journal takes over."""
@@ -168,7 +203,7 @@ class JobManager:
         try:
             while True:
                 batch, closing = self.take(max(due - self.clock(), 0.0))
-                now = self.clock()
+                now = self.turned_at = self.clock()
                 if now >= due:
                     names = list(self.state.jobs) or [""]
                     batch += [Tick(at=now, cause="clock", job=name) for name in names]
@@ -180,9 +215,12 @@ class JobManager:
             self.stop_working(error)
 
     def stop_working(self, error: Exception) -> None:
+        LOG.critical("the coordinator cannot go on", exc_info=error)
         with self.changed:
-            self.broken = f"{type(error).__name__}: {error}"
+            self.broken = text_of(error)
             self.changed.notify_all()
+        if self.fail is not None:
+            self.fail(self.broken)
 
     def take(self, wait_s: float) -> tuple[list[Event], bool]:
         """What is in the inbox; waits for the first, at most until the next tick."""
@@ -200,38 +238,111 @@ class JobManager:
 
     def handle(self, batch: list[Event]) -> None:
         """A batch of events: decide, write down, act."""
-        facts: list[Fact] = []
-        out: list[Outgoing] = []
         state = self.state
-        failures, last_failure = self.stats.failures, self.stats.last_failure
+        turns: list[Turned] = []
         for event in batch:
-            try:
-                state, event_facts, commands = advance(state, event)
-            except Exception:
-                failures, last_failure = failures + 1, f"{event}\n{traceback.format_exc()}"
-                continue
-            facts += event_facts
-            out += commands
+            turns.append(self.follow(state, event))
+            state = turns[-1].state
+        facts = [fact for turn in turns for fact in turn.facts]
+        try:
+            self.write(facts)
+        except JournalBroken:
+            raise
+        except Exception:
+            # Which of them cannot be written, and why, is found one by one.
+            turns = [self.handle_alone(event) for event in batch]
+            facts = [fact for turn in turns for fact in turn.facts]
+        else:
+            self.state = state
+        commands = [command for turn in turns for command in turn.commands]
         if facts:
-            self.journal.append(facts)
-            if self.journal.wants_snapshot(calm(state)):
-                self.journal.snapshot(state)
-        self.state = state
-        for command in out:
-            try:
-                self.send(command)
-            except Exception:
-                failures, last_failure = failures + 1, f"{command}\n{traceback.format_exc()}"
-        self.stats = ManagerStats(
-            events=self.stats.events + len(batch),
-            facts=self.stats.facts + len(facts),
-            commands=self.stats.commands + len(out),
-            failures=failures,
-            last_failure=last_failure,
+            self.compact()
+            self.retain()
+        self.act(commands)
+        stats = self.stats
+        self.stats = replace(
+            stats,
+            events=stats.events + len(batch),
+            facts=stats.facts + len(facts),
+            commands=stats.commands + len(commands),
             cpu_s=time.thread_time(),
         )
         with self.changed:
             self.changed.notify_all()
+
+    def follow(self, state: State, event: Event) -> Turned:
+        """What follows from an event; a failure is noted."""
+        turn = try_advance(state, event)
+        if turn.error is not None:
+            self.note_failure(f"{type(event).__name__} {getattr(event, 'job', '')}", turn.error)
+        return turn
+
+    def write(self, facts: list[Fact]) -> None:
+        if facts:
+            self.journal.append(facts)
+            self.warning = ""
+
+    def handle_alone(self, event: Event) -> Turned:
+        """One event of a batch that could not be written as a whole."""
+        turn = self.follow(self.state, event)
+        try:
+            self.write(turn.facts)
+        except JournalBroken:
+            raise
+        except Exception as error:
+            self.note_failure("journal", error)
+            turn = self.follow_otherwise(event, error)
+        self.state = turn.state
+        return turn
+
+    def follow_otherwise(self, event: Event, error: Exception) -> Turned:
+        """The facts of this event could not be written: the disk is full, or they are nonsense."""
+        if isinstance(error, OSError):
+            self.warning = f"the coordinator cannot write its journal: {text_of(error)}"
+            return follow_unwritten(self.state, event, error)
+        turn = isolate(self.state, event, error)
+        try:
+            self.write(turn.facts)
+        except JournalBroken:
+            raise
+        except Exception:
+            return follow_unwritten(self.state, event, error)
+        return turn
+
+    def compact(self) -> None:
+        """A snapshot instead of the facts, when there are enough of them."""
+        if not self.journal.wants_snapshot(calm(self.state)):
+            return
+        try:
+            self.journal.snapshot(self.state)
+        except OSError as error:  # the facts are still there
+            self.note_failure("snapshot", error)
+
+    def retain(self) -> None:
+        """Tells the gateway what is still needed, if that has changed."""
+        jobs = self.state.jobs.values()
+        needed = (
+            frozenset(job.spec.payload for job in jobs if not job.over),
+            frozenset((job.name, rank) for job in jobs if job.kept for rank in job.nodes),
+        )
+        if needed != self.retained:
+            self.retained = needed
+            self.gateway.retain(*needed)
+
+    def act(self, commands: list[Outgoing]) -> None:
+        for command in commands:
+            try:
+                self.send(command)
+            except Exception as error:
+                self.note_failure(f"{type(command).__name__}", error)
+
+    def note_failure(self, what: str, error: Exception) -> None:
+        """Counts a failure, and logs it unless it is the one that was logged last."""
+        lines = "".join(traceback.format_exception(error))
+        text = f"{what}\n{lines}"
+        if text != self.stats.last_failure:
+            LOG.error("%s", text)
+        self.stats = replace(self.stats, failures=self.stats.failures + 1, last_failure=text)
 
     def send(self, command: Outgoing) -> None:
         match command:

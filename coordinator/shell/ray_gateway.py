@@ -10,8 +10,11 @@ that its actor is dead, which is final because actors of nodes are never restart
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -20,8 +23,10 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from plait.coordinator.messages.events import HostsSeen, NodeLost
+from plait.coordinator.messages.events import Heard, HostsSeen, NodeLost
 from plait.coordinator.shell import replies
+from plait.coordinator.shell.beats import BeatListener
+from plait.coordinator.shell.payloads import PayloadFiles
 from plait.coordinator.shell.ray_hosts import RayHosts
 from plait.node_runtime.host.ray_node import RayNode
 from plait.protocol.messages import Refused
@@ -37,8 +42,8 @@ if TYPE_CHECKING:
 THREADS = 8
 ASK_AGAIN_S = 1.0
 """A report that is outstanding for so long is asked for again."""
-OUTCOME_S = 10.0
-"""How long a node that is to end may take to hand over its outcome."""
+CLOSE_S = 10.0
+"""How long a node that is to end may take to close what it has open."""
 NODE: Any = ray.remote(concurrency_groups={"tell": 1, "ask": 2, "fetch": 2})(RayNode)  # type: ignore[call-overload]
 
 Key = tuple[str, int]
@@ -51,10 +56,16 @@ def actor_name(job: str, rank: Rank) -> str:
 class RayGateway:
     """Effects on a Ray cluster."""
 
-    def __init__(self, namespace: str, outcomes: Path) -> None:
+    def __init__(self, namespace: str, folder: Path) -> None:
         self.namespace = namespace
-        self.outcomes = outcomes
-        """A folder for the outcomes of nodes that were ended while their job went on."""
+        self.outcomes = folder / "outcomes"
+        """What nodes that were ended have left for the result of their job."""
+        self.payloads = PayloadFiles(folder / "payloads")
+        self.references: dict[str, Any] = {}
+        """Payloads in Ray's object store, while nodes are made of them."""
+        self.makes: Counter[str] = Counter()
+        """How many nodes are being made of each payload."""
+        self.beats = BeatListener(ray.util.get_node_ip_address())
         self.hosts = RayHosts()
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="plait-gateway")
         self.lock = threading.Lock()
@@ -63,8 +74,17 @@ class RayGateway:
         """The host of each node that this gateway has heard of."""
         self.asking: dict[Key, float] = {}
         """When a report that is outstanding was asked for: one at a time is enough."""
-        self.unwanted: set[str] = set()
-        """Jobs that were forgotten: nobody will ask for their outcomes."""
+        self.beaten: dict[Key, float] = {}
+        """The last beat of each node that was passed on."""
+        self.wanted: frozenset[Key] | None = None
+        """Nodes whose outcome may be asked for; None: not known yet."""
+        self.needed: frozenset[str] = frozenset()
+        """Payloads that nodes may still be made of."""
+        self.discarding = threading.Lock()
+        self.ending: set[Key] = set()
+        """Nodes that are handing over their outcome."""
+        self.gone: set[Key] = set()
+        """Nodes that were stopped and are not there any more."""
         self.closed = False
 
     def open(self, deliver: Callable[[Event], None], clock: Callable[[], float]) -> None:
@@ -77,6 +97,7 @@ class RayGateway:
 
     def close(self) -> None:
         self.closed = True
+        self.beats.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def start_node(self, command: StartNode) -> None:
@@ -89,6 +110,7 @@ class RayGateway:
             if host is None:
                 self.not_made(command, f"the host {command.host} is not there")
                 return
+            payload = self.payload_of(command.spec.payload)
             near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
             actor = NODE.options(
                 name=actor_name(*key),
@@ -99,17 +121,45 @@ class RayGateway:
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=near,
-            ).remote(command.rank, command.spec.payload, command.spec.token)
+            ).remote(command.rank, payload, command.spec.token)
             with self.lock:
                 self.actors[key] = actor
                 self.places[key] = host.name
-                self.unwanted.discard(command.job)
+                self.makes[command.spec.payload] += 1
             self.when_done(actor.identity.remote(), lambda done: self.made(command, done))
         except Exception as error:
             self.not_made(command, first_line(error))
 
+    def store_payload(self, key: str, reference: Any) -> None:
+        """Keeps a payload that a client has in Ray's object store, under its key."""
+        if not self.payloads.path(key).exists():
+            self.payloads.write(key, ray.get(reference))
+        with self.lock:
+            self.references.setdefault(key, reference)
+
+    def payload_of(self, key: str) -> Any:
+        """A reference to a payload in Ray's object store. The client's, while it lasts: the object
+        goes with its owner, and so the file is what can be relied on."""
+        with self.lock:
+            found = self.references.get(key)
+        if found is None:
+            main, *buffers = self.payloads.read(key)
+            found = ray.put([bytes(main), *map(pickle.PickleBuffer, buffers)])
+            with self.lock:
+                found = self.references.setdefault(key, found)
+        return found
+
+    def release_payload(self, key: str, *, good: bool) -> None:
+        """A node was made of it, or not: then it may be the object that is gone."""
+        with self.lock:
+            self.makes[key] -= 1
+            if not good or self.makes[key] <= 0:
+                self.references.pop(key, None)
+                del self.makes[key]
+
     def made(self, command: StartNode, done: Future[Any]) -> None:
         error = done.exception()
+        self.release_payload(command.spec.payload, good=error is None)
         if error is not None:
             self.not_made(command, why_not_made(error))
             return
@@ -144,6 +194,7 @@ class RayGateway:
 
     def ask_report(self, command: AskReport) -> None:
         key = (command.job, command.rank)
+        self.pass_beat(key, command.cause)
         now = time.monotonic()
         with self.lock:
             if now - self.asking.get(key, -ASK_AGAIN_S) < ASK_AGAIN_S and not command.loads:
@@ -152,9 +203,20 @@ class RayGateway:
         self.call(
             key,
             command.cause,
-            lambda actor: actor.report.remote(command.loads),
+            lambda actor: actor.report.remote(command.loads, self.beats.aim_of(key)),
             lambda done: self.reported(command, done),
         )
+
+    def pass_beat(self, key: Key, cause: str) -> None:
+        """Says that the node's heart was heard, if it was since this was last asked."""
+        at = self.beats.heard_at(key)
+        with self.lock:
+            if at is None or at <= self.beaten.get(key, 0.0):
+                return
+            self.beaten[key] = at
+        job, rank = key
+        when = self.clock() - (time.monotonic() - at)
+        self.deliver(Heard(at=when, cause=cause, job=job, rank=rank))
 
     def reported(self, command: AskReport, done: Future[Any]) -> None:
         key = (command.job, command.rank)
@@ -171,49 +233,105 @@ class RayGateway:
             self.deliver(replies.reported(command, self.clock(), report))
 
     def stop_node(self, command: StopNode) -> None:
-        self.pool.submit(self.stop, (command.job, command.rank))
+        key = (command.job, command.rank)
+        with self.lock:
+            if key in self.gone or (command.keep and key in self.ending):
+                return
+        self.pool.submit(self.stop, key, command.keep)
 
-    def stop(self, key: Key) -> None:
-        """Keeps the node's outcome, if it gives one, and ends its process."""
+    def stop(self, key: Key, keep: bool) -> None:
+        """Ends the node's process; with `keep` when its outcome is stored."""
         try:
             actor = self.actor_of(key)
         except ValueError:
+            self.note_gone(key)
             return
-        if key[0] not in self.unwanted and not self.outcome_path(key).exists():
-            with suppress(RayError):
-                outcome = ray.get(actor.outcome.remote(), timeout=OUTCOME_S)
-                if outcome is not None:
-                    self.keep(key, outcome)
+        except RayError:
+            return  # asked again
+        if keep and not self.outcome_path(key, "outcome").exists():
+            with self.lock:
+                self.ending.add(key)
+
+            def later(done: Future[Any]) -> None:
+                self.pool.submit(self.take_over, key, done)
+
+            self.when_done(actor.remains.remote(), later)
+        else:
+            self.end(key, actor)
+
+    def take_over(self, key: Key, done: Future[Any]) -> None:
+        """A node has handed over what it has for the result: it may end."""
+        try:
+            if done.exception() is None:
+                self.keep(key, *done.result())
+                self.end(key, self.actor_of(key))
+            elif isinstance(done.exception(), ActorDiedError):
+                self.note_gone(key)
+        except (OSError, ValueError, RayError):
+            pass  # it stays, and is asked again
+        finally:
+            with self.lock:
+                self.ending.discard(key)
+
+    def end(self, key: Key, actor: Any) -> None:
         with suppress(RayError):
-            ray.get(actor.close.remote(), timeout=OUTCOME_S)
+            ray.get(actor.close.remote(), timeout=CLOSE_S)
         with suppress(RayError):
             ray.kill(actor)
         with self.lock:
             self.actors.pop(key, None)
             self.asking.pop(key, None)
 
-    def keep(self, key: Key, outcome: bytes) -> None:
-        path = self.outcome_path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_bytes(outcome)
-        part.replace(path)
-
-    def outcome_path(self, key: Key) -> Path:
-        return self.outcomes / key[0].encode().hex() / f"{key[1]}.outcome"
-
-    def kept_outcome(self, job: str, rank: Rank) -> bytes | None:
-        """The outcome of a node that was ended, if it gave one."""
-        path = self.outcome_path((job, rank))
-        return path.read_bytes() if path.exists() else None
-
-    def forget(self, job: str) -> None:
-        """Outcomes of this job are not wanted: those kept are removed, no more are kept."""
+    def note_gone(self, key: Key) -> None:
+        self.beats.forget(key)
         with self.lock:
-            self.unwanted.add(job)
-        folder = self.outcome_path((job, 0)).parent
-        for path in folder.glob("*") if folder.exists() else ():
-            path.unlink(missing_ok=True)
+            self.gone.add(key)
+            self.beaten.pop(key, None)
+            self.places.pop(key, None)
+
+    def keep(self, key: Key, outcome: bytes | None, explained: str, printed: list[str]) -> None:
+        """Stores what a node leaves, its outcome last: then all of it is there."""
+        if self.wanted is not None and key not in self.wanted:
+            return
+        texts = {"explain": explained.encode(), "log": "\n".join(printed).encode()}
+        for kind, data in {**texts, "outcome": outcome or b""}.items():
+            path = self.outcome_path(key, kind)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_suffix(f".{kind}.part")
+            part.write_bytes(data)
+            part.replace(path)
+
+    def outcome_path(self, key: Key, kind: str) -> Path:
+        return self.folder_of(key[0]) / f"{key[1]}.{kind}"
+
+    def folder_of(self, job: str) -> Path:
+        """By a digest: a name may have letters that a file name cannot have."""
+        return self.outcomes / hashlib.sha256(job.encode()).hexdigest()
+
+    def kept(self, job: str, rank: Rank, kind: str) -> bytes | None:
+        """What a node that was ended has left: its "outcome", "explain" or "log"."""
+        path = self.outcome_path((job, rank), kind)
+        return (path.read_bytes() or None) if path.exists() else None
+
+    def retain(self, payloads: frozenset[str], outcomes: frozenset[Key]) -> None:
+        with self.lock:
+            self.needed, self.wanted = payloads, outcomes
+            self.gone &= outcomes
+        self.pool.submit(self.discard)
+
+    def discard(self) -> None:
+        """Removes what nobody will ask for, as far as is known now."""
+        with suppress(OSError), self.discarding:
+            with self.lock:
+                payloads, outcomes = self.needed, self.wanted or frozenset()
+            self.payloads.retain(payloads)
+            wanted = {self.folder_of(job) / str(rank) for job, rank in outcomes}
+            for folder in self.outcomes.iterdir() if self.outcomes.exists() else ():
+                for path in folder.iterdir():
+                    if folder / path.name.partition(".")[0] not in wanted:
+                        path.unlink(missing_ok=True)
+                with suppress(OSError):  # not empty
+                    folder.rmdir()
 
     def ask_hosts(self, command: AskHosts) -> None:
         self.pool.submit(self.look, command)

@@ -92,6 +92,16 @@ def add_submit(commands: Adder) -> None:
     )
     made.add_argument("--limit", type=int, metavar="N", help="stop after N records of each source")
     made.add_argument(
+        "--silence",
+        metavar="TIME",
+        help="a node of which nothing is heard this long counts as lost, e.g. 20s",
+    )
+    made.add_argument(
+        "--replace",
+        action="store_true",
+        help="end the job that has this name now, and discard its result",
+    )
+    made.add_argument(
         "--wait",
         action="store_true",
         help="wait for the job to end and show its result, as plait run does",
@@ -221,6 +231,8 @@ def submit_command(given: argparse.Namespace) -> int:
         nodes=given.nodes,
         name=given.name,
         namespace=given.namespace,
+        silence=given.silence,
+        replace=given.replace,
         **settings,
     )
     if not given.wait and handle.outlives_process:
@@ -273,7 +285,7 @@ def ls_command(given: argparse.Namespace) -> int:
             view.name,
             view.phase,
             str(len(view.members)),
-            f"{sum(node.read_per_s for node in view.members):,.0f}",
+            "" if view.over else f"{sum(node.read_per_s for node in view.members):,.0f}",
             f"{sum(node.delivered for node in view.nodes):,}",
             view.error.splitlines()[0] if view.error else "",
         ]

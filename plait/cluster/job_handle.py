@@ -7,9 +7,11 @@ A handle keeps nothing but the job's name and a link to the cluster, so any proc
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from plait.cluster.migration_handle import MigrationHandle, bytes_per_s, gap_epochs
+from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import (
     Accepted,
     Cancel,
@@ -18,6 +20,7 @@ from plait.coordinator.messages.requests import (
     Rejected,
     Rescale,
     Stop,
+    Take,
 )
 from plait.errors import ClusterError, Interrupted, JobError, TimedOut
 from plait.model.durations import Duration, to_seconds
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 """The pause between two views of a job that is waited for."""
 STALE = "there is no job of this name any more; it was forgotten"
+STALE_S = 30.0
+"""A coordinator that has not looked after its jobs for so long is not waited for."""
+BEFORE_RUNNING = ("placing", "starting", "preparing", "beginning")
 
 
 class Link(Protocol):
@@ -94,17 +100,45 @@ class JobHandle:
         `timeout` is a duration such as "30s", or seconds. When it passes, TimedOut is raised and
         the job goes on."""
         end = deadline(timeout)
-        while not (view := self.status()).over:
+        while not (view := self._looked_after()).over:
             if end is not None and time.monotonic() >= end:
                 raise TimedOut(f'the job "{self.name}" is still {view.phase}')
             time.sleep(LOOK_S)
         return view
 
+    def _looked_after(self) -> JobView:
+        """The status; ClusterError if the coordinator has not worked for long: it would not
+        notice the end of the job either."""
+        view = self.status()
+        if view.stale_s > STALE_S:
+            raise ClusterError(f'the job "{self.name}" is {view.phase}, but {view.warning}')
+        return view
+
+    def _wait_until_running(self) -> JobView:
+        """Until the job has started; it may be over by then."""
+        while (view := self._looked_after()).phase in BEFORE_RUNNING:
+            time.sleep(LOOK_S)
+        if view.phase == "failed" and view.began_at is None:
+            raise ClusterError(f'the job "{self.name}" did not start: {view.error}')
+        return view
+
+    def _end_for_another(self) -> None:
+        """Ends the job, if there is one that runs, so that another may have its name."""
+        view = self._link.view(self.name)
+        if view is not None and not view.over:
+            with suppress(JobError):  # it ended meanwhile
+                self.cancel()
+            while (view := self._link.view(self.name)) is not None and not view.over:
+                time.sleep(LOOK_S)
+
     def result(self, timeout: float | Duration | None = None) -> Result:
         """Waits until the job has ended and returns what `plait.run` would: the outputs of the
-        sinks, counts, dead letters. Raises what ended the job if it failed."""
+        sinks, counts, dead letters. Raises what ended the job if it failed. After that the name
+        of the job may be used again."""
         view = self.wait(timeout)
         parts = self.outcomes(view)
+        with suppress(JobError, ClusterError):  # the result is here, whoever was faster
+            self._ask(Take(job=self.name))
         error = first_error(parts)
         if error is not None:
             raise error
@@ -184,8 +218,10 @@ class JobHandle:
         return self._migrate(request)
 
     def _migrate(self, request: Rescale | Drain) -> MigrationHandle:
-        """Asks for a change of nodes; with dry_run the handle is only a plan."""
-        before = self.status().migration
+        """Asks for a change of nodes, as soon as the job runs; with dry_run the handle is only a
+        plan."""
+        self._check(request)
+        before = self._wait_until_running().migration
         reply = self._ask(request)
         number = 0 if before is None else before.number
         return MigrationHandle(self, request, reply.plan, None if request.dry_run else number)
@@ -194,8 +230,6 @@ class JobHandle:
         """Ends all sources at the same epoch. What was read is delivered, and `result` returns
         it. Windows that are not complete are left out and counted (`Result.unfinished`); with
         finish="flush" they are given as they are."""
-        if finish not in (None, "leave", "flush"):
-            raise JobError(f'finish is {finish!r}; it must be "leave" or "flush"')
         self._ask(Stop(job=self.name, finish=finish))
 
     def cancel(self) -> None:
@@ -224,11 +258,17 @@ class JobHandle:
 
     def _ask(self, request: Request) -> Accepted:
         """Sends a request; JobError with the reason if it is refused."""
+        self._check(request)
         match self._link.request(request):
             case Accepted() as reply:
                 return reply
             case Rejected(reason=reason):
                 raise JobError(reason)
+
+    def _check(self, request: Request) -> None:
+        """JobError if the request has no meaning, before anybody is asked."""
+        if wrong := objection_to(request):
+            raise JobError(wrong)
 
     def _epochs_per_s(self) -> float:
         """The pace of the sources, measured between two views."""

@@ -10,6 +10,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
+from plait.coordinator.messages.request_checks import (
+    MAX_GAP_EPOCHS,
+    number_objection,
+    throttle_objection,
+)
 from plait.coordinator.messages.requests import (
     AbortMigration,
     PauseMigration,
@@ -137,15 +142,23 @@ def bytes_per_s(limit: float | str | None) -> float | None:
         if match is None:
             raise JobError(f'throttle is {limit!r}; expected bytes per second: "100MB" or a number')
         limit = float(match[1]) * UNITS[match[2]]
-    if not limit > 0:
-        raise JobError(f"throttle is {limit}; it must be above 0 bytes per second")
+    if wrong := throttle_objection(limit):
+        raise JobError(wrong)
     return float(limit)
 
 
 def gap_epochs(gap: int | Duration, pace: Callable[[], float]) -> int:
     """The gap in epochs; a time is turned into epochs at the job's present pace."""
     if isinstance(gap, str | timedelta):
-        return math.ceil(to_seconds(gap) * pace())
-    if isinstance(gap, bool) or not isinstance(gap, int) or gap < 0:
+        epochs = to_seconds(gap) * pace()
+        if not 0.0 <= epochs <= MAX_GAP_EPOCHS:
+            raise JobError(
+                f"gap is {gap!r}, which is {epochs:,.0f} epochs now; it must be at most "
+                f"{MAX_GAP_EPOCHS:,}"
+            )
+        return math.ceil(epochs)
+    if type(gap) is not int:
         raise JobError(f'gap is {gap!r}; expected a number of epochs, or a time such as "50ms"')
+    if wrong := number_objection("gap", gap, 0, MAX_GAP_EPOCHS, " of epochs"):
+        raise JobError(wrong)
     return gap

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.views import JobView
     from plait.results.outcomes import NodeOutcome
 
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 """How long a manager that does not answer is waited for: Ray restarts it within seconds, on a
 machine that is not overloaded."""
 CALL_S = 60.0
+STORE_S = 600.0
+"""How long the manager may take to store a payload, which may be large."""
+REACH_S = 5.0
+"""How long a cluster may take to answer a first knock."""
 NODE_S = 600.0
 """How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
@@ -72,6 +76,7 @@ def join(address: str | None, start: bool) -> None:
             raise ClusterError(NOT_RUNNING)
         start_here()
         return
+    knock(wanted)
     host = wanted.rpartition(":")[0]
     # On loopback Ray would take this machine for another one than the cluster's.
     here: Any = (
@@ -82,6 +87,21 @@ def join(address: str | None, start: bool) -> None:
     except Exception as error:
         raise ClusterError(no_cluster(wanted, error)) from error
     Attached.started, Attached.by = False, wanted
+
+
+def knock(address: str) -> None:
+    """Raises ClusterError if nobody listens there: Ray would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ClusterError(
+            f"{address!r} is not the address of a cluster: give auto, host:port or ray://host:port"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+    except OSError as error:
+        raise ClusterError(f"no cluster answers at {address}: {error}") from error
 
 
 def import_ray(address: str | None) -> None:
@@ -155,6 +175,10 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
+class NoManager(ClusterError):
+    """The cluster has no manager of jobs: none was ever submitted."""
+
+
 class RayLink:
     """Speaks to the manager and the nodes. May be used by several threads."""
 
@@ -173,11 +197,11 @@ class RayLink:
 
         return str(ray.get_runtime_context().gcs_address)
 
-    def start_manager(self, journal_dir: str | None = None, lost_after_s: float = 2.0) -> None:
+    def start_manager(self, journal_dir: str | None = None, silence_s: float | None = None) -> None:
         """Makes the manager of jobs, if there is none."""
         from plait.coordinator.shell.ray_manager import make_manager
 
-        self.manager = make_manager(self.namespace, journal_dir, lost_after_s)
+        self.manager = make_manager(self.namespace, journal_dir, silence_s)
         theirs = self.ask("version")
         if theirs != __version__:
             raise ClusterError(
@@ -185,34 +209,57 @@ class RayLink:
                 "use the same version on both sides"
             )
 
+    def store_payload(self, parts: list[Any]) -> str:
+        """Gives the cluster the payload of a job, by Ray's object store; returns its key."""
+        import ray
+
+        key = uuid.uuid4().hex
+        reference = ray.put(parts)
+        self.ask("store_payload", key, [reference], wait_s=STORE_S)
+        return key
+
     def request(self, request: Request, timeout_s: float = CALL_S) -> Reply:
         """Asks for something; asked again with the same id if the manager was gone meanwhile."""
         reply: Reply = self.ask("request", uuid.uuid4().hex, request, timeout_s)
         return reply
 
     def view(self, job: str) -> JobView | None:
-        found: JobView | None = self.ask("view", job)
+        try:
+            found: JobView | None = self.ask("view", job)
+        except NoManager:
+            return None
         return found
 
     def views(self) -> tuple[JobView, ...]:
-        found: tuple[JobView, ...] = self.ask("views")
+        """All jobs; none where none was ever submitted."""
+        try:
+            found: tuple[JobView, ...] = self.ask("views")
+        except NoManager:
+            return ()
         return found
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
-        """A node's part of the result: from the node, or kept by the manager after its end."""
+        """A node's part of the result: from the node, or from what it left at its end."""
         from plait.node_runtime.host.ray_node import unpack_outcome
 
-        data: bytes | None = self.ask_node(job, rank, "outcome")
-        if data is None:
-            data = self.ask("kept_outcome", job, rank)
+        data = self.ask_or_kept(job, rank, "outcome", "outcome")
         return None if data is None else unpack_outcome(data)
 
     def explain(self, job: str, rank: int) -> str:
-        return str(self.ask_node(job, rank, "explain") or "")
+        found = self.ask_or_kept(job, rank, "explain", "explain")
+        return found.decode() if isinstance(found, bytes) else str(found or "")
 
     def logs(self, job: str, rank: int, lines: int) -> list[str]:
-        found: list[str] = self.ask_node(job, rank, "logs", lines) or []
-        return found
+        found = self.ask_or_kept(job, rank, "log", "logs", lines)
+        if isinstance(found, bytes):
+            found = found.decode().splitlines()
+            return found[-lines:] if lines > 0 else found
+        return found or []
+
+    def ask_or_kept(self, job: str, rank: int, kind: str, method: str, *given: Any) -> Any:
+        """What a node says; or, if its process has ended, what it left."""
+        found = self.ask_node(job, rank, method, *given)
+        return self.ask("kept", job, rank, kind) if found is None else found
 
     def ask_node(self, job: str, rank: int, method: str, *given: Any) -> Any:
         """Calls a node's actor; None if there is none (any more)."""
@@ -232,7 +279,7 @@ class RayLink:
                 f"node-{rank} of {job}: {first_line(error.cause or error)}"
             ) from error
 
-    def ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *given: Any, wait_s: float = CALL_S) -> Any:
         """Calls the manager; waits while it is being restarted."""
         import ray
 
@@ -240,7 +287,7 @@ class RayLink:
         while True:
             try:
                 found = self.find_manager()
-                return ray.get(getattr(found, method).remote(*given), timeout=CALL_S + PATIENCE_S)
+                return ray.get(getattr(found, method).remote(*given), timeout=wait_s + AGAIN_S)
             except ray.exceptions.RayTaskError as error:
                 raise ClusterError(
                     f"the manager of jobs: {first_line(error.cause or error)}"
@@ -250,7 +297,8 @@ class RayLink:
                     self.manager = None  # for good: there may be another one by now
                 if time.monotonic() > patience:
                     raise ClusterError(
-                        f"the manager of jobs does not answer: {first_line(error)}"
+                        "the manager of jobs is gone or does not answer (jobs may go on without "
+                        f"it): {first_line(error)}"
                     ) from error
                 time.sleep(AGAIN_S)
 
@@ -264,5 +312,5 @@ class RayLink:
                 self.manager = ray.get_actor(MANAGER, namespace=self.namespace)
             except ValueError:
                 where = "" if self.namespace == "plait" else f' in the namespace "{self.namespace}"'
-                raise ClusterError(f"no job was submitted to this cluster{where}") from None
+                raise NoManager(f"no job was submitted to this cluster{where}") from None
         return self.manager

@@ -1,4 +1,7 @@
-"""A job as bytes that any node of a cluster can load.
+"""A job as parts that any node of a cluster can load: its bytes, and the buffers of its tables.
+
+Tables are not copied: their buffers go as they are from the memory of this process to Ray's object
+store, and nodes use them there.
 
 What cannot be sent is an error before anything starts, with the operator, its line, and the
 variable that holds it. The rules of what is sent by value are those of `plait.functions.pickling`.
@@ -17,7 +20,11 @@ from plait.functions.pickling import CodePickler
 from plait.model.settings import Settings
 from plait.results.failures import describe_op
 
+OUTSIDE_BYTES = 1 << 16
+"""Smaller buffers stay in the bytes."""
+
 if TYPE_CHECKING:
+    import pickle
     from collections.abc import Iterator, Mapping
 
     from plait.graph.operators import AnyOp, Graph
@@ -40,10 +47,22 @@ class SettingsOfNode:
         return functools.partial(Settings, **self.given), ()
 
 
-def payload_of(graph: Graph, given: Mapping[str, Any]) -> bytes:
-    """A job as nodes load it with `pickle.loads`: its graph, and the Settings for the node."""
+def payload_of(graph: Graph, given: Mapping[str, Any]) -> list[Any]:
+    """A job as nodes load it, its graph and the Settings for the node: the pickled bytes, then
+    buffers that are not in them."""
+    buffers: list[pickle.PickleBuffer] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        """Only what Arrow holds leaves: it is never written to, and neither is the store."""
+        view = buffer.raw()
+        ours = type(memoryview(buffer).obj).__module__.partition(".")[0] == "pyarrow"
+        if not ours or view.nbytes < OUTSIDE_BYTES:
+            return True
+        buffers.append(buffer)
+        return False
+
     try:
-        return PayloadPickler().dumps((graph, SettingsOfNode(given)))
+        return [PayloadPickler().dumps((graph, SettingsOfNode(given)), stays), *buffers]
     except Exception as error:
         raise JobError(unsendable_text(graph, error)) from error
 

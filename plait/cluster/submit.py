@@ -5,15 +5,19 @@ A job that is wrong, or cannot be sent to other machines, is an error before any
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import os
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from plait.cluster.job_handle import JobHandle
 from plait.connectors.files import Files
 from plait.connectors.memory_sinks import Collect
 from plait.connectors.memory_sources import Table, has_bad_rows
 from plait.connectors.rate import Rate
-from plait.coordinator.messages.requests import Accepted, Rejected, Submit
+from plait.coordinator.messages.request_checks import objection_to
+from plait.coordinator.messages.requests import Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
 
 SPLIT = (Table, Rate)
 """Sources of which every node can read its own slice; any other is read by one node."""
-MAX_NODES = 4096
 MAX_EPOCH = 1 << 16
 
 
@@ -41,8 +44,10 @@ def submit(
     name: str | None = None,
     namespace: str = "plait",
     journal_dir: str | None = None,
-    lost_after: float | Duration = 2.0,
+    silence: float | Duration | None = None,
     prefer: Sequence[str] = (),
+    replace: bool = False,
+    wait: Literal["running"] | None = None,
     **settings: Any,
 ) -> JobHandle:
     """Starts `job` on `nodes` nodes of a Ray cluster and returns at once.
@@ -55,10 +60,13 @@ def submit(
         name: name of the job on the cluster; by default that of the job.
         namespace: each namespace has its own manager of jobs.
         journal_dir: where the manager keeps its journal; used by the first job of a namespace.
-        lost_after: a node that is silent this long counts as lost ("2s", a timedelta, or seconds);
-            used by the first job of a namespace. Choose more if a function of the job may hold the
-            interpreter for seconds.
+        silence: a node of which nothing is heard this long counts as lost ("20s", a timedelta, or
+            seconds); by default as long as Ray itself waits for a host, at most 10 s. A process
+            that ends is noticed at once in any case.
         prefer: hosts to use first.
+        replace: a job of the same name makes room: one that runs is cancelled, one whose result
+            nobody has taken is forgotten.
+        wait: "running" returns when the job runs; it raises ClusterError if it does not start.
         settings: any other field of `plait.Settings`, for each node.
 
     Returns a `JobHandle`. JobError if the job cannot run on nodes or is refused; ClusterError if
@@ -68,32 +76,34 @@ def submit(
     >>> handle.result(timeout="10m")                         # doctest: +SKIP
     """
     graph = graph_of(job)
-    if "epoch_records" not in settings and isinstance(nodes, int) and len(graph.sources) == 1:
+    if "epoch_records" not in settings and type(nodes) is int and len(graph.sources) == 1:
         # One source: where it is cut does not show in the order, so every node gets its share of a
         # longer epoch.
         settings["epoch_records"] = max(1, min(Settings().epoch_records * nodes, MAX_EPOCH))
     chosen = settings_for_nodes(settings)
     if chosen.order == "key":
         check_sinks(graph)
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= MAX_NODES:
-        raise JobError(f"nodes is {nodes!r}; it must be a whole number from 1 to {MAX_NODES}")
-    lost_after_s = to_seconds(lost_after)
-    if not lost_after_s > 0:
-        raise JobError(f"lost_after is {lost_after!r}; it must be above 0 seconds")
+    if wait not in (None, "running"):
+        raise JobError(f'wait is {wait!r}; it must be "running", or left out')
+    spec = spec_of(graph, chosen, nodes=nodes, name=name, prefer=prefer, silence=silence)
+    raise_objection(objection_to(Submit(spec=spec, replace=replace)))
     from plait.cluster.ray_link import connect, import_ray
 
     import_ray(address)
     from plait.cluster.ray_payload import payload_of
 
-    payload = payload_of(graph, settings)
-    spec = spec_of(graph, chosen, payload, nodes=nodes, name=name, prefer=prefer)
+    payload = payload_of(with_whole_paths(graph), settings)
     link = connect(address, namespace, start=True)
-    link.start_manager(journal_dir, lost_after_s)
-    match link.request(Submit(spec=spec)):
-        case Accepted(job=accepted):
-            return JobHandle(link, accepted)
-        case Rejected(reason=reason):
-            raise JobError(reason)
+    link.start_manager(journal_dir)
+    handle = JobHandle(link, spec.name)
+    if replace:
+        handle._end_for_another()
+    spec = dataclasses.replace(spec, payload=link.store_payload(payload))
+    del payload
+    handle._ask(Submit(spec=spec, replace=replace))
+    if wait is not None:
+        handle._wait_until_running()
+    return handle
 
 
 def attach(name: str, address: str | None = None, *, namespace: str = "plait") -> JobHandle:
@@ -156,22 +166,48 @@ def check_sinks(graph: Graph) -> None:
         )
 
 
+def with_whole_paths(graph: Graph) -> Graph:
+    """The job with files named from the root: the nodes work in folders of their own."""
+    operators = tuple(
+        dataclasses.replace(op, source=whole(op.source))
+        if isinstance(op, SourceOp)
+        else dataclasses.replace(op, sink=whole(op.sink))
+        if isinstance(op, SinkOp)
+        else op
+        for op in graph.operators
+    )
+    return dataclasses.replace(graph, operators=operators, dead_letters=whole(graph.dead_letters))
+
+
+def whole(described: Any) -> Any:
+    """Files by their whole paths. Where the path is a column of the stream it stays as it is
+    written: the output must not depend on where the job runs."""
+    if not isinstance(described, Files) or described.options.file_and_line:
+        return described
+    named = copy.copy(described)
+    named.given = tuple(map(os.path.abspath, described.given))
+    return named
+
+
+def raise_objection(wrong: str) -> None:
+    if wrong:
+        raise JobError(wrong)
+
+
 def spec_of(
     graph: Graph,
     settings: Settings,
-    payload: bytes,
     *,
     nodes: int,
     name: str | None,
     prefer: Sequence[str],
+    silence: float | Duration | None,
 ) -> JobSpec:
-    chosen = graph.name if name is None else name
-    if not chosen or len(chosen) > 200 or not chosen.isprintable():
-        raise JobError(f"a job on a cluster needs a name of 1 to 200 printable letters: {chosen!r}")
+    """The job for the coordinator; where its payload is comes later."""
     sources = [op for op in graph.operators if isinstance(op, SourceOp)]
     return JobSpec(
-        name=chosen,
-        payload=payload,
+        name=graph.name if name is None else name,
+        payload="",
         token=secrets.token_hex(32),
         bin_bits=settings.bin_bits,
         sources=tuple(
@@ -184,4 +220,5 @@ def spec_of(
         bounded=all(bool(op.source.bounded) for op in sources),
         prefer=tuple(prefer),
         seed=secrets.randbelow(2**32),
+        silence_s=None if silence is None else to_seconds(silence),
     )

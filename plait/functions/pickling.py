@@ -42,8 +42,9 @@ class CodePickler:
 
         return cloudpickle
 
-    def dumps(self, value: Any) -> bytes:
-        """Pickled, with the user's modules by value."""
+    def dumps(self, value: Any, outside: Callable[[Any], bool] | None = None) -> bytes:
+        """Pickled, with the user's modules by value. `outside` is asked for each buffer whether it
+        stays in the bytes; one that does not has to be given to `pickle.loads` again."""
         library = self.library()
         with DUMPING:
             theirs = [
@@ -53,7 +54,7 @@ class CodePickler:
                 library.register_pickle_by_value(module)
             try:
                 file = io.BytesIO()
-                pickler_class(library)(file, protocol=5).dump(value)
+                pickler_class(library)(file, protocol=5, buffer_callback=outside).dump(value)
                 return file.getvalue()
             finally:
                 for module in theirs:

@@ -140,7 +140,7 @@ def cluster(cluster_environment: dict[str, str]) -> Iterator[str]:
         from plait.cluster.ray_link import connect
 
         # A busy machine must not look like a lost one.
-        connect(address).start_manager(lost_after_s=60.0)
+        connect(address).start_manager(silence_s=60.0)
         yield address
     finally:
         ray = sys.modules.get("ray")

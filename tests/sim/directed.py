@@ -92,6 +92,13 @@ class DirectedSimulator(Simulator):
         for rank in self.spare_ranks()[-1:]:
             self.lose(rank)
 
+    def lose_leaving(self) -> None:
+        """A node that is about to leave."""
+        for rank, node in self.job().nodes.items():
+            if node.phase == "leaving":
+                self.lose(rank)
+                return
+
     def replace_home(self) -> None:
         """Another process says that it is the home."""
         job = self.job()
@@ -163,6 +170,13 @@ class DirectedSimulator(Simulator):
         self.request(AbortMigration(job="job"))
         self.request(Stop(job="job"))
 
+    def break_turn(self) -> None:
+        """The coordinator cannot follow the next fact about the job."""
+        rank = next(iter(self.job().nodes))
+        self.lost.add(("job", rank))
+        self.breaks.add("job")
+        self.coordinate(NodeLost(at=self.now, job="job", rank=rank, reason="who knows"))
+
     def see_no_hosts(self) -> None:
         self.lost.add(("job", 0))
         self.coordinate(HostsSeen(at=self.now, hosts=()))
@@ -178,6 +192,7 @@ ACTIONS: dict[str, Callable[[DirectedSimulator], None]] = {
     "lose_home": lambda sim: sim.lose(sim.job().home) if sim.job().layouts else None,
     "lose_spare": DirectedSimulator.lose_spare,
     "lose_last_spare": DirectedSimulator.lose_last_spare,
+    "lose_leaving": DirectedSimulator.lose_leaving,
     "replace_home": DirectedSimulator.replace_home,
     "fail_to_make": DirectedSimulator.fail_to_make,
     "fail": DirectedSimulator.break_node,
@@ -186,6 +201,7 @@ ACTIONS: dict[str, Callable[[DirectedSimulator], None]] = {
     "lose_made": DirectedSimulator.lose_first_made,
     "refuse": DirectedSimulator.refuse,
     "satisfy": DirectedSimulator.satisfy,
+    "break_turn": DirectedSimulator.break_turn,
     "no_hosts": DirectedSimulator.see_no_hosts,
 }
 

@@ -54,8 +54,8 @@ class Ledger:
     """Who has the state of a bin; -1 while it travels."""
     next: list[int] = field(default_factory=list)
     """Which epoch of a bin is to be processed next."""
-    routes: dict[int, tuple[tuple[Rank, ...], Sequence[Rank]]] = field(default_factory=dict)
-    """The members and owners that the first node to emit an epoch believed in."""
+    routes: dict[int, tuple[Rank, Sequence[Rank]]] = field(default_factory=dict)
+    """The first node to emit an epoch, and the owners that it believed in."""
     emitted: dict[int, set[Rank]] = field(default_factory=dict)
     arrived: dict[tuple[int, Rank], set[int]] = field(default_factory=dict)
     """Bins that have come to a node for a layout's epoch."""
@@ -66,8 +66,10 @@ class Ledger:
 
     def emit(self, rank: Rank, epoch: int, layout: Layout, gone: frozenset[Rank]) -> None:
         """A node sends its parts of an epoch."""
-        members = tuple(one for one in layout.members if one not in gone)
-        known = self.routes.setdefault(epoch, (members, layout.owners))
+        known = self.routes.setdefault(epoch, (rank, layout.owners))
+        if known[0] in gone:
+            # Its parts do not count: it was dropped before it could hear of a later layout.
+            known = self.routes[epoch] = (rank, layout.owners)
         if known[1] is not layout.owners and known[1] != layout.owners:
             raise Violation(f"node {rank} routes epoch {epoch} by other owners than the others")
         if rank in self.emitted.setdefault(epoch, set()):
@@ -134,6 +136,8 @@ class SimNode:
     stopped: bool = False
     """Its process has ended."""
     frozen: bool = False
+    busy: bool = False
+    """A call holds its interpreter."""
 
     def peer(self) -> Peer:
         return Peer(rank=self.rank, host="sim", port=1000 + self.rank)

@@ -14,8 +14,8 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from plait.coordinator.journal.store import MemoryJournal
-from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.invariants import check, check_transitions
+from plait.coordinator.machine.isolation import Turned, follow_unwritten, try_advance
 from plait.coordinator.machine.state import JobState, State
 from plait.coordinator.machine.step import step
 from plait.coordinator.messages.commands import (
@@ -32,6 +32,7 @@ from plait.coordinator.messages.events import (
     Asked,
     Event,
     Fact,
+    Heard,
     HostsSeen,
     NodeLost,
     NodeMade,
@@ -52,8 +53,12 @@ if TYPE_CHECKING:
     from plait.coordinator.machine.transitions import Transition
     from plait.coordinator.messages.requests import Reply, Request
 
-SIM_POLICY = Policy(tick_s=0.1, silent_s=2.0, resend_s=0.5, start_s=20.0, chunk_s=0.2)
+SIM_POLICY = Policy(tick_s=0.1, silence_s=2.0, resend_s=0.5, start_s=20.0, chunk_s=0.2)
 When = Literal["before journal", "after journal"]
+
+
+class Broken(Exception):
+    """A bug that was put into the coordinator on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,8 @@ class Faults:
     slow: float = 0.0
     """The part of messages that take a hundred times as long."""
     not_made: float = 0.0
+    unwritten: float = 0.0
+    """The part of writes to the journal that fail: the disk is full for a moment."""
 
 
 def spec_of(
@@ -72,7 +79,7 @@ def spec_of(
 ) -> JobSpec:
     return JobSpec(
         name=name,
-        payload=b"",
+        payload="",
         token="secret",
         bin_bits=bin_bits,
         sources=(SourceSpec(label="in", splits=splits),),
@@ -102,6 +109,8 @@ class Simulator:
     turns: int = 0
     crash_at: dict[int, When] = field(default_factory=dict)
     """After which fact the coordinator crashes, and whether that fact was journalled."""
+    breaks: set[str] = field(default_factory=set)
+    """Jobs whose next turn fails, by a bug of the coordinator's."""
     on_fact: dict[int, Callable[[], None]] = field(default_factory=dict)
     nodes: dict[tuple[str, int], SimNode] = field(default_factory=dict)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
@@ -149,7 +158,8 @@ class Simulator:
     # The coordinator.
 
     def every_tick(self) -> None:
-        self.coordinate(Tick(at=self.now))
+        for name in list(self.state.jobs) or [""]:
+            self.coordinate(Tick(at=self.now, job=name))
         self.after(self.policy.tick_s, self.every_tick)
 
     def restart(self) -> None:
@@ -165,7 +175,17 @@ class Simulator:
         """An event reaches the coordinator, if there is one."""
         if not self.up:
             return
-        state, facts, out = advance(self.state, event, self.step)
+        turn = try_advance(self.state, event, self.step)
+        if turn.error is not None and not isinstance(turn.error, Broken):
+            raise turn.error
+        unwritten = self.faults.unwritten
+        if unwritten and turn.facts and self.random.random() < unwritten:
+            turn = follow_unwritten(self.state, event, OSError("no space left on device"))
+        self.follow(turn)
+
+    def follow(self, turn: Turned) -> None:
+        """What came of an event is written down, then done."""
+        state, facts, out = turn.state, turn.facts, turn.commands
         self.turns += 1
         for fact in facts:
             self.facts += 1
@@ -188,6 +208,10 @@ class Simulator:
 
     def step(self, state: State, fact: Fact) -> tuple[State, list[Outgoing]]:
         """One step, which has to be in the table of transitions."""
+        name = getattr(fact, "job", "")
+        if name in self.breaks:
+            self.breaks.remove(name)
+            raise Broken(f"the turn of {name} is broken on purpose")
         after, out = step(state, fact)
         self.transitions.update(check_transitions(state, fact, after))
         return after, out
@@ -282,7 +306,7 @@ class Simulator:
         node = self.there(key)
         if node is None:
             return
-        if node.frozen:
+        if node.frozen or node.busy:
             self.after(0.5, lambda: self.tell(command))
             return
         once = self.told[key]
@@ -313,7 +337,9 @@ class Simulator:
         node = self.there((command.job, command.rank))
         if node is None:
             return
-        if node.frozen:
+        if node.frozen or node.busy:
+            if node.busy:
+                self.answer(Heard(at=self.now, job=command.job, rank=command.rank))
             self.after(0.5, lambda: self.report(command))
             return
         self.answer(
@@ -388,6 +414,18 @@ class Simulator:
         self.lost.add((job, rank))
         self.after(seconds, thaw)
 
+    def occupy(self, rank: int, seconds: float, job: str = "job") -> None:
+        """A call holds the node's interpreter: no answers and no reports, but its heart beats."""
+        node = self.nodes.get((job, rank))
+        if node is None or node.stopped:
+            return
+        node.busy = True
+
+        def done() -> None:
+            node.busy = False
+
+        self.after(seconds, done)
+
     def over(self, name: str = "job") -> bool:
         return self.up and name in self.state.jobs and self.job(name).over
 
@@ -404,11 +442,7 @@ class Simulator:
 
         def settled() -> bool:
             nodes = {key[1]: node for key, node in self.nodes.items() if key[0] == name}
-            return all(
-                node.stopped
-                or (node.phase in ("ended", "left", "failed") and job.nodes[rank].phase != "lost")
-                for rank, node in nodes.items()
-            )
+            return all(node.stopped for rank, node in nodes.items())
 
         # Nodes that were given up or came back are stopped; nothing goes on working.
         self.run(settled, 30.0)

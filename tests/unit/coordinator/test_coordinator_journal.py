@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SPEC = JobSpec(
     name="job",
-    payload=b"\x00\xff",
+    payload="key",
     token="secret",
     bin_bits=6,
     sources=(SourceSpec(label="in", splits=True),),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.views import JobView
 
 
-def spec_of(name: str = "job", nodes: int = 2, *, payload: bytes = b"") -> JobSpec:
+def spec_of(name: str = "job", nodes: int = 2, *, payload: str = "") -> JobSpec:
     return JobSpec(
         name=name,
         payload=payload,
@@ -148,14 +148,14 @@ class Cluster:
         return self.until(lambda view: view.phase in phases)
 
 
-POLICY = Policy(tick_s=0.005, report_s=0.02, silent_s=30.0, resend_s=5.0, measure_s=60.0)
+POLICY = Policy(tick_s=0.005, report_s=0.02, silence_s=30.0, resend_s=5.0, measure_s=60.0)
 
 
 def cluster_of(journal: MemoryJournal | FileJournal, policy: Policy = POLICY) -> Cluster:
     agents: dict[tuple[str, int], StepNode] = {}
 
     def make(job: str, rank: int, spec: JobSpec) -> StepNode:
-        if spec.payload == b"bad":
+        if spec.payload == "bad":
             raise ValueError("this payload cannot be loaded")
         agents[job, rank] = StepNode(rank=rank)
         return agents[job, rank]
@@ -248,7 +248,7 @@ def test_a_node_that_fails_fails_the_job(cluster: Cluster) -> None:
 
 
 def test_a_node_that_cannot_be_made_fails_the_job_after_some_tries(cluster: Cluster) -> None:
-    cluster.manager.request(Submit(spec=spec_of(payload=b"bad")))
+    cluster.manager.request(Submit(spec=spec_of(payload="bad")))
     view = cluster.phase("failed")
     assert "ValueError: this payload cannot be loaded" in view.error
     assert {node.phase for node in view.nodes} == {"lost"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from plait.coordinator.machine import rescale
 from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.invariants import check
 from plait.coordinator.machine.state import JobState, Pacing, Readying, State
+from plait.coordinator.machine.transitions import wait_name
 from plait.coordinator.messages.commands import (
     AskHosts,
     AskReport,
@@ -21,6 +23,7 @@ from plait.coordinator.messages.events import (
     Answered,
     Asked,
     Event,
+    Heard,
     HostsSeen,
     NodeLost,
     NodeMade,
@@ -64,6 +67,8 @@ from plait.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
 HOSTS = tuple(HostView(host=name, cores=4, cpu_ratio=0.0) for name in "abc")
 
 
@@ -72,6 +77,7 @@ class Hand:
     """Holds the state, and answers for the nodes where a test does not."""
 
     splits: bool = False
+    silence_s: float | None = None
     state: State = field(default_factory=State)
     now: float = 0.0
     sent: list[Outgoing] = field(default_factory=list)
@@ -100,11 +106,12 @@ class Hand:
     def submit(self, nodes: int = 2) -> list[Outgoing]:
         spec = JobSpec(
             name="job",
-            payload=b"",
+            payload="",
             token="t",
             bin_bits=3,
             sources=(SourceSpec(label="in", splits=self.splits),),
             nodes=nodes,
+            silence_s=self.silence_s,
         )
         return self.ask(Submit(spec=spec))
 
@@ -221,16 +228,69 @@ def test_a_node_lost_while_preparing_lets_all_begin_anew() -> None:
     assert hand.job.home == 2
 
 
+def listen(hand: Hand, ticks: int, answering: tuple[int, ...] = (0,)) -> None:
+    """Time passes, a tenth of a second a tick, and these nodes report."""
+    for _ in range(ticks):
+        for one in hand.tick():
+            if isinstance(one, AskReport) and one.rank in answering:
+                hand.answer(one)
+
+
 def test_silence_is_loss_and_what_a_lost_node_says_does_not_count() -> None:
     hand = Hand().running()
-    for _ in range(30):
-        for one in hand.tick():
-            if isinstance(one, AskReport) and one.rank == 0:
-                hand.answer(one)
+    listen(hand, 99)
+    assert hand.job.phase == "running", "silence is 10 s by default"
+    listen(hand, 5)
     assert hand.job.end_as == "failed"
     assert "node-1" in hand.job.error
-    assert "silent for 2." in hand.job.error
+    assert "nothing was heard of it for 10." in hand.job.error
+    assert "no heartbeat and no report; silence is 10 s" in hand.job.error
     assert hand.give(hand.report(1)) == [StopNode(job="job", rank=1, cause="fenced")]
+
+
+def test_the_silence_of_a_job_is_its_own() -> None:
+    hand = Hand(silence_s=2.0).running()
+    listen(hand, 25)
+    assert hand.job.end_as == "failed"
+    assert "silence is 2 s" in hand.job.error
+
+
+def test_a_heart_that_beats_is_not_silence() -> None:
+    """A call holds the interpreter: the node neither reports nor answers."""
+    hand = Hand(silence_s=2.0).running()
+    for _ in range(20):
+        listen(hand, 10)
+        hand.give(Heard(at=hand.now, job="job", rank=1))
+    assert hand.job.phase == "running"
+    listen(hand, 25)
+    assert hand.job.end_as == "failed"
+
+
+def test_on_a_crowded_machine_silence_may_last_longer() -> None:
+    hand = Hand(silence_s=2.0).running()
+    report = hand.report(1)
+    hand.give(replace(report, report=replace(report.report, crowd=2.5)))
+    listen(hand, 45)
+    assert hand.job.phase == "running"
+    listen(hand, 10)
+    assert hand.job.end_as == "failed"
+    assert "silence is 2 s, 5.0 s while 2.5 threads want each core" in hand.job.error
+
+
+def test_a_plan_that_cannot_be_made_is_refused_and_the_job_runs_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hand = Hand().running()
+
+    def broken(*given: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(rescale, "plan_migration", broken)
+    out = hand.ask(Rescale(job="job", nodes=3))
+    while out:
+        out = out[1:] + hand.answer(out[0])
+    assert list(hand.replies.values())[-1] == Rejected(reason="OverflowError: too large")
+    assert wait_name(hand.job) == "quiet"
 
 
 def test_a_coordinator_that_was_away_blames_nobody() -> None:
@@ -410,15 +470,18 @@ def test_cancel_answers_a_rescale_that_was_being_planned() -> None:
     assert hand.job.phase == "cancelled"
 
 
-def test_a_member_that_reads_cannot_be_lost() -> None:
-    """Every member reads its slice: even one that owns no bin yet."""
+def test_a_joiner_that_owns_nothing_is_dropped_also_where_all_nodes_read() -> None:
+    """Slices are of those who own bins: it has read nothing."""
     for splits in (False, True):
         hand = Hand(splits=splits).running()
         out = hand.go(hand.ask(Rescale(job="job", nodes=3)), tells(Begin))
         hand.give(NodeLost(at=hand.now, job="job", rank=2, reason="killed"))
-        if splits:
-            assert hand.job.end_as == "failed"
-            assert "a part of the input" in hand.job.error
-        else:
-            hand.go([o for o in out if isinstance(o, Tell) and o.rank != 2], tells(Drop))
-            assert hand.job.phase == "rescaling"
+        hand.go([o for o in out if isinstance(o, Tell) and o.rank != 2], tells(Drop))
+        assert hand.job.phase == "rescaling"
+
+
+def test_a_member_that_reads_cannot_be_lost() -> None:
+    hand = Hand(splits=True).running()
+    hand.give(NodeLost(at=hand.now, job="job", rank=1, reason="killed"))
+    assert hand.job.end_as == "failed"
+    assert "a part of the input" in hand.job.error

@@ -1,0 +1,187 @@
+"""What is wrong with a request by itself, whatever the state of its job; pure.
+
+Clients check a request before they send it, and the coordinator checks it again before it is taken
+for a fact: what comes over the wire may have been made by anything. So behind this check every
+field has its type and a value that can be planned with, journalled and sent. The words name the
+argument, what was given, and what it must be.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import get_args
+
+from plait.coordinator.messages.requests import (
+    AbortMigration,
+    Cancel,
+    Drain,
+    Forget,
+    PauseMigration,
+    Rescale,
+    ResumeMigration,
+    Stop,
+    Strategy,
+    Submit,
+    Take,
+    Throttle,
+)
+from plait.coordinator.messages.spec import JobSpec, Order, SourceSpec
+from plait.protocol.messages import Finish
+
+MAX_NODES = 4096
+MAX_NAME = 200
+MAX_GAP_EPOCHS = 1_000_000
+MAX_RANK = 2**31 - 1
+MAX_BYTES_PER_S = 1e15
+MAX_BIN_BITS = 20
+MIN_SILENCE_S = 0.1
+MAX_SILENCE_S = 86_400.0
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+def objection_to(request: object) -> str:
+    """What is wrong with a request, in words; empty if nothing is."""
+    match request:
+        case Submit(spec=spec, replace=replaces):
+            return spec_objection(spec) or flag_objection("replace", replaces)
+        case Rescale():
+            return (
+                name_objection(request.job)
+                or nodes_objection(request.nodes)
+                or away_objection(request.away)
+                or move_objection(request)
+                or flag_objection("balance", request.balance)
+            )
+        case Drain():
+            return (
+                name_objection(request.job)
+                or number_objection("a node", request.rank, 0, MAX_RANK)
+                or move_objection(request)
+            )
+        case Stop(job=job, finish=finish):
+            wrong = (
+                choice_objection("finish", finish, get_args(Finish)) if finish is not None else ""
+            )
+            return name_objection(job) or wrong
+        case Throttle(job=job, bytes_per_s=speed):
+            return name_objection(job) or throttle_objection(speed)
+        case Cancel() | PauseMigration() | ResumeMigration() | AbortMigration() | Forget() | Take():
+            return name_objection(request.job)
+        case _:
+            return f"no such request: {shown(request)}"
+
+
+def move_objection(request: Rescale | Drain) -> str:
+    """What a rescale and a drain have in common."""
+    return (
+        choice_objection("strategy", request.strategy, STRATEGIES)
+        or number_objection("gap", request.gap_epochs, 0, MAX_GAP_EPOCHS, " of epochs")
+        or throttle_objection(request.throttle_bytes_per_s)
+        or flag_objection("dry_run", request.dry_run)
+    )
+
+
+def spec_objection(spec: object) -> str:
+    if not isinstance(spec, JobSpec):
+        return f"a job is submitted as a JobSpec, got {shown(spec)}"
+    cores, silence = spec.cores_per_node, spec.silence_s
+    return (
+        name_objection(spec.name)
+        or nodes_objection(spec.nodes, needed=True)
+        or text_objection("payload", spec.payload)
+        or text_objection("token", spec.token)
+        or number_objection("bin_bits", spec.bin_bits, 0, MAX_BIN_BITS)
+        or sources_objection(spec.sources)
+        or choice_objection("order", spec.order, get_args(Order))
+        or number_objection("epoch_records", spec.epoch_records, 0, 2**31 - 1)
+        or flag_objection("bounded", spec.bounded)
+        or prefer_objection(spec.prefer)
+        or ("" if cores is None else real_objection("cores_per_node", cores, 0.0, 1e6))
+        or number_objection("seed", spec.seed, 0, 2**63 - 1)
+        or ("" if silence is None else silence_objection(silence))
+    )
+
+
+def sources_objection(sources: object) -> str:
+    if type(sources) is not tuple:
+        return f"sources must be a tuple, got {shown(sources)}"
+    for source in sources:
+        if not isinstance(source, SourceSpec):
+            return f"a source must be a SourceSpec, got {shown(source)}"
+        if wrong := text_objection("a label", source.label) or flag_objection(
+            "splits", source.splits
+        ):
+            return wrong
+    return ""
+
+
+def prefer_objection(prefer: object) -> str:
+    if type(prefer) is not tuple or not all(type(host) is str for host in prefer):
+        return f"prefer must be names of hosts, got {shown(prefer)}"
+    return ""
+
+
+def name_objection(name: object) -> str:
+    if type(name) is not str or not name or len(name) > MAX_NAME or not name.isprintable():
+        return f"a job needs a name of 1 to {MAX_NAME} printable letters, got {shown(name)}"
+    return ""
+
+
+def nodes_objection(nodes: object, *, needed: bool = False) -> str:
+    """`needed`: None will not do."""
+    if nodes is None and not needed:
+        return ""
+    if type(nodes) is int and nodes < 1:
+        return f"nodes is {shown(nodes)}; a job needs at least one node"
+    return number_objection("nodes", nodes, 1, MAX_NODES)
+
+
+def away_objection(away: object) -> str:
+    if type(away) is not tuple:
+        return f"the nodes to leave must be a tuple, got {shown(away)}"
+    return next(filter(None, (number_objection("a node", r, 0, MAX_RANK) for r in away)), "")
+
+
+def throttle_objection(speed: object) -> str:
+    return "" if speed is None else real_objection("throttle", speed, 1.0, MAX_BYTES_PER_S)
+
+
+def silence_objection(silence_s: object) -> str:
+    return real_objection("silence", silence_s, MIN_SILENCE_S, MAX_SILENCE_S, " of seconds")
+
+
+def number_objection(name: str, value: object, low: int, high: int, unit: str = "") -> str:
+    if type(value) is int and low <= value <= high:
+        return ""
+    return f"{name} is {shown(value)}; it must be a whole number{unit} from {low:,} to {high:,}"
+
+
+def real_objection(name: str, value: object, low: float, high: float, unit: str = "") -> str:
+    if type(value) in (int, float) and is_within(value, low, high):  # type: ignore[arg-type]
+        return ""
+    return f"{name} is {shown(value)}; it must be a number{unit} from {low:g} to {high:g}"
+
+
+def is_within(value: float, low: float, high: float) -> bool:
+    return not math.isnan(value) and low <= value <= high
+
+
+def text_objection(name: str, value: object) -> str:
+    return "" if type(value) is str else f"{name} is {shown(value)}; it must be text"
+
+
+def flag_objection(name: str, value: object) -> str:
+    return "" if type(value) is bool else f"{name} is {shown(value)}; it must be True or False"
+
+
+def choice_objection(name: str, value: object, choices: tuple[str, ...]) -> str:
+    if type(value) is str and value in choices:
+        return ""
+    listed = ", ".join(f'"{choice}"' for choice in choices)
+    return f"{name} is {shown(value)}; it must be one of {listed}"
+
+
+def shown(value: object) -> str:
+    """As it was given, in a few letters, whatever it is."""
+    return reprlib.repr(value)

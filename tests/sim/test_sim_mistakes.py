@@ -1,0 +1,236 @@
+"""What must not hurt a job: requests without meaning, a journal that cannot be written for a
+moment, a bug in the turn of another job, nodes that are silent and alive, joiners that die.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plait.coordinator.messages.requests import (
+    AbortMigration,
+    Cancel,
+    Drain,
+    Forget,
+    PauseMigration,
+    Rejected,
+    Rescale,
+    ResumeMigration,
+    Stop,
+    Submit,
+    Take,
+    Throttle,
+)
+from tests.sim.simulator import SIM_POLICY, Faults, Simulator, spec_of
+
+if TYPE_CHECKING:
+    from plait.coordinator.machine.state import JobState
+
+REQUESTS: dict[type[Any], tuple[str, ...]] = {
+    Submit: ("spec", "replace"),
+    Rescale: (
+        "job",
+        "nodes",
+        "away",
+        "strategy",
+        "gap_epochs",
+        "throttle_bytes_per_s",
+        "balance",
+        "dry_run",
+    ),
+    Drain: ("job", "rank", "strategy", "gap_epochs", "throttle_bytes_per_s", "dry_run"),
+    Stop: ("job", "finish"),
+    Cancel: ("job",),
+    PauseMigration: ("job",),
+    ResumeMigration: ("job",),
+    AbortMigration: ("job",),
+    Throttle: ("job", "bytes_per_s"),
+    Take: ("job",),
+    Forget: ("job",),
+}
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    10**6,
+    10**30,
+    float("nan"),
+    float("inf"),
+    1e-300,
+    "",
+    "3",
+    "flud",
+    "x" * 10_000,
+    "\x00",
+    b"bytes",
+    [],
+    (1, 2),
+    ("a",),
+    {"a": 1},
+    object(),
+    replace(spec_of("other"), nodes=2.5),  # type: ignore[arg-type]
+    replace(spec_of("other"), sources=("a",)),  # type: ignore[arg-type]
+    replace(spec_of("other"), bin_bits=64),
+)
+
+
+def nonsense(draw: Random) -> Any:
+    """A request of any kind with arguments of any type: at least one of them is wrong."""
+    kind = draw.choice(list(REQUESTS))
+    given = {name: draw.choice(NONSENSE) for name in REQUESTS[kind]}
+    if "job" in given and len(given) > 1 and draw.random() < 0.8:
+        given["job"] = "job"
+    if kind is Stop and given["finish"] is None:
+        given["finish"] = "flud"
+    return kind(**given)
+
+
+def running(sim: Simulator, *, nodes: int = 2, splits: bool = False) -> None:
+    sim.ask(Submit(spec=spec_of(nodes=nodes, splits=splits)))
+    sim.run(lambda: "job" in sim.state.jobs and sim.job().phase == "running")
+
+
+def ends_well(sim: Simulator) -> JobState:
+    sim.run(sim.over, 300.0)
+    sim.judge()
+    assert sim.job().phase == "ended", sim.job().error
+    return sim.job()
+
+
+def test_requests_without_meaning_are_refused_and_hurt_nobody(seed: int) -> None:
+    draw = Random(seed)
+    sim = Simulator(seed=seed, epochs=100_000)
+    running(sim)
+    before = sim.job()
+    for _ in range(1000):
+        request = nonsense(draw)
+        turns = sim.turns
+        reply = sim.asked(request)
+        assert isinstance(reply, Rejected), f"{request}: {reply}"
+        assert reply.reason
+        assert sim.turns - turns < 100, "it was answered, but late"
+    job = sim.job()
+    assert (job.phase, job.layouts, job.nodes) == ("running", before.layouts, before.nodes)
+    assert set(sim.state.jobs) == {"job"}
+    sim.asked(Rescale(job="job", nodes=3))
+    sim.run(lambda: sim.job().phase == "running" and len(sim.job().members) == 3)
+    sim.asked(Stop(job="job"))
+    ends_well(sim)
+
+
+def test_a_strategy_that_does_not_exist_is_refused_in_words() -> None:
+    sim = Simulator(seed=1)
+    running(sim)
+    for request in (
+        Rescale(job="job", nodes=3, strategy="flud"),  # type: ignore[arg-type]
+        Rescale(job="job", nodes=3, strategy="flud", dry_run=True),  # type: ignore[arg-type]
+        Drain(job="job", rank=1, strategy="flud"),  # type: ignore[arg-type]
+    ):
+        reply = sim.asked(request)
+        assert isinstance(reply, Rejected)
+        assert 'strategy is \'flud\'; it must be one of "all_at_once", "fluid"' in reply.reason
+    ends_well(sim)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.5])
+def test_writes_that_fail_cost_time_and_nothing_else(seed: int, ratio: float) -> None:
+    for number in range(20):
+        sim = Simulator(seed=seed + number, faults=Faults(unwritten=ratio), epochs=400)
+        sim.ask(Submit(spec=spec_of(nodes=2)), "submit")
+        insist(sim, Rescale(job="job", nodes=3))
+        sim.after(2.0, partial(sim.crash, 0.3))
+        ends_well(sim)
+
+
+def insist(sim: Simulator, request: Rescale) -> None:
+    """Asks again, as something new, until it is accepted."""
+
+    def again(number: int) -> None:
+        if "job" not in sim.state.jobs and isinstance(sim.replies.get("submit"), Rejected):
+            del sim.replies["submit"]
+            sim.ask(Submit(spec=spec_of(nodes=2)), "submit")
+        job = sim.state.jobs.get("job")
+        if job is not None and (job.over or job.change is not None):
+            return
+        if job is not None and job.phase == "running":
+            sim.ask(request, f"wish {number}")
+        sim.after(0.3, lambda: again(number + 1))
+
+    again(0)
+
+
+def test_a_request_that_cannot_be_written_is_refused_and_changes_nothing() -> None:
+    sim = Simulator(seed=3)
+    running(sim)
+    sim.faults = Faults(unwritten=1.0)
+    before, facts = sim.job(), sim.facts
+    reply = sim.asked(Rescale(job="job", nodes=3))
+    assert isinstance(reply, Rejected)
+    assert "cannot write its journal (OSError: no space left on device)" in reply.reason
+    # Longer than nodes may be silent: what they report counts all the same.
+    end = sim.now + 3 * SIM_POLICY.silence_s
+    sim.run(lambda: sim.now > end)
+    assert sim.facts == facts
+    assert (sim.job().phase, sim.job().wait) == ("running", before.wait)
+    sim.faults = Faults()
+    ends_well(sim)
+
+
+def test_a_bug_in_the_turn_of_a_job_is_the_end_of_that_job_alone() -> None:
+    sim = Simulator(seed=4)
+    running(sim)
+    sim.asked(Submit(spec=spec_of("other")))
+    sim.run(lambda: sim.job("other").phase == "running")
+    sim.breaks.add("other")
+    sim.kill(1, "other")
+    sim.run(lambda: sim.over("other"))
+    assert sim.job("other").phase == "failed"
+    assert "broken on purpose" in sim.job("other").error
+    ends_well(sim)
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_nodes_that_are_silent_and_alive_are_not_lost(seed: int, splits: bool) -> None:
+    """Stopped for less than the silence, or busy for much longer: in every part of a rescale."""
+    for rank in (0, 1, 2):
+        for number in range(12):
+            sim = Simulator(seed=seed + number, epochs=300)
+            running(sim, splits=splits)
+            sim.ask(Rescale(job="job", nodes=3))
+            at = sim.now + 0.05 * number
+            sim.run(lambda sim=sim, at=at: sim.now >= at)  # type: ignore[misc]
+            if number % 2:
+                sim.freeze(rank, 0.75 * SIM_POLICY.silence_s)
+            else:
+                sim.occupy(rank, 5 * SIM_POLICY.silence_s)
+            assert ends_well(sim).nodes[rank].phase == "member"
+
+
+def facts_until_it_owns(splits: bool) -> tuple[int, int]:
+    """The facts of a rescale from its request until the new node is about to own bins."""
+    sim = Simulator(seed=5, epochs=2000)
+    running(sim, splits=splits)
+    first = sim.facts
+    sim.asked(Rescale(job="job", nodes=3))
+    sim.run(lambda: 2 in sim.job().layout.owners)
+    return first, sim.facts
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_a_joiner_that_dies_before_it_owns_anything_ends_nothing(splits: bool) -> None:
+    first, last = facts_until_it_owns(splits)
+    joined = 0
+    for number in range(first, last):
+        sim = Simulator(seed=5, epochs=600)
+        running(sim, splits=splits)
+        sim.on_fact[number] = partial(sim.kill, 2)
+        sim.asked(Rescale(job="job", nodes=3))
+        job = ends_well(sim)
+        joined += job.nodes[2].phase == "member"
+    assert joined < last - first
