@@ -237,7 +237,12 @@ def tick(state: State, at: float, names: list[str]) -> ObserveResult:
 def sweep(state: State, at: float) -> list[Outgoing]:
     """Stops what should be gone once more: stopping is not answered, and lost nodes come back."""
     return [
-        *(command for job in state.jobs.values() for command in release_nodes(job, "sweep")),
+        *(
+            command
+            for job in state.jobs.values()
+            if not is_swept(job, state.policy, at)
+            for command in release_nodes(job, "sweep")
+        ),
         *(
             StopNode(job=name, rank=rank, cause="sweep")
             for name, former in state.former.items()
@@ -245,6 +250,12 @@ def sweep(state: State, at: float) -> list[Outgoing]:
             for rank in former.ranks
         ),
     ]
+
+
+def is_swept(job: JobState, policy: Policy, at: float) -> bool:
+    """Whether the nodes of a job that is over were stopped often enough."""
+    ended_at = at if job.ended_at is None else job.ended_at
+    return job.over and at - ended_at > policy.keep_s + policy.forgotten_s
 
 
 def job_tick(

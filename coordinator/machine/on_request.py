@@ -93,6 +93,7 @@ def submit(state: State, request: Submit, event: Asked) -> tuple[State, list[Out
     before = state.jobs.get(spec.name)
     if before is not None:
         state, stops = remove(state, before, event.at, cause)
+    state = without_oldest(state, event.at, cause)
     former = state.former.get(spec.name)
     rank, number = (former.next_rank, former.next_wait) if former is not None else (0, 1)
     turn = Turn(policy=state.policy, at=event.at, cause=cause)
@@ -107,6 +108,15 @@ def submit(state: State, request: Submit, event: Asked) -> tuple[State, list[Out
     accepted = answer(event, Accepted(job=spec.name))
     after = Next(job, (*stops, accepted)).then(request_nodes, spec.nodes, turn)
     return with_job(state, after.job), list(after.commands)
+
+
+def without_oldest(state: State, at: float, cause: str) -> State:
+    """The state without the oldest jobs whose outcome is not kept any more, if there are many."""
+    expired = [job for job in state.jobs.values() if job.over and not job.kept]
+    expired.sort(key=lambda job: job.ended_at or 0.0)
+    for job in expired[: max(len(expired) - state.policy.expired, 0)]:
+        state, _ = remove(state, job, at, cause)
+    return state
 
 
 def objection(state: State, request: Submit) -> str:

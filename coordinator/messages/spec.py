@@ -96,6 +96,8 @@ class Policy:
     """... those of a forgotten job for so long."""
     keep_s: float = 600.0
     """The outcome of a job that is over is kept so long, unless it is forgotten."""
+    expired: int = 100
+    """So many jobs are shown whose outcome is not kept any more."""
     former: int = 1000
     """So many names of forgotten jobs are remembered."""
     replies: int = 256

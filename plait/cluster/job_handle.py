@@ -124,7 +124,7 @@ class JobHandle:
 
     def _end_for_another(self) -> None:
         """Ends the job, if there is one that runs, so that another may have its name."""
-        view = self._link.view(self.name)
+        view = next((one for one in self._link.views() if one.name == self.name), None)
         if view is not None and not view.over:
             with suppress(JobError):  # it ended meanwhile
                 self.cancel()

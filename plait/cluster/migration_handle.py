@@ -92,7 +92,7 @@ class MigrationHandle:
         end = deadline(timeout)
         line = ProgressLine(sys.stderr) if progress else None
         while True:
-            view = self.job.status()
+            view = self.job._looked_after()
             found = self._own(view)
             if line is not None and line.shows and found is not None:
                 line.write(migration_line(found))

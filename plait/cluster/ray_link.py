@@ -176,7 +176,7 @@ def first_line(error: BaseException) -> str:
 
 
 class NoManager(ClusterError):
-    """The cluster has no manager of jobs: none was ever submitted."""
+    """The cluster has no manager of jobs, and so no jobs."""
 
 
 class RayLink:
@@ -224,10 +224,7 @@ class RayLink:
         return reply
 
     def view(self, job: str) -> JobView | None:
-        try:
-            found: JobView | None = self.ask("view", job)
-        except NoManager:
-            return None
+        found: JobView | None = self.ask("view", job)
         return found
 
     def views(self) -> tuple[JobView, ...]:
@@ -312,5 +309,8 @@ class RayLink:
                 self.manager = ray.get_actor(MANAGER, namespace=self.namespace)
             except ValueError:
                 where = "" if self.namespace == "plait" else f' in the namespace "{self.namespace}"'
-                raise NoManager(f"no job was submitted to this cluster{where}") from None
+                raise NoManager(
+                    f"this cluster has no manager of jobs{where}: none was submitted, or it was "
+                    "ended by hand"
+                ) from None
         return self.manager

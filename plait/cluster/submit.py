@@ -114,12 +114,10 @@ def attach(name: str, address: str | None = None, *, namespace: str = "plait") -
     from plait.cluster.ray_link import connect
 
     link = connect(address, namespace)
-    if link.view(name) is None:
-        there = ", ".join(view.name for view in link.views())
-        raise JobError(
-            f'no job "{name}" on the cluster; '
-            + (f"jobs are: {there}" if there else "it has no jobs")
-        )
+    names = [view.name for view in link.views()]
+    if name not in names:
+        there = f"jobs are: {', '.join(names)}" if names else "it has no jobs"
+        raise JobError(f'no job "{name}" on the cluster; {there}')
     return JobHandle(link, name)
 
 
@@ -194,6 +192,12 @@ def raise_objection(wrong: str) -> None:
         raise JobError(wrong)
 
 
+def hosts_of(prefer: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(prefer, str) or not all(isinstance(host, str) for host in prefer):
+        raise JobError(f"prefer must be names of hosts, got {prefer!r}")
+    return tuple(prefer)
+
+
 def spec_of(
     graph: Graph,
     settings: Settings,
@@ -218,7 +222,7 @@ def spec_of(
         order="key" if str(settings.order) == "key" else "total",
         epoch_records=settings.epoch_records,
         bounded=all(bool(op.source.bounded) for op in sources),
-        prefer=tuple(prefer),
+        prefer=hosts_of(prefer),
         seed=secrets.randbelow(2**32),
         silence_s=None if silence is None else to_seconds(silence),
     )

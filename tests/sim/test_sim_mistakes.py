@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from plait.coordinator.journal.codec import encode
 from plait.coordinator.messages.requests import (
     AbortMigration,
     Cancel,
@@ -234,3 +235,23 @@ def test_a_joiner_that_dies_before_it_owns_anything_ends_nothing(splits: bool) -
         job = ends_well(sim)
         joined += job.nodes[2].phase == "member"
     assert joined < last - first
+
+
+def test_the_state_of_jobs_that_are_over_is_bounded() -> None:
+    """Forty names, one after the other, each used once."""
+    policy = replace(SIM_POLICY, keep_s=1.0, forgotten_s=1.0, sweep_s=1.0, expired=2, former=3)
+    sim = Simulator(seed=6, policy=policy, checked=False)
+    sizes = []
+    for number in range(40):
+        name = f"job-{number:03}"
+        sim.asked(Submit(spec=spec_of(name, nodes=1)))
+        sim.run(lambda name=name: sim.job(name).phase == "running")  # type: ignore[misc]
+        sim.asked(Cancel(job=name))
+        sim.run(lambda name=name: sim.over(name))  # type: ignore[misc]
+        end = sim.now + 3.0
+        sim.run(lambda end=end: sim.now > end)  # type: ignore[misc]
+        sizes.append(len(encode(replace(sim.state, replies={}))))
+    assert len(sim.state.jobs) == 3
+    assert len(sim.state.former) == 3
+    assert max(sizes[10:]) < 1.1 * sizes[10]
+    assert all(node.stopped for node in sim.nodes.values())

@@ -12,6 +12,7 @@ import pytest
 from plait.coordinator.journal import store
 from plait.coordinator.journal.store import FileJournal, JournalBroken, MemoryJournal
 from plait.coordinator.machine import step as machine
+from plait.coordinator.machine.node_loss import lose
 from plait.coordinator.messages.requests import Accepted, Cancel, Rejected, Rescale, Stop, Submit
 from plait.coordinator.shell.manager import JobManager, recover
 from plait.errors import InternalError
@@ -96,7 +97,7 @@ def test_a_broken_turn_ends_its_job_and_no_other(
     ask(Submit(spec=spec_of("b")))
     cluster.until(lambda v: v.phase == "running", "a")
     cluster.until(lambda v: v.phase == "running", "b")
-    right = machine.lose
+    right = lose
 
     def broken(job: Any, *given: Any) -> Any:
         if job.name == "a":

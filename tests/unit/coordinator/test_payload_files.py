@@ -19,7 +19,7 @@ def test_the_parts_come_back(tmp_path: Path) -> None:
     parts = [b"main", b"", bytes(range(256)) * 1000]
     files.write("key", parts)
     assert [bytes(part) for part in files.read("key")] == parts
-    assert PayloadFiles(tmp_path / "payloads").read("key")[0] == b"main"
+    assert bytes(PayloadFiles(tmp_path / "payloads").read("key")[0]) == b"main"
     assert (tmp_path / "payloads" / "key").stat().st_mode & 0o777 == 0o600
 
 
