@@ -33,3 +33,15 @@ LIMIT = f"{ENVIRONMENT['ASAN_OPTIONS']}:max_allocation_size_mb=64"
 )
 def test_links_program(binaries: dict[str, Path], program: str) -> None:
     check(binaries[program], RUNS[program], f"seed {SEED}", ASAN_OPTIONS=LIMIT)
+
+
+HEARTS = {
+    "heart_test:plain": (200,),
+    "heart_test:thread": (100,),
+    "heart_test:address": (100,),
+}
+
+
+@pytest.mark.parametrize("program", programs(HEARTS, *HEARTS))
+def test_hearts_beat(binaries: dict[str, Path], program: str) -> None:
+    check(binaries[program], HEARTS[program], "hearts beat")

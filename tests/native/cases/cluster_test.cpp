@@ -269,7 +269,7 @@ class Conductor {
     Layout next = next_layout(epoch);
     next.members.push_back(rank);
     commit({next}, int(rank));
-    if (!p_.sliced && below(2)) return drop(rank);
+    if (below(2)) return drop(rank);  // it owns nothing, so it reads nothing either
     ++tally.joins;
     return true;
   }

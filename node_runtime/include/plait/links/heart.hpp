@@ -42,6 +42,7 @@ class Heart {
     addrinfo* found = nullptr;
     if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
       return false;
+    std::lock_guard<std::mutex> one_by_one(control_);
     std::unique_lock<std::mutex> hold(lock_);
     close_socket();
     socket_ = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -61,6 +62,7 @@ class Heart {
     return true;
   }
   void stop() {
+    std::lock_guard<std::mutex> one_by_one(control_);
     {
       std::lock_guard<std::mutex> hold(lock_);
       stopping_ = true;
@@ -91,6 +93,7 @@ class Heart {
     socket_ = -1;
   }
 
+  std::mutex control_;  // one caller starts, aims or ends the thread at a time
   std::mutex lock_;
   std::condition_variable changed_;
   std::thread thread_;
