@@ -1,12 +1,13 @@
 """Builds the native test programs, each as often as it has variants: plain, thread, address.
 
 A program is named `program:variant` or `program:variant:FLAG`. A binary is built again only when
-its command or one of the files it includes has changed, so the second run costs nothing. Binaries
-live in `build/native-tests`; a lock for each keeps two runs from building it at once. Another
-checkout finds them in the user's cache, under what they were made of. `check` runs one: no report
-of a sanitizer is suppressed. As a program it builds those it is given, when nobody else wants to
-run: the tests start it at once (`start_builder`), so that compilers work while tests wait. It ends
-with the process that started it, and its compilers with it, however that process ends.
+its command or one of the files it includes has changed, so the second run costs nothing. Programs
+that include much of the same and are wanted in one run are compiled as one (`native_together.py`).
+Binaries live in `build/native-tests`; a lock for each keeps two runs from building it at once.
+Another checkout finds them in the user's cache, under what they were made of. `check` runs one: no
+report of a sanitizer is suppressed. As a program it builds those it is given, at a low priority:
+the tests start it at once (`start_builder`), so that compilers work while tests wait. It ends with
+the process that started it, and its compilers with it, however that process ends.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.native.native_together import together
 from tests.seeds import SEED as RUN_SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from _pytest.mark import ParameterSet
 
@@ -43,9 +47,22 @@ KEPT = 120
 COMMON = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]
 VARIANTS = {
     "plain": ["-O2"],
-    "thread": ["-O1", "-g1", "-fsanitize=thread"],
+    "thread": ["-Og", "-g1", "-fsanitize=thread"],
     "address": ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
+TOGETHER = (
+    (
+        "engine_test",
+        "deferred_test",
+        "pooled_stage_test",
+        "pool_test",
+        "cluster_test",
+        "links_test",
+    ),
+    ("state_test", "table_test", "timed_joins_test", "frame_test", "fuzz_frames"),
+    ("clock_test", "timed_windows_test", "merge_parts_test", "epochs_test"),
+)
+"""Programs that are compiled as one: half of the time, for they share most of their headers."""
 ENVIRONMENT = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
     "ASAN_OPTIONS": "detect_stack_use_after_return=0",
@@ -73,13 +90,13 @@ class Program:
     def binary(self) -> Path:
         return OUTPUT / "-".join(part for part in (self.name, self.variant, self.flag) if part)
 
-    def command(self) -> list[str]:
+    def options(self) -> list[str]:
+        """The compiler and its options."""
         # A build with a fault in it runs only until the fault is found: compile fast, run slowly.
         flag = [f"-D{self.flag}", "-O0"] if self.flag else []
         includes = [f"-I{ROOT / 'node_runtime' / 'include'}", f"-I{SUPPORT}"]
-        source = str(case_file(self.name))
         compiler = os.environ.get("CXX", "g++")
-        return [compiler, *COMMON, *VARIANTS[self.variant], *flag, *includes, source]
+        return [compiler, *COMMON, *VARIANTS[self.variant], *flag, *includes]
 
 
 def parse(text: str) -> Program:
@@ -96,42 +113,74 @@ def programs(names: Iterable[str], *quick: str) -> list[ParameterSet]:
     return [pytest.param(name, marks=marks(name)) for name in names]
 
 
+def group(names: Iterable[str]) -> list[tuple[Program, ...]]:
+    """The programs, those that are compiled as one together."""
+    groups: defaultdict[tuple[object, str], list[Program]] = defaultdict(list)
+    for program in map(parse, dict.fromkeys(names)):
+        row = next((row for row in TOGETHER if program.name in row and not program.flag), program)
+        groups[row, program.variant].append(program)
+    return [tuple(members) for members in groups.values()]
+
+
 def fresh(program: Program) -> bool:
-    """Whether the binary is newer than all it was made of, and was made by the same command."""
+    """Whether the binary is newer than all it was made of, and was made with the same options."""
     binary = program.binary
     stamp, inputs = binary.with_suffix(".cmd"), binary.with_suffix(".d")
     if not (binary.exists() and stamp.exists() and inputs.exists()):
         return False
-    if stamp.read_text() != "\n".join(program.command()):
+    if stamp.read_text() != "\n".join(program.options()):
         return False
     built = binary.stat().st_mtime
     return all(f.exists() and f.stat().st_mtime <= built for f in included(inputs))
 
 
-def build(program: Program) -> Path:
-    """Builds it if need be; one who builds the same is waited for."""
+def build(programs: Sequence[Program]) -> list[Path]:
+    """Builds those that are not fresh, as one; one who builds the same is waited for."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    with program.binary.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not fresh(program):
-            compile_program(program)
-    return program.binary
+    with ExitStack() as stack:
+        for program in sorted(programs, key=lambda program: program.binary):
+            lock = stack.enter_context(program.binary.with_suffix(".lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        stale = [program for program in programs if not fresh(program)]
+        if stale:
+            compile_programs(stale)
+    return [program.binary for program in programs]
 
 
-def compile_program(program: Program) -> None:
-    binary, command = program.binary, program.command()
-    partial, inputs = binary.with_suffix(".partial"), binary.with_suffix(".d")
-    subprocess.run([*command, "-MM", "-MF", str(inputs)], check=True)
-    kept = CACHE / made_of(command, included(inputs))
+def compile_programs(programs: Sequence[Program]) -> None:
+    """Several become one binary, with the name of each as a link to it."""
+    binary = programs[0].binary
+    source = case_file(programs[0].name)
+    cases = [source]
+    if len(programs) > 1:
+        binary = OUTPUT / "+".join((*(one.name for one in programs), programs[0].variant))
+        cases = [case_file(one.name) for one in programs]
+        source = binary.with_suffix(".cpp")
+        source.write_text(together(cases, ROOT))
+    options, partial, inputs = programs[0].options(), *beside(binary, ".partial", ".d")
+    subprocess.run([*options, str(source), "-MM", "-MF", str(inputs)], check=True)
+    files = included(inputs)
+    kept = CACHE / made_of([*options, source.name], files)
     if kept.exists():
         shutil.copy2(kept, partial)
         os.utime(kept)
     else:
-        subprocess.run([*command, "-o", str(partial)], check=True)
+        subprocess.run([*options, str(source), "-o", str(partial)], check=True)
         keep(partial, kept)
-    binary.with_suffix(".cmd").write_text("\n".join(command))
     partial.touch()
     partial.rename(binary)
+    read = " ".join(map(str, {*files, *cases} - ({source} - {*cases})))
+    for program in programs:
+        link, stamp, inputs = beside(program.binary, ".link", ".cmd", ".d")
+        stamp.write_text("\n".join(options))
+        inputs.write_text(f"{program.name}: {read}")
+        if program.binary != binary:
+            link.symlink_to(binary.name)
+            link.rename(program.binary)
+
+
+def beside(binary: Path, *endings: str) -> list[Path]:
+    return [binary.with_suffix(ending) for ending in endings]
 
 
 def included(inputs: Path) -> list[Path]:
@@ -163,7 +212,8 @@ def build_all(names: Iterable[str]) -> dict[str, Path]:
     """The binaries by name, built together so that the compilers run side by side."""
     programs = {name: parse(name) for name in names}
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return dict(zip(programs, pool.map(build, programs.values()), strict=True))
+        list(pool.map(build, group(programs)))
+    return {name: program.binary for name, program in programs.items()}
 
 
 def run(binary: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:

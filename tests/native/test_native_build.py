@@ -1,4 +1,5 @@
-"""The background build of the test programs ends with the tests, however they end."""
+"""The background build of the test programs ends with the tests, however they end; programs that
+are compiled as one are still each what they are alone."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.native.native_build import ROOT, parse
+from tests.native.native_build import ROOT, group, parse
+from tests.native.native_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +56,43 @@ def test_the_build_ends_with_the_tests(how: str, said: str, tmp_path: Path) -> N
         with suppress(ProcessLookupError):
             os.killpg(builder, signal.SIGKILL)
         parse(PROGRAM).binary.with_suffix(".lock").unlink()
+
+
+def test_programs_of_one_row_and_variant_are_compiled_as_one() -> None:
+    names = ["state_test:address", "rings_test:thread", "table_test:address", "table_test:plain"]
+    faulty = "table_test:address:FLAG"
+    first, rings, second, plain, flagged = map(parse, [*names, faulty])
+    assert group([*names, faulty]) == [(first, second), (rings,), (plain,), (flagged,)]
+
+
+CASE = """#include <cstdio>
+
+namespace plait {
+inline int seeded_fault = 0;  // see elsewhere
+}
+
+namespace {
+const char* kName = "NAME";
+}
+
+int main(int argc, char** argv) {
+  std::printf("%s %s %d\\n", kName, argv[argc - 1], __LINE__ + plait::seeded_fault);
+  return 3;
+}
+"""
+
+
+def test_one_program_is_each_of_several(tmp_path: Path) -> None:
+    cases = [tmp_path / f"{name}_test.cpp" for name in ("pool", "pooled")]
+    for case in cases:
+        case.write_text(CASE.replace("NAME", case.stem).replace("elsewhere", case.name))
+    source, binary = tmp_path / "all.cpp", tmp_path / "all"
+    source.write_text(together(cases, tmp_path))
+    compiler = os.environ.get("CXX", "g++")
+    subprocess.run([compiler, "-std=c++20", source, "-o", binary], check=True)
+    for case in cases:
+        name = tmp_path / f"{case.stem}-plain"
+        name.symlink_to(binary)
+        done = subprocess.run([name, "x"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (3, f"{case.stem} x 12\n")
+    assert subprocess.run([binary], check=False).returncode == 2

@@ -297,4 +297,5 @@ int main(int argc, char** argv) {
   limits(random);
   handshakes();
   std::printf("%lu batches, seed %lu\n", rounds, seed);
+  return 0;
 }

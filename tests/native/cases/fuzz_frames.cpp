@@ -209,4 +209,5 @@ int main(int argc, char** argv) {
   std::printf("changed frames: %lu taken, %lu refused; noise: %lu taken, %lu refused\n",
               (unsigned long)changed.taken, (unsigned long)changed.refused,
               (unsigned long)noise.taken, (unsigned long)noise.refused);
+  return 0;
 }

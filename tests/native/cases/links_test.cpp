@@ -427,4 +427,5 @@ int main(int argc, char** argv) {
   }
   taken_name();
   std::printf("all well, seed %lu\n", seed);
+  return 0;
 }

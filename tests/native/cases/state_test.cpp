@@ -503,4 +503,5 @@ int main(int argc, char** argv) {
     run(plan, states, in);
     CHECK(keys_in(states) == uint64_t(from) + 5000);
   }
+  return 0;
 }

@@ -140,4 +140,5 @@ int main(int argc, char** argv) {
   crowd(random, 8, 16, keys / 2);
   leave_and_return(random, 4, keys / 8);
   leave_and_return(random, 10, keys / 4);
+  return 0;
 }

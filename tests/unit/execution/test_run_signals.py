@@ -18,36 +18,19 @@ import pytest
 
 import plait
 from plait.execution.signals import Presses, raising_interrupt
+from tests.unit.execution.endless_job import ENDLESS, HANG_S, signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HANG_S = 60.0
 ASKING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-JOB = """
-    import signal, sys
-    import plait
-
-    class Endless(plait.Source):
-        schema = plait.Schema.of({"n": int})
-        bounded = False
-        def open(self, position=None):
-            return EndlessReader()
-
-    class EndlessReader(plait.Reader):
-        n = 0
-        def poll(self, max_rows):
-            self.n += 1
-            if self.n == 20:
-                print("reading", flush=True)
-            return [{"n": self.n}]
-        def position(self):
-            return self.n
-
-    job = plait.Job("endless")
-    stream = job.source(Endless())
-    stream.sink(plait.Files(sys.argv[1] if __name__ == "__main__" else OUT), name="file")
+JOB = f"""
+import signal, sys
+{ENDLESS}
+job = plait.Job("endless")
+stream = job.source(Endless())
+stream.sink(plait.Files(sys.argv[1] if __name__ == "__main__" else OUT), name="file")
 """
 
 
@@ -58,21 +41,6 @@ def heard() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-
-
-def signalled(command: list[str], number: int) -> tuple[int, str, str]:
-    """Exit status and output of a process that gets a signal when it says that it reads."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "reading"
-            process.send_signal(number)
-            out, errors = process.communicate(timeout=HANG_S)
-        finally:
-            process.kill()
-    return process.returncode, out, errors
 
 
 def rows_of(path: Path) -> list[int]:
@@ -92,7 +60,7 @@ def test_what_was_delivered_has_its_final_name(tmp_path: Path, number: int, name
         unhandled = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         print(error.signal, error.result.account.delivered, unhandled, flush=True)
     """
-    body = textwrap.dedent(JOB) + textwrap.dedent(told)
+    body = JOB + textwrap.dedent(told)
     path = tmp_path / name
     code, out, errors = signalled([sys.executable, "-c", body, str(path)], number)
     assert (code, errors) == (0, "")
@@ -106,7 +74,7 @@ def test_what_was_delivered_has_its_final_name(tmp_path: Path, number: int, name
 def test_the_command_line(tmp_path: Path, number: int) -> None:
     path = tmp_path / "out.parquet"
     job = tmp_path / "job.py"
-    job.write_text(f"OUT = {str(path)!r}\n" + textwrap.dedent(JOB))
+    job.write_text(f"OUT = {str(path)!r}\n" + JOB)
     code, out, errors = signalled([sys.executable, "-m", "plait", "run", str(job)], number)
     assert code == 128 + number
     assert "Traceback" not in out + errors
@@ -129,7 +97,7 @@ def test_a_worker_process_outlives_a_signal_to_the_group(tmp_path: Path) -> None
         account = error.result.account
         print(account.delivered == account.read + account.copied, flush=True)
     """
-    body = textwrap.dedent(JOB) + textwrap.dedent(told)
+    body = JOB + textwrap.dedent(told)
     command = [sys.executable, "-c", body, str(tmp_path / "out.jsonl")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

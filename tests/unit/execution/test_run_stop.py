@@ -7,7 +7,6 @@ read, says so, and leaves neither a thread nor a wall of traceback.
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 import textwrap
@@ -18,33 +17,17 @@ import pytest
 import plait
 from plait.execution.local_run import start
 from plait.testing import Capture, Feed, assert_same
+from tests.unit.execution.endless_job import ENDLESS, HANG_S, signalled
 
-HANG_S = 60.0
 WAITS = "stopping: waiting for {}, for [0-9.]+ s until now\n"
 """What a stopped run says that does not get on."""
-PRELUDE = """
+PRELUDE = f"""
 import sys, time
-import plait
+{ENDLESS}
 import plait.execution.local_run
 from plait import col
 
 sys.modules["plait.execution.local_run"].GRACE_S = 1.0
-
-class Endless(plait.Source):
-    schema = plait.Schema.of({"n": int})
-    bounded = False
-    def open(self, position=None):
-        return EndlessReader()
-
-class EndlessReader(plait.Reader):
-    n = 0
-    def poll(self, max_rows):
-        EndlessReader.n += 1
-        if EndlessReader.n == 20:
-            print("reading", flush=True)
-        return [{"n": EndlessReader.n}]
-    def position(self):
-        return self.n
 
 def told(run):
     try:
@@ -64,22 +47,7 @@ def finished(body: str) -> subprocess.CompletedProcess[str]:
 
 
 def interrupted(body: str, twice: bool = False) -> tuple[int, str, str]:
-    """Exit code and output of a process that gets SIGINT when it says that it reads."""
-    with subprocess.Popen(
-        script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "reading"
-            process.send_signal(signal.SIGINT)
-            if twice:
-                assert process.stderr is not None
-                assert "Ctrl-C again" in process.stderr.readline()
-                process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=HANG_S)
-        finally:
-            process.kill()
-    return process.returncode, out, errors
+    return signalled(script(body), twice=twice)
 
 
 class TestInterrupt:
@@ -142,25 +110,6 @@ class TestInterrupt:
         assert code == 0
         assert re.fullmatch(WAITS.format("stuck at <string>:[0-9]+"), errors)
         assert out.startswith("cleaned up\nInterrupted interrupted: ")
-
-    def test_the_command_line(self, tmp_path: Any) -> None:
-        job = tmp_path / "job.py"
-        job.write_text(PRELUDE + 'job = plait.Job("endless")\n')
-        with job.open("a") as more:
-            more.write("job.source(Endless()).sink(plait.Discard())\n")
-        command = [sys.executable, "-m", "plait", "run", str(job)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline().strip() == "reading"
-                process.send_signal(signal.SIGINT)
-                out, errors = process.communicate(timeout=HANG_S)
-            finally:
-                process.kill()
-        assert process.returncode == 130
-        assert "Traceback" not in out + errors
 
 
 class TestTimeout:

@@ -15,6 +15,8 @@
 #include "plait/exchange/cluster.hpp"
 #include "plait/joins/make_join_lane.hpp"
 #include "plait/pool/pooled_stage.hpp"
+#include "plait/pool/rows_work.hpp"
+#include "plait/pool/units_work.hpp"
 #include "plait/sources/rate_origin.hpp"
 #include "plait/stages/deferred_stage.hpp"
 #include "plait/windows/make_window_lane.hpp"

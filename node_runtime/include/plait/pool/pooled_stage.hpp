@@ -3,10 +3,8 @@
 // It begins as the stage it is made from, with the state in the engine's process. When PoolLanes
 // says so it hands its bins over and from then on gives every batch to the lanes that have its
 // keys, one worker at a time and in order; the last lane's answer brings the batch back, and the
-// worker that takes it puts the answers together and publishes the slot. Control items go the same
-// way, between the same two batches on every lane. At a layout nothing more is given until the bins
-// that go are shipped and those that come are with their lanes; nor where bins are put, since they
-// are in all together or not at all, and a lane does not know of the others.
+// worker that takes it puts the answers together and publishes the slot. Control items, which go
+// the same way, are in PooledControls.
 //
 // Threads: batches are given under the stage's flag; answers are taken by any worker. No worker
 // waits for a lane. Full: what was refused is kept and tried again when there is room. After a
@@ -20,15 +18,20 @@
 #include <utility>
 #include <vector>
 
-#include "plait/pool/lane_backlog.hpp"
-#include "plait/stages/python_state_stage.hpp"
+#include "plait/pool/pooled_controls.hpp"
 #include "plait/workers/python_turn.hpp"
 
 namespace plait {
 
 // `Base`: PythonStateStage or ProcessStage.
 template <class Base>
-class PooledStage final : public Base {
+class PooledStage final : public PooledControls<Base> {
+  using Controls = PooledControls<Base>;
+  using Controls::asked, Controls::control_of, Controls::op;
+  using Controls::backlog_, Controls::held_, Controls::lanes_, Controls::returns_;
+  using Controls::waits_, Controls::work_;
+  using typename Controls::Waits;
+
  public:
   // Takes all bins out of the state, or refuses and leaves it as it is.
   using HandOver = PythonStateStage::ControlFunction;
@@ -37,13 +40,9 @@ class PooledStage final : public Base {
   PooledStage(std::string name, const StageLimits& limits, std::unique_ptr<Op> op,
               PythonStateStage::ControlFunction control, HandOver hand_over, void* context,
               std::unique_ptr<LaneWork> work, std::shared_ptr<PoolLanes> lanes)
-      : Base(std::move(name), limits, std::move(op), control, context),
-        hand_over_(hand_over),
-        work_(std::move(work)),
-        lanes_(std::move(lanes)),
-        returns_(std::make_shared<LaneReturns>(*this, limits.batches, lanes_->lanes())),
-        asked_(limits.batches),
-        backlog_(*work_, *lanes_, *returns_) {
+      : Controls(std::move(name), limits, std::move(op), control, context, std::move(work),
+                 std::move(lanes)),
+        hand_over_(hand_over) {
     lanes_->attach(returns_);
   }
   ~PooledStage() override { returns_->close(); }
@@ -57,7 +56,7 @@ class PooledStage final : public Base {
       case Waits::Room:
         return returns_->outside() == 0 || chance();
       case Waits::Answers:
-        return came_.load(std::memory_order_acquire);
+        return this->held_answered();
       case Waits::Look:
         return true;
       case Waits::Nothing:
@@ -79,15 +78,6 @@ class PooledStage final : public Base {
   bool ready(Batch& batch) override { return lanes_->here() && Base::ready(batch); }
 
  private:
-  // What the giver waits for; Look: it goes on when somebody comes by (its slice was over, or bins
-  // may have come).
-  enum class Waits : uint8_t { Nothing, Room, Answers, Look };
-  // How far the item is that the giver holds: Putting and Undoing are all of a Put.
-  enum class Passing : uint8_t { Taking, Bringing, Putting, Undoing };
-
-  Control& control_of(Slot& s) const { return *s.batch.control; }
-  Asked& asked(uint64_t serial) { return asked_[serial & (asked_.size() - 1)]; }
-  uint32_t op() const { return this->state_operator().number(); }
   bool chance() const { return returns_->chances() != refused_at_.load(std::memory_order_relaxed); }
 
   // Hands the state over to the lanes.
@@ -115,11 +105,10 @@ class PooledStage final : public Base {
     while (done < records && returns_->take(item)) {
       Slot& s = this->slot(item.serial);
       done += s.records + 1;
-      if (s.batch.control && is_held(control_of(s))) {
-        moved_ = std::move(item.answers);
-        came_.store(true, std::memory_order_release);  // pairs with pass
+      if (s.batch.control && this->is_held(control_of(s))) {
+        this->answer_held(std::move(item.answers));
       } else if (s.batch.control) {
-        settle_control(s, item);
+        this->settle_control(s, item);
         this->finish(s, worker);
       } else {
         settle(s, item, worker);
@@ -139,21 +128,6 @@ class PooledStage final : public Base {
     what = Asked();
     this->finish(s, worker);
   }
-  void settle_control(Slot& s, LaneReturns::Item& item) {
-    Control& c = control_of(s);
-    std::vector<Control::Bin> bins;
-    gather(c, item.answers, bins);
-    this->collect(c, asked(s.serial).head, bins);
-    asked(s.serial) = Asked();
-  }
-  // What all lanes say of a control item.
-  void gather(Control& c, std::vector<LaneAnswer>& answers, std::vector<Control::Bin>& bins) const {
-    for (auto& a : answers) {
-      for (auto& b : a.told.bins) bins.push_back({op(), b.bin, std::move(b.bytes)});
-      if (!a.told.refused.empty()) c.refuse(a.told.refused);
-      if (a.outcome.fatal) c.refuse(a.outcome.failures.front().message);
-    }
-  }
 
   int64_t give_out(Worker& worker, int64_t records) {
     if (!this->try_hold()) return 0;
@@ -162,7 +136,7 @@ class PooledStage final : public Base {
     while (done < records) {
       if (!give_rest()) break;
       if (held_) {
-        if (!pass(worker)) break;
+        if (!this->pass(worker)) break;
         continue;
       }
       Slot* s = this->try_claim(this->limits_.batches);
@@ -191,7 +165,7 @@ class PooledStage final : public Base {
   void begin(Slot& s, Worker& worker) {
     Batch& batch = s.batch;
     if (batch.end || broken(batch) || worker.leaves()) return this->finish(s, worker);
-    if (batch.control) return begin_control(s, worker);
+    if (batch.control) return this->begin_control(s, worker);
     if (s.serial > last_needed_.load(std::memory_order_relaxed)) {
       work_->drop(batch);
       return this->finish(s, worker);
@@ -213,137 +187,6 @@ class PooledStage final : public Base {
     if (serial > last) returns_->drop_after(last);
   }
 
-  // Whether the giver waits for the answers to it.
-  static bool is_held(const Control& c) {
-    return c.kind == Control::Kind::Layout || c.kind == Control::Kind::Put;
-  }
-  void begin_control(Slot& s, Worker& worker) {
-    Control& c = control_of(s);
-    const bool snapshot = c.kind == Control::Kind::Snapshot;
-    if (c.kind == Control::Kind::Layout) return begin_layout(s, worker);
-    asked(s.serial).head = this->head_of(snapshot, c.epoch);
-    if (c.kind == Control::Kind::Put) return begin_put(s, worker);
-    if (snapshot) {
-      (void)backlog_.ask_bins(s.serial, LaneDo::Copy, {});
-    } else if (c.kind == Control::Kind::Take && c.op == op()) {
-      (void)backlog_.ask_bins(s.serial, LaneDo::Take, c.bins);
-    }
-    if (backlog_.empty() && !returns_->waits(s.serial)) {  // no lane is asked, or none ever answers
-      if (!returns_->why().empty()) c.refuse(returns_->why());
-      this->finish(s, worker);
-    }
-  }
-  void begin_layout(Slot& s, Worker& worker) {
-    if (!this->moves_) return this->finish(s, worker);
-    hold(s, Passing::Taking);
-    const auto going = this->note_moves(control_of(s));
-    if (going.empty() || !backlog_.ask_bins(s.serial, LaneDo::Take, going)) nothing_comes();
-  }
-  void begin_put(Slot& s, Worker& worker) {
-    Control heads;
-    std::vector<Control::Bin> mine = this->adopted(control_of(s), heads);
-    if (mine.empty()) {
-      if (!heads.errors.empty()) not_put(s, heads.errors.front());
-      asked(s.serial) = Asked();
-      return this->finish(s, worker);
-    }
-    hold(s, Passing::Putting);
-    putting_.clear();
-    for (const auto& bin : mine) putting_.push_back(bin.bin);
-    if (!backlog_.put_bins(s.serial, mine)) nothing_comes();
-  }
-  void hold(Slot& s, Passing passing) {
-    held_ = &s;
-    passing_ = passing;
-  }
-
-  // One step of what is held; false: it has to wait for answers, or for bins.
-  bool pass(Worker& worker) {
-    Control& c = control_of(*held_);
-    // Acquire pairs with take_in: the answers. If the pool broke some come too, and until then the
-    // slot has to stay.
-    if (passing_ != Passing::Bringing && !came_.exchange(false, std::memory_order_acquire)) {
-      waits_.store(Waits::Answers, std::memory_order_relaxed);
-      return false;
-    }
-    if (!returns_->why().empty()) {
-      moved_.clear();
-      c.refuse(returns_->why());
-      return end_held(worker);
-    }
-    return c.kind == Control::Kind::Put ? pass_put(c, worker) : pass_layout(c, worker);
-  }
-  // If a lane refused a bin, the others give theirs back: the first bin that is refused says why.
-  bool pass_put(Control& c, Worker& worker) {
-    std::vector<Control::Bin> back;
-    if (passing_ == Passing::Undoing) {
-      gather(c, moved_, back);
-      moved_.clear();
-      return end_held(worker);
-    }
-    std::vector<uint32_t> in;
-    const std::string* why = nullptr;
-    for (uint32_t bin : putting_) {
-      const LaneTold& told = moved_[work_->lane_of(bin)].told;
-      if (told.refused.empty()) {
-        in.push_back(bin);
-      } else if (!why && (told.bins.empty() || told.bins.front().bin == bin)) {
-        why = &told.refused;
-      }
-    }
-    if (!why) {
-      moved_.clear();
-      return end_held(worker);
-    }
-    not_put(*held_, *why);
-    moved_.clear();
-    passing_ = Passing::Undoing;
-    if (in.empty() || !backlog_.ask_bins(held_->serial, LaneDo::Take, in)) nothing_comes();
-    return true;
-  }
-  // What is known of time is as it was.
-  void not_put(Slot& s, const std::string& why) {
-    control_of(s).refuse(why);
-    this->adopt_again(asked(s.serial).head);
-  }
-  bool pass_layout(Control& c, Worker& worker) {
-    std::vector<Control::Bin> bins;
-    if (passing_ != Passing::Bringing) gather(c, moved_, bins);
-    moved_.clear();
-    if (passing_ == Passing::Taking) {
-      const std::string head = this->head_of(false, c.epoch);
-      for (auto& bin : bins) bin.bytes = head + bin.bytes;
-      this->ship(c, bins);
-    }
-    passing_ = Passing::Bringing;
-    return bring(c, worker);
-  }
-  bool bring(Control& c, Worker& worker) {
-    std::vector<Control::Bin> brought;
-    std::erase_if(this->missing_, [&](uint32_t bin) {
-      Control::Bin one;
-      if (!this->arrived(c, bin, one)) return false;
-      this->moves_->installed(int64_t(one.bytes.size()));
-      std::string bytes;
-      if (this->adopt(c, one, bytes)) brought.push_back({one.op, one.bin, std::move(bytes)});
-      return true;
-    });
-    if (!brought.empty()) {
-      passing_ = Passing::Putting;
-      if (!backlog_.put_bins(held_->serial, brought)) nothing_comes();
-      return true;
-    }
-    if (this->missing_.empty()) return end_held(worker);
-    waits_.store(Waits::Look, std::memory_order_relaxed);
-    return false;
-  }
-  void nothing_comes() { came_.store(true, std::memory_order_relaxed); }
-  bool end_held(Worker& worker) {
-    Slot& s = *std::exchange(held_, nullptr);
-    asked(s.serial) = Asked();
-    this->finish(s, worker);
-    return true;
-  }
   // Nothing behind this serial will be seen.
   void forget_after(uint64_t serial) {
     uint64_t last = last_needed_.load(std::memory_order_relaxed);
@@ -354,22 +197,8 @@ class PooledStage final : public Base {
   }
 
   const HandOver hand_over_;
-  const std::unique_ptr<LaneWork> work_;
-  const std::shared_ptr<PoolLanes> lanes_;
-  const std::shared_ptr<LaneReturns> returns_;
-  std::vector<Asked> asked_;  // by slot; of the giver, then of who takes the answers
   std::atomic<uint64_t> last_needed_{~uint64_t(0)};
-  std::atomic<Waits> waits_{Waits::Nothing};
   std::atomic<uint64_t> refused_at_{0};  // LaneReturns::chances before something was refused
-  // Under the stage's flag:
-  LaneBacklog backlog_;
-  Slot* held_ = nullptr;  // the layout, or the bins to be put, that nothing is given behind
-  Passing passing_ = Passing::Taking;
-  std::vector<uint32_t> putting_;  // of a Put: its bins, in their order
-  // The lanes' answers to what is held: of who took them, then, once they came, of the holder of
-  // the flag.
-  std::vector<LaneAnswer> moved_;
-  std::atomic<bool> came_{false};
 };
 
 }  // namespace plait

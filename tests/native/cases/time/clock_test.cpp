@@ -209,4 +209,5 @@ int main(int argc, char** argv) {
     reaches(random);
     clocks(random);
   }
+  return 0;
 }

@@ -262,4 +262,5 @@ int main(int argc, char** argv) {
     story() = "seed " + std::to_string(seed + job) + ": " + describe(spec) + "\n";
     Run(spec, random).go(4 + unsigned(random() % 24));
   }
+  return 0;
 }

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
-import time
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 import plait
-from plait.execution.local_run import start
 from plait.testing import sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
 from tests.unit.node_runtime.pool.pool_jobs import (
@@ -34,36 +23,20 @@ from tests.unit.node_runtime.pool.pool_jobs import (
     same,
     very_picky,
 )
+from tests.unit.node_runtime.pool.pool_runs import (
+    kill_and_go_on,
+    leaves_nothing_when_killed,
+    no_process_left,
+    start_gated,
+    wait_for,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["no_process_left"]
 
 SETTINGS: dict[str, Any] = {"epoch_records": 32, "workers": 2, "pool": 2, "timeout": 60}
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What the condition gives, once it gives something."""
-    until = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < until, "it does not come"
-        time.sleep(0.002)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def no_process_left() -> Any:
-    yield
-    wait_for(lambda: not pool_processes())
-
-
-def pool_processes() -> list[psutil.Process]:
-    """Zygotes and their workers: a Ray or a Java process of other tests may be there, too."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if any("pool_zygote" in word for word in child.cmdline()):
-                found.append(child)
-    return found
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -154,61 +127,14 @@ def test_a_function_that_hangs() -> None:
     assert result.outputs["out"]["n"].to_pylist() == [*range(300), *range(301, 500)]
 
 
-class Gate(plait.Source):
-    """Numbers, until the test says that it is enough; a reader looks at a file, as tests do."""
-
-    schema = plait.Schema.of({"n": int})
-
-    def __init__(self, enough: threading.Event) -> None:
-        self.enough = enough
-
-    def open(self, position: Any = None) -> GateReader:
-        return GateReader(self.enough)
-
-
-class GateReader(plait.Reader):
-    def __init__(self, enough: threading.Event) -> None:
-        self.enough = enough
-        self.next = 0
-
-    def poll(self, max_rows: int) -> Any:
-        if self.enough.is_set():
-            return None
-        self.next += max_rows
-        return [{"n": n} for n in range(self.next - max_rows, self.next)]
-
-    def position(self) -> int:
-        return self.next
-
-
 def running(function: Any, route: Any, **settings: Any) -> tuple[Any, threading.Event]:
-    enough = threading.Event()
-    job = plait.Job("pooled")
-    job.source(Gate(enough)).map(function, route=route).sink(plait.Collect(), name="out")
-    return start(job, **{"epoch_records": 64, "workers": 2, **settings}), enough
-
-
-def more_batches(pool: Any) -> None:
-    """Waits until the pool has done some more."""
-    before = pool.native.batches
-    wait_for(lambda: pool.native.batches > before + 20)
+    return start_gated(lambda stream: stream.map(function, route=route), **settings)
 
 
 @pytest.mark.parametrize("victim", ["worker", "zygote"])
 def test_processes_that_are_killed_are_replaced(victim: str) -> None:
     run, enough = running(same, "pool", pool=2)
-    pool = run.parts.pools.pool
-    for _ in range(3):
-        pids = wait_for(lambda: len(pool.pids()) == 2 and pool.pids())
-        more_batches(pool)
-        parent = psutil.Process(pids[0]).parent()
-        os.kill(pids[0] if victim == "worker" else parent.pid, signal.SIGKILL)
-        gone = set(pids)
-        wait_for(functools.partial(lambda old: not old <= set(pool.pids()), gone))
-        if victim == "zygote":
-            break
-    wait_for(lambda: len(pool.pids()) == 2)
-    more_batches(pool)
+    kill_and_go_on(run.parts.pools.pool, victim)
     enough.set()
     result = run.wait()
     assert result.outputs["out"]["n"].to_pylist() == list(range(result.account.read))
@@ -290,49 +216,6 @@ def refuse() -> Any:
 
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     leaves_nothing_when_killed(tmp_path, "test_pool", "slow", batches=0)
-
-
-def leaves_nothing_when_killed(folder: Path, module: str, name: str, batches: int) -> None:
-    """A program that runs a job of a test module is killed when its pool has done so many batches:
-    neither processes nor shared memory are left."""
-    here = Path(__file__).parents[4]
-    program = folder / "program.py"
-    program.write_text(
-        textwrap.dedent(
-            f"""
-            import sys, time
-            sys.path.insert(0, {str(here)!r})
-            from tests.unit.node_runtime.pool import {module} as jobs
-            run, _ = jobs.running(jobs.{name}, "pool", pool=2)
-            pool = run.parts.pools.pool
-            while len(pool.pids()) < 2 or pool.native.batches < {batches}:
-                time.sleep(0.01)
-            print("ready", flush=True)
-            run.wait()
-            """
-        )
-    )
-    before = set(os.listdir("/dev/shm"))
-    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) == 3
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-    wait_for(lambda: not any(is_alive(one) for one in family))
-    assert set(os.listdir("/dev/shm")) <= before
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_functions_on_both_routes_in_one_stage() -> None:

@@ -12,7 +12,7 @@ import pytest
 import plait
 from plait.execution.local_run import start
 from plait.testing import Feed
-from tests.unit.node_runtime.pool.test_pool import no_process_left, wait_for
+from tests.unit.node_runtime.pool.pool_runs import no_process_left, wait_for
 from tests.unit.node_runtime.state.state_jobs import Quiet, given
 
 if TYPE_CHECKING:

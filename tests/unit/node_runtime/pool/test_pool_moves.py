@@ -15,7 +15,7 @@ import pytest
 import plait
 from plait.testing.changes import Move
 from plait.testing.nodes import Nodes
-from tests.unit.node_runtime.pool.test_pool import no_process_left
+from tests.unit.node_runtime.pool.pool_runs import no_process_left
 
 __all__ = ["no_process_left"]
 

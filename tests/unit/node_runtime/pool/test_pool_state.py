@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import psutil
 import pytest
 
 import plait
@@ -19,10 +16,12 @@ from plait.graph.explain import explain_text
 from plait.node_runtime.state.key_hash import bin_of
 from plait.testing import Feed, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
-from tests.unit.node_runtime.pool.test_pool import (
+from tests.unit.node_runtime.pool.pool_runs import (
+    kill_and_go_on,
     leaves_nothing_when_killed,
     more_batches,
     no_process_left,
+    start_gated,
     wait_for,
 )
 from tests.unit.node_runtime.state.state_jobs import (
@@ -195,33 +194,6 @@ def test_a_step_that_hangs() -> None:
     assert 500 - 32 <= result.outputs["out"].num_rows < 500
 
 
-class Gate(plait.Source):
-    """Numbers by key, until the test says that it is enough."""
-
-    schema = plait.Schema.of({"k": int, "n": int})
-
-    def __init__(self, enough: threading.Event) -> None:
-        self.enough = enough
-
-    def open(self, position: Any = None) -> GateReader:
-        return GateReader(self.enough)
-
-
-class GateReader(plait.Reader):
-    def __init__(self, enough: threading.Event) -> None:
-        self.enough = enough
-        self.next = 0
-
-    def poll(self, max_rows: int) -> Any:
-        if self.enough.is_set():
-            return None
-        self.next += max_rows
-        return [{"k": n % 17, "n": n} for n in range(self.next - max_rows, self.next)]
-
-    def position(self) -> int:
-        return self.next
-
-
 def counts(state: int, record: Any) -> int:
     return state + 1
 
@@ -233,11 +205,10 @@ def slow_counts(state: int, record: Any) -> int:
 
 
 def running(step: Any, route: Any, **settings: Any) -> tuple[Any, threading.Event]:
-    enough = threading.Event()
-    job = plait.Job("states")
-    keyed = job.source(Gate(enough)).key_by("k")
-    keyed.fold(0, step, type=int, route=route).sink(plait.Collect(), name="out")
-    return start(job, **{"epoch_records": 64, "workers": 2, **settings}), enough
+    def build(stream: Any) -> Any:
+        return stream.key_by("k").fold(0, step, type=int, route=route)
+
+    return start_gated(build, **settings)
 
 
 def assert_counted(result: plait.Result) -> None:
@@ -249,17 +220,7 @@ def assert_counted(result: plait.Result) -> None:
 @pytest.mark.parametrize("replay_bytes", [1, 20_000, 1 << 25])
 def test_state_survives_the_death_of_its_process(victim: str, replay_bytes: int) -> None:
     run, enough = running(counts, "pool", pool=2, pool_replay_bytes=replay_bytes)
-    pool = run.parts.pools.pool
-    for _ in range(3):
-        pids = wait_for(lambda: len(pool.pids()) == 2 and pool.pids())
-        more_batches(pool)
-        parent = psutil.Process(pids[0]).parent()
-        os.kill(pids[0] if victim == "worker" else parent.pid, signal.SIGKILL)
-        wait_for(functools.partial(lambda old: not old <= set(pool.pids()), set(pids)))
-        if victim == "zygote":
-            break
-    wait_for(lambda: len(pool.pids()) == 2)
-    more_batches(pool)
+    kill_and_go_on(run.parts.pools.pool, victim)
     enough.set()
     assert_counted(run.wait())
 
@@ -352,11 +313,9 @@ def test_a_state_that_cannot_be_pickled_is_told_with_its_place() -> None:
 
 
 def test_a_state_that_cannot_be_pickled_stays_by_itself() -> None:
-    enough = threading.Event()
-    job = plait.Job("states")
-    made = job.source(Gate(enough)).key_by("k").stateful(0, slow_locked, schema={"n": int})
-    made.sink(plait.Collect(), name="out")
-    run: Any = start(job, workers=2, epoch_records=64)
+    run, enough = start_gated(
+        lambda stream: stream.key_by("k").stateful(0, slow_locked, schema={"n": int})
+    )
     (way,) = run.parts.pools.ways
     wait_for(lambda: way.outside.why_here)
     before = run.engine.records_read()
