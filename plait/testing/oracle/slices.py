@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FIRST, LONGEST = 1_000_000, 1 << 45
 """How long the first slice is, and how long one may become; microseconds."""
-FEW, MOST = 4096, 16384
+FEW, MOST = 8192, 32768
 """After a slice of fewer rows the next may be twice as long; one of more is cut in half."""
 LEAST_TIME = -(1 << 63)
 

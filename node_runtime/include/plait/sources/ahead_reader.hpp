@@ -55,7 +55,7 @@ class AheadReader {
     out.kind = Polled::Kind::Rows;
     std::vector<Batch> good, records;
     for (int64_t n = 0; n < count;) {
-      Piece& piece = pieces_.front();
+      PolledRows& piece = pieces_.front();
       n += piece.take(count - n, n, out, good, records);
       if (piece.at == piece.rows) pieces_.pop_front();
     }
@@ -65,7 +65,7 @@ class AheadReader {
 
  private:
   // Rows of a poll: good and bad ones, of which some are given already.
-  struct Piece {
+  struct PolledRows {
     Polled polled;
     int64_t rows = 0, at = 0;
     size_t bad = 0;
@@ -131,7 +131,7 @@ class AheadReader {
     return true;
   }
   void add(Polled&& polled) {
-    Piece piece;
+    PolledRows piece;
     piece.rows = polled.batch.length + int64_t(polled.bad.size());
     std::vector<int64_t> times(size_t(piece.rows), kNoTime);
     size_t bad = 0;
@@ -157,7 +157,7 @@ class AheadReader {
   const int64_t most_, limit_;
   const bool anywhere_;
   int64_t read_ = 0;
-  std::deque<Piece> pieces_;
+  std::deque<PolledRows> pieces_;
   Polled failure_;
 };
 

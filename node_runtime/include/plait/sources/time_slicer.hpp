@@ -24,7 +24,7 @@ namespace plait {
 struct SliceSizes {
   static constexpr int64_t kFirstLength = 1'000'000, kLongest = int64_t(1) << 45;  // microseconds
   // Behind a slice of fewer rows the next may be twice as long; one of more is cut in half.
-  static constexpr int64_t kFew = 4096, kMost = 16384;
+  static constexpr int64_t kFew = 8192, kMost = 32768;
   static constexpr int64_t kReadRows = 4096;  // read at once of a source whose times are read here
 };
 
