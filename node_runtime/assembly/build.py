@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.graph.operators import TimedOp
+from plait.graph.source_order import is_in_time
 from plait.graph.temporal import ProcessSpec
-from plait.node_runtime.assembly.engine_parts import EngineParts, RateEnd, TableEnd
+from plait.node_runtime.assembly.engine_parts import ElsewhereEnd, EngineParts, RateEnd, TableEnd
 from plait.node_runtime.assembly.stage_builders import add_stage
 from plait.node_runtime.assembly.stage_context import StageContext, sources_of
 from plait.node_runtime.lowering.exchanges import ExchangePlan, paced_rows, plan_exchanges
@@ -42,7 +43,7 @@ def build(
     """An engine for `pipeline`; `sources` and `sinks` are the ends by operator of the graph;
     `seat`: the job runs on several nodes, and this is one of them."""
     engine = make_engine(pipeline.graph, settings, seat)
-    exchanges = plan_exchanges(pipeline, settings.order == "total") if seat else ExchangePlan()
+    exchanges = plan_exchanges(pipeline, settings.order != "key") if seat else ExchangePlan()
     parts = EngineParts(engine, seat, exchanges)
     regions = {
         region: i for i, region in enumerate(dict.fromkeys(s.region for s in pipeline.stages), 1)
@@ -67,6 +68,8 @@ def build(
         for position, before in enumerate(stage.inputs):
             engine.connect(parts.tails[before], ends.head, position)
     set_times(engine, pipeline)
+    if is_in_time(pipeline.graph, settings.order):
+        set_order(engine, pipeline.graph, sources)
     if seat:
         set_pace(engine, pipeline.graph, settings, sources)
     if not isinstance(settings.scheduler, str):
@@ -99,6 +102,17 @@ def set_times(engine: NativeEngine, pipeline: Pipeline) -> None:
                 engine.event_time(source, op.schema.index(op.event_time), op.idle_us)
     if any(has_timeouts(op) for op in pipeline.graph.operators):
         engine.beat(BEAT_US)
+
+
+def set_order(engine: NativeEngine, graph: Graph, sources: Mapping[int, SourceEnd]) -> None:
+    """The order is that of event time; a node that reads no source follows the one that does."""
+    if any(isinstance(sources[op], ElsewhereEnd) for op in graph.sources):
+        return
+    times = []
+    for op in sources_of(graph):
+        assert op.event_time is not None
+        times.append((op.schema.index(op.event_time), op.max_jump_us))
+    engine.order_by_time(times)
 
 
 def has_timeouts(op: Op) -> bool:

@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
-from libcpp.utility cimport move
+from libcpp.utility cimport move, pair
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native._batch cimport NativeBatch
@@ -357,6 +357,14 @@ cdef class NativeEngine:
     def event_time(self, uint32_t source, int column, int64_t idle_us):
         """The column that is the event time of the source with this number."""
         self.builder.get().event_time(source, column, idle_us * 1000)
+
+    def order_by_time(self, list times):
+        """The order is that of event time: of each source, the column with it and how far, in
+        microseconds, a record may move it."""
+        cdef vector[pair[int, int64_t]] columns
+        for column, max_jump_us in times:
+            columns.push_back(pair[int, int64_t](<int>column, <int64_t>max_jump_us))
+        self.builder.get().order_by_time(columns)
 
     def beat(self, int64_t us):
         """Units carry the wall clock; a source without rows emits an empty one so often."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from plait.cluster.job_handle import JobHandle
 from plait.connectors.files import Files
 from plait.connectors.memory_sinks import Collect
-from plait.connectors.memory_sources import Table, has_bad_rows
-from plait.connectors.rate import Rate
+from plait.connectors.splitting import splitting
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of
 from plait.graph.operators import SinkOp, SourceOp
+from plait.graph.source_order import is_in_time
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings, unknown_setting
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.views import JobView
     from plait.graph.operators import Graph
 
-SPLIT = (Table, Rate)
-"""Sources of which every node can read its own slice; any other is read by one node."""
 MAX_EPOCH = 1 << 16
 
 
@@ -76,11 +74,13 @@ def submit(
     >>> handle.result(timeout="10m")                         # doctest: +SKIP
     """
     graph = graph_of(job)
-    if "epoch_records" not in settings and type(nodes) is int and len(graph.sources) == 1:
-        # One source: where it is cut does not show in the order, so every node gets its share of a
-        # longer epoch.
-        settings["epoch_records"] = max(1, min(Settings().epoch_records * nodes, MAX_EPOCH))
     chosen = settings_for_nodes(settings)
+    cuts_show = len(graph.sources) > 1 and not is_in_time(graph, chosen.order)
+    if "epoch_records" not in settings and type(nodes) is int and not cuts_show:
+        # Where sources are cut does not show in the order, so every node gets its share of a longer
+        # epoch.
+        settings["epoch_records"] = max(1, min(Settings().epoch_records * nodes, MAX_EPOCH))
+        chosen = settings_for_nodes(settings)
     if chosen.order == "key":
         check_sinks(graph)
     if wait not in (None, "running"):
@@ -215,8 +215,8 @@ def spec_of(
         token=secrets.token_hex(32),
         bin_bits=settings.bin_bits,
         sources=tuple(
-            SourceSpec(label=op.label, splits=type(op.source) in SPLIT and not has_bad_rows(op))
-            for op in sources
+            SourceSpec(label=op.label, splits=splits)
+            for op, splits in zip(sources, splitting(graph, settings.order), strict=True)
         ),
         nodes=nodes,
         order="key" if str(settings.order) == "key" else "total",

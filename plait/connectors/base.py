@@ -96,7 +96,8 @@ class Source:
     label: str = ""
     """Its name in results and errors; "" for one made by plait."""
     bounded: bool = True
-    """Whether it ends by itself."""
+    """Whether it ends by itself. Several sources that do, and have an event time, are read in step
+    by slices of it: each waits for the others."""
     repeatable: bool = False
     """Whether it can be opened a second time and then gives the same records, without waiting:
     what `schema="infer"` needs."""

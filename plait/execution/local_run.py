@@ -18,6 +18,7 @@ from plait.execution.signals import Presses
 from plait.execution.waiting import describe_wait
 from plait.graph.operators import Graph, SourceOp
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
+from plait.graph.source_order import is_in_time
 from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings, unknown_setting
@@ -105,6 +106,11 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalR
         raise JobError(
             'order="none" cannot be combined with operators with their own loop, whose output is'
             " defined by order"
+        )
+    if state is not None and is_in_time(graph, chosen.order):
+        raise JobError(
+            "a snapshot does not say how far the order of time is; go on from it with"
+            ' order="total", as in the run it is of'
         )
     return LocalRun(graph, chosen, state)
 
@@ -342,7 +348,12 @@ class LocalRun:
         return {str(self.graph.operators[op]): words for op, words in told.items()}
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
-        """The state of all bins and the positions of the sources at one epoch boundary."""
+        """The state of all bins and the positions of the sources at one epoch boundary. A run in
+        order of time has read ahead of it: StateError."""
+        if is_in_time(self.graph, self.settings.order):
+            raise StateError(
+                'snapshot: a run in order of time has read ahead; start it with order="total"'
+            )
         item = self.control("snapshot", timeout)
         labels = [op.label for op in self.graph.operators if isinstance(op, SourceOp)]
         positions: dict[str, Any] = {}

@@ -28,6 +28,7 @@ from plait.graph.operators import (
     UnionOp,
 )
 from plait.graph.routes import functions_of, processes_of, route_of_call
+from plait.graph.source_order import order_text
 from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
 from plait.graph.temporal import OperatorSpec
 from plait.graph.temporal_text import length, results_text, spec_text
@@ -58,7 +59,7 @@ def explain(graph: Graph, settings: Settings | None = None) -> str:
     """The plan of a job as text."""
     chosen = settings or Settings()
     pipeline = make_pipeline(graph, chosen.fuse)
-    lines = [f"job {graph.name}: {head(chosen)}"]
+    lines = [f"job {graph.name}: {head(graph, chosen)}"]
     for number, stage in enumerate(pipeline.stages):
         lines += stage_lines(pipeline, number, stage, chosen)
     return "\n".join(lines)
@@ -73,8 +74,8 @@ def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
     return explain(graph, chosen)
 
 
-def head(settings: Settings) -> str:
-    order = "total order" if settings.order == "total" else "no order between batches"
+def head(graph: Graph, settings: Settings) -> str:
+    order = order_text(graph, settings.order)
     return (
         f"{threads_text(settings)}, {order}, epochs of at most {settings.epoch_records:,} records"
     )

@@ -28,7 +28,8 @@ more empty epoch follows, with the watermark at infinity.
 that row, 1 for the record and what is made of it; behind a unit of n rows it is row n, half 0. A
 union orders by row and half, then by the position of the input. What a record makes comes at once,
 at its place, and so does what it begins that is due already. With one source nothing of this
-depends on where epochs are cut; with several, cuts say how their rows interleave.
+depends on where epochs are cut; with several, cuts say how their rows interleave, unless they are
+those of slices of event time (`plait.graph.source_order`), where a source ends with its last row.
 
 **Failures.** The mark of a record that fails was before it, so what was due by then is given. A
 timer that fails ends its stream at its mark.

@@ -29,7 +29,7 @@ SchedulerName = Literal[
 Threading = Literal["dynamic", "dedicated", "manual"]
 Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
-Order = Literal["total", "key", "none"]
+Order = Literal["time", "total", "key", "none"]
 ElasticRule = Literal["trend", "utilisation"]
 
 SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
@@ -56,7 +56,7 @@ class Settings:
     >>> Settings(order="random")
     Traceback (most recent call last):
         ...
-    plait.errors.JobError: order is 'random'; it must be one of "total", "key", "none"
+    plait.errors.JobError: order is 'random'; it must be one of "time", "total", "key", "none"
     """
 
     workers: int | Literal["elastic"] = field(default_factory=usable_cores)
@@ -91,10 +91,14 @@ class Settings:
     stage_parallelism: int | Literal["free", "elastic"] = "free"
     """How many workers may be in a stage at a time. free: any number. elastic: one at first, and
     one more for the stage that holds up the others, as long as that helps. Or a number."""
-    order: Order = "total"
-    """The order of the output. total: as a sequential run. key: on several nodes every node has its
-    own sinks, with the records of a key in order (on one node as total). none: state is updated in
-    order, outputs leave when they are ready; on one node only."""
+    order: Order | None = None
+    """The order of the output: that of a sequential run, which reads the sources in turn.
+
+    time: in turn for each slice of event time, so that the order depends on nothing but the
+    records; all sources must have an end and an event time. total: in turn for each epoch. None:
+    time for jobs with several sources where it can be, otherwise total. key: on several nodes every
+    node has its own sinks, with the records of a key in the order of None (on one node all are).
+    none: state is updated in that order, outputs leave when they are ready; on one node only."""
     epoch_records: int = 4096
     """The most records a source puts into one epoch: one batch. Live sources cut smaller ones when
     idle."""
@@ -189,6 +193,8 @@ class Settings:
         for name, allowed in choices:
             given = getattr(self, name)
             if isinstance(given, Scheduler | NativeScheduler) and name == "scheduler":
+                continue
+            if given is None and name == "order":
                 continue
             if given not in get_args(allowed):
                 words = ", ".join(f'"{word}"' for word in get_args(allowed))

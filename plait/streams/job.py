@@ -125,8 +125,8 @@ class Job:
                 time does no harm (None: any).
             idle: after this long without records the source no longer holds back the watermark.
             epoch_records: the most records the source puts into an epoch, instead of the setting.
-                Sources of different sizes that are joined by time stay in step if these numbers
-                are in proportion to their sizes.
+                Live sources of different rates that are joined by time stay in step if these
+                numbers are in proportion to their rates.
             on_error: what happens to a record that cannot be read (a malformed line, a value that
                 does not fit its column, a null event time): "fail", "skip" or "dead_letter".
             rename: new names of columns, by the ones they have: `{"user-id": "user"}`. All other

@@ -137,6 +137,7 @@ def answer(
         stamps=stamps,
         limit=limit,
         stop_at=stop_at,
+        order=given.get("order"),
         finish="flush" if result is None else given.get("finish", "leave"),
         stopped=None if result is None else result.stopped,
     )

@@ -17,10 +17,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.memory_sources import Table, has_bad_rows
-from plait.connectors.rate import Rate
+from plait.connectors.splitting import splitting
 from plait.errors import InternalError, JobError, TimedOut
-from plait.graph.operators import CallOp, FoldOp, Graph, SourceOp, StatefulOp
+from plait.graph.operators import CallOp, FoldOp, Graph, StatefulOp
 from plait.graph.stages import has_loop
 from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
     from plait.results.result import Result
 
 TOKEN = "nodes of one process"
-SPLIT = (Table, Rate)
-"""Sources of which every node reads its own slice."""
 STILL_S = 0.02
 """Nodes that have not moved for so long are taken to be at the end of their sources."""
 SETTLE_S = 1.0
@@ -153,16 +150,13 @@ class Nodes:
     def first_layout(self, nodes: int, drawing: bool) -> Layout:
         """Bins in turn, or anyhow; sources that one node reads are read by the home, or any."""
         bins = range(1 << self.settings.bin_bits)
-        sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
         reader = self.chance.randrange(nodes) if drawing else self.home
+        splits = splitting(self.graph, self.settings.order)
         return Layout(
             epoch=0,
             members=tuple(range(nodes)),
             owners=tuple(self.chance.randrange(nodes) if drawing else b % nodes for b in bins),
-            readers=tuple(
-                EVERYONE if type(op.source) in SPLIT and not has_bad_rows(op) else reader
-                for op in sources
-            ),
+            readers=tuple(EVERYONE if split else reader for split in splits),
             epoch_records=self.settings.epoch_records,
         )
 
@@ -243,7 +237,7 @@ class Nodes:
         """Members that may leave: no sinks of the whole job, no source of their own, no operator
         with its own loop."""
         kept = set(self.layout.readers)
-        if self.settings.order == "total" or self.has_loops():
+        if self.settings.order != "key" or self.has_loops():
             kept.add(self.home)
         return [rank for rank in self.layout.members if rank not in kept]
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import plait
 from plait.connectors.base import Reader, Source
 from plait.graph.operators import CallOp, SourceOp
+from plait.graph.source_order import is_in_time
 from plait.testing import sequential
 from plait.testing.check import capturing, compare_outputs, rows_of
 from plait.testing.nodes import run_on_nodes
@@ -97,7 +98,7 @@ def ways(draw: Any) -> dict[str, Any]:
 
 def assert_exactly(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
     """What a run gives to its sinks is what the plain loop over the whole input gives."""
-    wanted = sequential(graph, epoch_records=10**6)
+    wanted = sequential(graph, epoch_records=10**6, order=chosen.get("order"))
     captured, sinks = capturing(graph)
     failure = None
     try:
@@ -112,15 +113,16 @@ def assert_exactly(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
     compare_outputs(f"{nodes} nodes, {chosen}", outputs, wanted, failure)
 
 
-def has_one_source(graph: Graph) -> bool:
-    return sum(isinstance(op, SourceOp) for op in graph.operators) == 1
+def has_an_order(graph: Graph) -> bool:
+    """Whether the order is that of the records alone: of one source, or of several by time."""
+    return len(graph.sources) == 1 or is_in_time(graph, None)
 
 
-one_source = st.one_of(timed_graphs(sources=(1,)), graphs().filter(has_one_source))
+jobs = st.one_of(timed_graphs(), timed_graphs(sources=(2, 3)), graphs()).filter(has_an_order)
 
 
 @slow
-@given(graph=one_source, first=ways(), second=ways(), seed=seeds)
+@given(graph=jobs, first=ways(), second=ways(), seed=seeds)
 def test_exactly_what_a_plain_loop_gives(
     graph: Graph, first: dict[str, Any], second: dict[str, Any], seed: int
 ) -> None:
@@ -130,7 +132,7 @@ def test_exactly_what_a_plain_loop_gives(
 
 
 @slow
-@given(graph=one_source, chosen=ways(), nodes=st.sampled_from([1, 2, 3]))
+@given(graph=jobs, chosen=ways(), nodes=st.sampled_from([1, 2, 3]))
 def test_on_any_number_of_nodes(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
     assume(not sees_batches(graph))
     assert_exactly(graph, chosen, nodes)

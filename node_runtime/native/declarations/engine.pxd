@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native._kernels cimport Program
@@ -245,6 +246,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         uint32_t no_source(const SourceStageSpec& spec) except +
         void pace(uint32_t source, double rows) except +
         void event_time(uint32_t source, int column, int64_t idle_ns)
+        void order_by_time(const vector[pair[int, int64_t]]& times) except +
         void beat(int64_t ns)
         void connect(uint32_t before, uint32_t to, uint32_t input) except +
         void last_op(uint32_t stage, uint32_t op)

@@ -1,11 +1,11 @@
 """The oracle: a slow, obviously right executor of a graph. What it gives is the right answer.
 
-The order is a plain loop: for every epoch, for every source in the order of the operators, for
-every row: first the mark of that row, by which time goes on, through all operators, and then the
-row. One source's rows of one epoch are a unit; within a unit each operator is run over all the
-marks and rows of its inputs, which gives what pushing them one by one would, because every operator
-is a function of the sequence of its inputs and a union orders by (row, half, input). It shares no
-code with the runtime.
+The order is a plain loop: for every epoch (in order of time: for every slice of event time, see
+`slices`), for every source in the order of the operators, for every row: first the mark of that
+row, by which time goes on, through all operators, and then the row. One source's rows of one epoch
+are a unit; within a unit each operator is run over all the marks and rows of its inputs, which
+gives what pushing them one by one would, because every operator is a function of the sequence of
+its inputs and a union orders by (row, half, input). It shares no code with the runtime.
 
 What is due by time comes at the mark that made it due: half 0 of the row, the record and what is
 made of it are half 1. Behind the rows of a unit follows a mark with its facts, as if the unit had
@@ -19,8 +19,10 @@ failure; `beyond` is what each sink gets if only streams that depend on a failur
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.bad_rows import BadRow
@@ -35,6 +37,7 @@ from plait.graph.operators import (
     TimedOp,
     UnionOp,
 )
+from plait.graph.source_order import is_in_time
 from plait.graph.temporal import OperatorSpec
 from plait.graph.user_functions import functions_of
 from plait.results.result import Account, DeadLetter, OperatorCounts
@@ -42,6 +45,7 @@ from plait.testing.oracle.epochs import Row, epochs
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
+from plait.testing.oracle.slices import epochs_in_time
 from plait.testing.oracle.temporal import timed_operator
 from plait.testing.oracle.time import (
     ALL_TIME,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
     from plait.functions.open_close import Hooks
     from plait.model.schema import Schema
+    from plait.model.settings import Order
     from plait.protocol.messages import Finish
 
 Position = tuple[int, int]
@@ -113,10 +118,13 @@ def sequential(
     stop_at: int | None = None,
     finish: Finish = "flush",
     stopped: Collection[str] | None = None,
+    order: Order | None = None,
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
 
     Args:
+        order: as in the settings: "total" reads several sources epoch by epoch where it could be
+            done by slices of event time.
         epoch_records: the most rows of an epoch of a source.
         cuts: the rows of each epoch of a source by its label, as in `Result.cuts`.
         stamps: when each was cut, as in `Result.stamps`; otherwise all at 0.
@@ -131,16 +139,18 @@ def sequential(
     closes = open_functions(graph)
     waits: list[str] = []
     sources = [(i, op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)]
+    most = {i: op.epoch_records or epoch_records for i, op in sources}
+    in_time = is_in_time(graph, order)
     streams = {
-        i: epochs(
-            op,
-            op.epoch_records or epoch_records,
-            cuts.get(op.label) if cuts else None,
-            limit,
-            waits,
-        )
+        i: epochs(op, most[i], None if in_time or not cuts else cuts.get(op.label), limit, waits)
         for i, op in sources
     }
+    ends_at: dict[int, float] = {}
+    if in_time:
+        rows_of = {i: (op, list(chain.from_iterable(streams[i]))) for i, op in sources}
+        planned = epochs_in_time(rows_of, most, cuts, stopped or ())
+        streams = {i: (rows for rows in planned[i].rows) for i, _ in sources}
+        ends_at = {i: planned[i].ends_at for i, _ in sources}
     over: set[int] = set()
     cut: set[int] = set()
     epoch = 0
@@ -151,10 +161,11 @@ def sequential(
                 rows = None if i in over or epoch == stop_at else next(streams[i], None)
                 if epoch == stop_at and finish == "leave" and i not in over:
                     cut |= {i} if stopped is None or op.label in stopped else set()
-                if rows is None:
+                if rows is None or epoch >= ends_at.get(i, math.inf):
                     over.add(i)
                 taken[i] = rows or []
-            # The last time round no source has rows: the closing epoch.
+            # The last time round no source has rows: the closing epoch. In order of time a source
+            # ends with its last row.
             for i, op in sources:
                 at = (stamps or {}).get(op.label, ())
                 stamp = at[epoch] if epoch < len(at) else 0
@@ -259,7 +270,7 @@ class Loop:
         assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
-        if not over and not cut:
+        if rows or not (over or cut):
             cuts.append(len(rows))
         if cut:
             self.watermarks.cut |= {source}

@@ -25,6 +25,7 @@ from plait.testing.difference import story
 
 if TYPE_CHECKING:
     from plait.graph.temporal import TimedSpec
+    from plait.model.settings import Order
     from plait.testing import OracleResult
 
 S = 1_000_000
@@ -84,8 +85,9 @@ class Nodes:
     def graph(self) -> Graph:
         return Graph(name="test", operators=tuple(self.nodes))
 
-    def run(self, epoch: int = 1) -> OracleResult:
-        result = sequential(self.graph(), epoch_records=epoch)
+    def run(self, epoch: int = 1, order: Order = "total") -> OracleResult:
+        """By default `epoch` says how the sources follow each other."""
+        result = sequential(self.graph(), epoch_records=epoch, order=order)
         if result.failure is None:
             assert result.account.difference == 0, str(result.account)
             assert all(counts.difference == 0 for counts in result.operators)

@@ -172,6 +172,7 @@ class Engine {
 
   Shared shared;
   Epochs epochs;
+  std::unique_ptr<TimeSlicer> slicer;  // if the order is that of event time
   uint32_t sinks_total = 0;
   SchedulerOptions options;  // until the start
 

@@ -46,6 +46,9 @@ class Origin {
   virtual int64_t rows() const { return kNoSlices; }
   // The rows [first, first + count), all of them there; or Wait.
   virtual void slice(int64_t /*first*/, int64_t /*count*/, Polled& /*out*/) {}
+  // Whether any thread may read the times of its rows at any time, those in a column of timestamps.
+  virtual bool has_times() const { return false; }
+  virtual void times(int /*column*/, int64_t /*first*/, int64_t /*count*/, int64_t* /*to*/) const {}
 };
 
 // What a node has in place of a source that another node reads.
@@ -122,7 +125,7 @@ class TableOrigin final : public Origin {
   void slice(int64_t first, int64_t count, Polled& out) override {
     if (rate_ > 0 && !slice_due(rate_, first, count, start_, out)) return;
     out.kind = Polled::Kind::Rows;
-    auto c = size_t(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+    auto c = chunk_of(first);
     std::vector<Batch> parts;
     for (int64_t left = count; left > 0; ++c) {
       const Batch& from = chunks_[c];
@@ -141,6 +144,18 @@ class TableOrigin final : public Origin {
       for (const Batch& part : parts) columns.push_back(&part.columns[i]);
       out.batch.columns.push_back(columns.size() == 1 ? *columns[0]
                                                       : concat_columns(columns, count));
+    }
+  }
+
+  bool has_times() const override { return rate_ <= 0; }
+  void times(int column, int64_t first, int64_t count, int64_t* to) const override {
+    auto c = chunk_of(first);
+    for (int64_t left = count; left > 0; ++c) {
+      const int64_t at = first + (count - left) - starts_[c];
+      const int64_t n = std::min(left, chunks_[c].length - at);
+      if (n <= 0) continue;
+      to = std::copy_n(chunks_[c].columns[size_t(column)].i64() + at, n, to);
+      left -= n;
     }
   }
 
@@ -167,6 +182,10 @@ class TableOrigin final : public Origin {
   }
 
  private:
+  size_t chunk_of(int64_t row) const {
+    return size_t(std::upper_bound(starts_.begin(), starts_.end(), row) - starts_.begin()) - 1;
+  }
+
   std::vector<Batch> chunks_;
   std::vector<int64_t> starts_;  // the row number of each chunk's first row
   int64_t all_ = 0;

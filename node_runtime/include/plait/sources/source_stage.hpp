@@ -6,7 +6,8 @@
 // so every path of the graph meets them at the same place. On several nodes a source that can be
 // read anywhere is cut into slices: an epoch has the same rows whatever the number of nodes, each
 // node reads its part of them; any other source is read by one node, and the others emit empty
-// batches for it. Any worker may run a source; one at a time holds its flag.
+// batches for it. In a job whose order is that of event time a TimeSlicer says which rows are in an
+// epoch. Any worker may run a source; one at a time holds its flag.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +16,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "plait/columns/layout.hpp"
+#include "plait/sources/ahead_reader.hpp"
 #include "plait/sources/epochs.hpp"
 #include "plait/sources/origins.hpp"
 #include "plait/stages/row_operators.hpp"
@@ -48,7 +51,15 @@ class SourceStage final : public Stage {
   int64_t front_ns() const override { return stats.last_run_ns.load(std::memory_order_relaxed); }
   bool runnable() const override {
     return !over_.load(std::memory_order_relaxed) && outputs_have_room() &&
-           (now_ns() >= due_ns() || epochs_.owed(source_) || stopped());
+           (now_ns() >= due_ns() || epochs_.owed(source_) || stopped() ||
+            (ahead_ && ahead_->ready(now_ns() >= due_.load(std::memory_order_relaxed))));
+  }
+  // Before the start: the rows of its epochs are those that the slicer says, by the event times in
+  // this column.
+  void order_by_time(TimeSlicer& slicer, int column, int64_t max_jump) {
+    slicer.add(source_, epoch_records_, max_jump);
+    ahead_ =
+        std::make_unique<AheadReader>(slicer, source_, *origin_, column, epoch_records_, limit_);
   }
 
   int64_t run(Worker& worker, int64_t records) override {
@@ -123,14 +134,54 @@ class SourceStage final : public Stage {
         return emit(std::move(marker), turn.epoch, worker);
       }
       case Kind::Empty: {
+        if (ahead_) first_row_ = unit_base(turn.epoch);
         const Flow flow = turn.over ? Flow::Over : turn.cut ? Flow::Cut : Flow::Running;
         return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow}, worker);
       }
       case Kind::Data:
         break;
     }
+    if (ahead_) return ask_in_time(turn.epoch, worker);
     return layouts && origin_->rows() != Origin::kNoSlices ? ask_slice(turn.epoch, worker)
                                                            : ask(turn.epoch, worker);
+  }
+
+  // The epoch's rows by event time; of a source that all nodes read, this node's part of them.
+  int64_t ask_in_time(uint64_t epoch, Worker& worker) {
+    using Answer = TimeSlicer::Answer;
+    TimeSlicer::Unit unit;
+    int64_t wait_ns = std::max<int64_t>(0, due_.load(std::memory_order_relaxed) - now_ns());
+    Answer answer = ahead_->ask(epoch, unit, wait_ns);
+    if (answer == Answer::Read) {
+      epochs_.not_due(source_);
+      return 0;
+    }
+    if (answer == Answer::Wait) {
+      due_.store(now_ns() + wait_ns, std::memory_order_relaxed);
+      const bool beats = beat_ns && now_ns() >= beat_at_.load(std::memory_order_relaxed);
+      if (!beats && !epochs_.idle(source_)) {
+        // The source it waits for makes it ready; looking again now and then is enough.
+        look_.store(now_ns() + kLookNs, std::memory_order_relaxed);
+        return -1;
+      }
+      ahead_->skip(epoch);
+      answer = ahead_->ask(epoch, unit, wait_ns);
+    }
+    if (unit.fails) return fail(ahead_->failure(), epoch, worker);
+    const SourceUnit whole{unit.base, unit.rows, unit.over ? Flow::Over : Flow::Running};
+    next_base_ = unit.base + unit.rows;
+    int64_t from = 0, count = unit.rows;
+    if (layouts && ahead_->everywhere()) {
+      std::tie(from, count) = layouts->at(epoch)->slice(rank, unit.rows);
+    }
+    first_row_ = unit.base + from;
+    Polled polled;
+    if (count) ahead_->rows(unit, from, count, polled);
+    if (!polled.bad.empty()) set_aside(polled, epoch);
+    const Batch& rows = count ? polled.batch : empty_;
+    const int64_t n = data(rows, epoch, polled.due_ns, whole, worker, int64_t(polled.bad.size()));
+    if (unit.over) epochs_.finished(source_);
+    return n;
   }
 
   int64_t paced_row(uint64_t epoch) const { return int64_t(double(epoch) * paced_rows); }
@@ -186,22 +237,8 @@ class SourceStage final : public Stage {
       case Polled::Kind::End:
         epochs_.finished(source_);
         return 0;
-      case Polled::Kind::Failed: {
-        Batch marker;
-        marker.failure = std::make_shared<Failure>();
-        marker.failure->letter.op = op_;
-        marker.failure->letter.source = source_;
-        marker.failure->letter.epoch = epoch;
-        marker.failure->letter.row = -1;
-        marker.failure->letter.kind = FailureKind::Source;
-        marker.failure->letter.message = std::move(polled.message);
-        marker.failure->letter.handle = polled.handle;
-        marker.columns = empty_.columns;
-        over_.store(true, std::memory_order_relaxed);
-        emit(std::move(marker), epoch, worker);
-        epochs_.failed(source_);
-        return 0;
-      }
+      case Polled::Kind::Failed:
+        return fail(polled, epoch, worker);
       case Polled::Kind::Wait:
         break;
     }
@@ -209,6 +246,22 @@ class SourceStage final : public Stage {
     const bool beats = beat_ns && now_ns() >= beat_at_.load(std::memory_order_relaxed);
     if (!beats && !epochs_.idle(source_)) return -1;
     return data(empty_, epoch, 0, {rows, 0, is_idle() ? Flow::Idle : Flow::Running}, worker);
+  }
+  int64_t fail(const Polled& polled, uint64_t epoch, Worker& worker) {
+    Batch marker;
+    marker.failure = std::make_shared<Failure>();
+    marker.failure->letter.op = op_;
+    marker.failure->letter.source = source_;
+    marker.failure->letter.epoch = epoch;
+    marker.failure->letter.row = -1;
+    marker.failure->letter.kind = FailureKind::Source;
+    marker.failure->letter.message = polled.message;
+    marker.failure->letter.handle = polled.handle;
+    marker.columns = empty_.columns;
+    over_.store(true, std::memory_order_relaxed);
+    emit(std::move(marker), epoch, worker);
+    epochs_.failed(source_);
+    return 0;
   }
   // Acquire pairs with the release in Engine::stop and Shared::note_failure.
   bool stopped() const { return stopping && stopping->load(std::memory_order_acquire); }
@@ -219,6 +272,7 @@ class SourceStage final : public Stage {
     Flow flow = Flow::Running;
   };
   int64_t unit_base(uint64_t epoch) const {
+    if (ahead_) return next_base_;
     const bool sliced = layouts && origin_->rows() != Origin::kNoSlices;
     if (!sliced) return rows_.load(std::memory_order_relaxed);
     const int64_t row = paced_rows > 0 ? paced_row(epoch) : layouts->at(epoch)->row_of(epoch);
@@ -296,7 +350,8 @@ class SourceStage final : public Stage {
     batch.base = unit.base;
     batch.rows = unit.rows;
     batch.flow = unit.flow;
-    if (beat_ns && unit.flow < Flow::Cut) {
+    const bool counts = unit.flow < Flow::Cut || unit.rows > 0;  // the last rows come with the end
+    if (beat_ns && counts) {
       batch.stamp = wall_us();
       beat_at_.store(now_ns() + beat_ns, std::memory_order_relaxed);
     }
@@ -318,7 +373,7 @@ class SourceStage final : public Stage {
     if (bad) Counts::add(on_error == OnError::Skip ? c.skipped : c.dead_lettered, bad);
     stats.records_in.fetch_add(taken, std::memory_order_relaxed);
     stats.records_out.fetch_add(batch.length, std::memory_order_relaxed);
-    if (cuts.size() < kCuts && unit.flow < Flow::Cut) {
+    if (cuts.size() < kCuts && counts) {
       cuts.push_back(taken);
       if (beat_ns) stamps.push_back(batch.stamp);
     }
@@ -341,6 +396,8 @@ class SourceStage final : public Stage {
   static constexpr int64_t kLookNs = 1'000'000;
   const int64_t epoch_records_, limit_;
   int64_t first_row_ = -1;  // of the last slice
+  std::unique_ptr<AheadReader> ahead_;
+  int64_t next_base_ = 0;  // in order of time: of the next unit
   int64_t had_rows_ns_ = 0;
   Batch empty_;
   std::atomic<int64_t> rows_{0}, due_{0}, beat_at_{0};
