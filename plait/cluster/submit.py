@@ -16,7 +16,7 @@ from plait.connectors.rate import Rate
 from plait.coordinator.messages.requests import Accepted, Rejected, Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
-from plait.execution.local_run import graph_of
+from plait.execution.local_run import graph_of, with_letters
 from plait.graph.operators import SinkOp, SourceOp
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings, unknown_setting
@@ -24,6 +24,7 @@ from plait.model.settings import Settings, unknown_setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plait.connectors.base import Sink
     from plait.coordinator.messages.views import JobView
     from plait.graph.operators import Graph
 
@@ -43,6 +44,7 @@ def submit(
     journal_dir: str | None = None,
     lost_after: float | Duration = 2.0,
     prefer: Sequence[str] = (),
+    dead_letters: Sink | None = None,
     **settings: Any,
 ) -> JobHandle:
     """Starts `job` on `nodes` nodes of a Ray cluster and returns at once.
@@ -59,6 +61,8 @@ def submit(
             used by the first job of a namespace. Choose more if a function of the job may hold the
             interpreter for seconds.
         prefer: hosts to use first.
+        dead_letters: a sink for dead letters, in place of that of the job; a file is written on the
+            machine of the node with the sinks.
         settings: any other field of `plait.Settings`, for each node.
 
     Returns a `JobHandle`. JobError if the job cannot run on nodes or is refused; ClusterError if
@@ -67,7 +71,7 @@ def submit(
     >>> handle = plait.submit(job, nodes=2, address="auto")  # doctest: +SKIP
     >>> handle.result(timeout="10m")                         # doctest: +SKIP
     """
-    graph = graph_of(job)
+    graph = with_letters(graph_of(job), dead_letters)
     if "epoch_records" not in settings and isinstance(nodes, int) and len(graph.sources) == 1:
         # One source: where it is cut does not show in the order, so every node gets its share of a
         # longer epoch.
