@@ -141,7 +141,7 @@ def add_aggregates(
         over = lower(aggregate.over, given)
         kind = native_kind(aggregate)
         made.aggregates.append((kind, len(made.items), over.type, over.nullable))
-        made.items.append(aggregate.over)
+        made.items.append(aggregate.over if over.passthrough is None else over.passthrough)
         made.whole_row = False
 
 

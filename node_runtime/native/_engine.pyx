@@ -227,6 +227,8 @@ cdef class NativeEngine:
         fill_stage(stage.stage, spec.stage)
         stage.op = spec.op
         stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        stage.errors.on_error = policy(spec.errors.on_error)
+        stage.errors.record = spec.errors.record
         self.add_operators(stage.before, spec.before)
         self.add_operators(stage.after, spec.after)
         return self.builder.get().keyed_stage(move(stage))
@@ -237,6 +239,8 @@ cdef class NativeEngine:
         stage.op = spec.op
         stage.plan = (<NativeTimedPlan>spec.plan).plan
         stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        stage.errors.on_error = policy(spec.errors.on_error)
+        stage.errors.record = spec.errors.record
         self.add_operators(stage.before, spec.before)
         self.add_operators(stage.after, spec.after)
         return self.builder.get().timed_stage(move(stage))

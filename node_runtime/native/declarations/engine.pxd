@@ -78,11 +78,16 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         Operators calls
         shared_ptr[PoolOutside] outside
 
+    cdef cppclass StateErrors:
+        OnError on_error
+        vector[int] record
+
     cdef cppclass KeyedStageSpec:
         StageSpec stage
         uint32_t op
         shared_ptr[KeyedPlan] plan
         QueueKind queue
+        StateErrors errors
         Operators before
         Operators after
 
@@ -91,6 +96,7 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         uint32_t op
         shared_ptr[TimedPlan] plan
         QueueKind queue
+        StateErrors errors
         Operators before
         Operators after
 

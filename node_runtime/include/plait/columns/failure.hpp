@@ -46,7 +46,7 @@ struct Letter {
   std::string message;
   int32_t code = 0;     // a kernel's error number (RowError), `message` being the value; 0: none
   int64_t handle = -1;  // the Python exception's number on the Python side; -1: none
-  Batch record;         // one row, the operator's input
+  Batch record;         // one row, the operator's input; none: it is not here
 };
 
 struct Failure {

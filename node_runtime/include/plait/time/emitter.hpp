@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/time/timed_spec.hpp"
 
 namespace plait {
@@ -137,11 +138,14 @@ class Emitter {
   void clear() {
     for (auto& c : columns) c.clear();
     orders.clear();
+    failed.clear();
     late = left_out = 0;
   }
 
   std::vector<GrowingColumn> columns;
   std::vector<Order> orders;
+  std::vector<RowFailure>
+      failed;            // input rows that do not fit a sum and changed nothing, ascending
   int64_t late = 0;      // input rows that came too late and changed nothing
   int64_t left_out = 0;  // input rows that are no part of any result for another reason (Late:
                          // those that were in time)

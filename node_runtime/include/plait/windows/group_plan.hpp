@@ -26,7 +26,8 @@ struct GroupOp : AggregateOp {
 struct GroupPlan {
   KeyCodec keys;
   std::vector<GroupOp> ops;
-  bool tops = false;  // the groups are of top rows, in `top_cell`
+  std::vector<GroupOp> sums;  // those of them that are checked
+  bool tops = false;          // the groups are of top rows, in `top_cell`
   int top_cell = -1;
   TopRule top;
   bool owns = false;         // some cells own memory
@@ -100,6 +101,7 @@ struct GroupPlan {
       if (op.kind == K::Mean) op.result = Type::Float64;
       if (is_sum(op.kind) && op.type != Type::Float64) op.result = Type::Int64;
     }
+    if (op.checked()) sums.push_back(op);
     ops.push_back(op);
   }
 
