@@ -33,7 +33,7 @@ from plait.graph.operators import (
 )
 from plait.graph.temporal import SIDE, OperatorSpec
 from plait.model.declared_json import to_json_value
-from plait.model.records import Misfit, describe, records_of
+from plait.model.records import Misfit, TooMuchText, describe, records_of
 from plait.model.schema import Schema
 from plait.results.engine_failures import FailureKind
 from plait.results.hints import hint_of
@@ -263,7 +263,8 @@ def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
 
 
 def timer_error(failure: EngineFailure, graph: Graph) -> RecordError:
-    """A timer is due after the records of its epoch: its row is the last of them."""
+    """Its row is the number of the last record before it, which may have set it for a time gone
+    by."""
     op, label = graph.operators[failure.op], source_label(graph, failure.source)
     return RecordError(
         f"{describe_op(op)}: {failure.message}\n  it was due after record {failure.row:,} of "
@@ -285,6 +286,10 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return SinkError(f"sink {op.label} at {op.at}: {message}")
         case FailureKind.POOL:
             return JobError(f"{op}: {message}")
+        case FailureKind.TEXT:
+            return JobError(f"{describe_op(op)}: {message}")
+        case _ if isinstance(cause, TooMuchText):
+            return JobError(f"{describe_op(op)}: {cause}")
         case FailureKind.WORKER | FailureKind.SUM:
             return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
         case _ if cause is not None and not isinstance(cause, Exception):

@@ -18,6 +18,10 @@ from plait.node_runtime.native.declarations.pool cimport PoolLanes, PoolOutside
 from plait.node_runtime.native.declarations.timed cimport TimedPlan
 
 
+cdef extern from "plait/columns/text_limit.hpp" namespace "plait" nogil:
+    void set_text_limit(int64_t bytes)
+
+
 cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
     cdef enum class OnError(uint8_t):
         pass
@@ -30,6 +34,7 @@ cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
         uint32_t source
         uint64_t epoch
         int64_t row
+        cbool half
         FailureKind kind
         string message
         int32_t code

@@ -193,7 +193,7 @@ class Cells(TimedOperator):
             cell = self.cell(key, values, span, place)
             cell.content.add(place, time, values, fed)
             cell.changed = cell.end > watermark
-            rows += [] if cell.changed else self.rows(cell)
+            rows += [] if cell.changed else self.rows(cell, complete=True)
         return rows
 
     def spans(self, time: int, values: Values) -> list[Span]:
@@ -252,7 +252,7 @@ class Cells(TimedOperator):
             early = [c for end in going for c in self.cells[end] if c.changed]
         rows: list[Values] = []
         for cell in sorted(ended + early, key=lambda c: (c.end, c.place)):
-            rows += self.rows(cell)
+            rows += self.rows(cell, complete=cell.end <= min(self.held, watermark))
             cell.changed = False
         for end in [end for end in self.cells if end + self.lateness <= watermark]:
             for cell in list(self.cells[end]):
@@ -265,14 +265,16 @@ class Cells(TimedOperator):
             return watermark > before
         return watermark // self.early > before // self.early
 
-    def rows(self, cell: Cell) -> list[Values]:
+    def rows(self, cell: Cell, *, complete: bool) -> list[Values]:
         found = cell.content.rows()
         if isinstance(self.spec, TopSpec):
             span = () if isinstance(self.window, CarriedWindow) else (cell.start, cell.end)
-            return [values + span for values in found]
+            mark = (complete,) if self.spec.complete else ()
+            return [values + span + mark for values in found]
         named = dict(zip(self.key_names, cell.keys, strict=True))
         named |= {"window_start": cell.start, "window_end": cell.end}
         named |= dict(zip(self.results.names, found[0], strict=True))
+        named |= {self.spec.complete: complete}
         return [tuple(named[name] for name in self.out.names)]
 
 

@@ -187,7 +187,10 @@ class TimedDrawer(JobDrawer):
     def add_windows(self, stream: Stream) -> Stream:
         early = self.length() if self.pick([False, False, False, True]) else None
         noun = self.noun()
-        window = self.over(stream).window(noun, lateness=self.lateness(), early=early)
+        complete = self.pick([None, None, "whole"])
+        window = self.over(stream).window(
+            noun, lateness=self.lateness(), early=early, complete=complete
+        )
         joined = not isinstance(noun, Tumbling)
         results = self.results(stream, distinct=True, joined=joined)
         made: Stream = window.aggregate(**results, on_error=self.policy())

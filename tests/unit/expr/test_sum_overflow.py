@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     EntryPoint = Callable[..., plait.Result]
 
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-SETTINGS = {"epoch_records": 4, "bin_bits": 4}
+SETTINGS: dict[str, Any] = {"epoch_records": 4, "bin_bits": 4}
 HALF = 2**62
 VALUES = [5] * 8 + [HALF, 7, HALF - 30, 8, 40, 9, -50, 1, 3, 2]
 """Of two keys in turn: the 13th value is one too many for the first key, the next ones are not."""

@@ -97,7 +97,7 @@ inline void hash_columns(const KeyedPlan& plan, const Batch& batch, SplitBatch& 
     const size_t at = bytes.size();
     offsets[i] = uint32_t(at);
     encode_key(columns, i, bytes);
-    if (bytes.size() > 0xFFFFFFFF) throw std::length_error("the keys of one batch exceed 4 GiB");
+    if (bytes.size() > 0xFFFFFFFF) throw TooMuchText();
     out[i] = xxh64(bytes.data() + at, bytes.size() - at, 0);
   }
   offsets[batch.length] = uint32_t(bytes.size());

@@ -33,6 +33,7 @@ struct GroupPlan {
   bool owns = false;         // some cells own memory
   bool counts_only = false;  // no cells at all
   bool needs_places = false;
+  bool complete = false;  // the last column of a result says whether the window was over
   unsigned first_cell = 2, used_words = 2, words = 2;
   unsigned bin_bits = 0, lane_bits = 0;
   uint64_t fingerprint = 0;
@@ -56,6 +57,7 @@ struct GroupPlan {
     } else {
       for (const AggregateSpec& a : spec.aggregates) add(a, combined);
     }
+    complete = spec.complete;
     counts_only = used_words == header;
     words = used_words <= 8 ? std::bit_ceil(used_words) : (used_words + 7) / 8 * 8;
     fingerprint = identity(spec);

@@ -101,7 +101,7 @@ class SessionLane : public LaneOperator {
       if (!store_.alive(changed.id, changed.serial)) continue;
       uint64_t* s = store_.slot(changed.id);
       s[Store::kNext] &= ~Store::kEarly;
-      if (Store::end(s) > watermark) give(s, Store::end(s), s[Store::kPlace], out);
+      if (Store::end(s) > watermark) give(s, Store::end(s), s[Store::kPlace], out, true);
     }
     changed_.clear();
   }
@@ -245,8 +245,9 @@ class SessionLane : public LaneOperator {
     heap_.push_back({due, id, s[Store::kSerial]});
     std::push_heap(heap_.begin(), heap_.end());
   }
-  void give(uint64_t* s, int64_t time, uint64_t place, Emitter& out) {
-    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), time, place, false, out);
+  void give(uint64_t* s, int64_t time, uint64_t place, Emitter& out, bool early = false) {
+    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), time, place, false, out,
+               early);
   }
 
   void write(const uint64_t* s, GroupWriter& out) const {
