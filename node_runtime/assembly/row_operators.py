@@ -11,7 +11,12 @@ from plait.model.schema import Type
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.lowering.temporal import native_kind
 from plait.node_runtime.native._kernels import NativeProgram
-from plait.node_runtime.native.stage_specs import FilterSpec, NanKeySpec, ProjectSpec
+from plait.node_runtime.native.stage_specs import (
+    FilterSpec,
+    NanKeySpec,
+    ProjectSpec,
+    StateErrorsSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,11 +64,34 @@ def nan_filter(number: int, op: AggregateOp | TimedOp, schema: Schema) -> NanKey
     return NanKeySpec(op=number, on_error=op.on_error, float_keys=columns, times=times)
 
 
+def state_errors(
+    context: StageContext,
+    op: AggregateOp | TimedOp,
+    items: list[NativeProgram | int] | list[Expr | int],
+    aggregates: AggregateColumns,
+) -> StateErrorsSpec:
+    """What becomes of rows that do not fit a sum. `items` are the columns that reach the state; the
+    other columns of the record are added to them, so that an error can show it: on several nodes
+    only for a dead letter, because they would travel with every record."""
+    checked = any(kind == "sum" and type is Type.INT64 for kind, _, type, _ in aggregates)
+    if not checked or op.on_error == "skip":
+        return StateErrorsSpec(on_error=op.on_error)
+    columns = range(len(context.input_schema(op)))
+    places = {item: place for place, item in enumerate(items) if isinstance(item, int)}
+    missing = [column for column in columns if column not in places]
+    if missing and context.parts.seat is not None and op.on_error == "fail":
+        return StateErrorsSpec(on_error=op.on_error)
+    for column in missing:
+        places[column] = len(items)
+        items.append(column)
+    return StateErrorsSpec(on_error=op.on_error, record=[places[column] for column in columns])
+
+
 def aggregate_inputs(
     context: StageContext, number: int, op: AggregateOp
-) -> tuple[list[RowOperatorSpec], AggregateColumns]:
+) -> tuple[list[RowOperatorSpec], AggregateColumns, StateErrorsSpec]:
     """Keys and the aggregates' inputs are projected first; the state reads them by position. Gives
-    the operators that do so, and the aggregates."""
+    the operators that do so, the aggregates, and what becomes of rows that do not fit them."""
     schema = context.input_schema(op)
     items: list[NativeProgram | int] = [schema.index(key) for key in op.keys]
     aggregates: AggregateColumns = []
@@ -75,5 +103,6 @@ def aggregate_inputs(
         aggregates.append((native_kind(aggregate), len(items), lowered.type, lowered.nullable))
         passed = lowered.passthrough
         items.append(passed if passed is not None else NativeProgram(lowered))
+    errors = state_errors(context, op, items, aggregates)
     project = ProjectSpec(op=number, on_error=op.on_error, items=items, hidden=True)
-    return [nan_filter(number, op, schema), project], aggregates
+    return [nan_filter(number, op, schema), project], aggregates, errors

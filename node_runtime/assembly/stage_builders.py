@@ -142,7 +142,7 @@ def add_keyed_stage(context: StageContext) -> StageEnds:
     op = ops[numbers[at]]
     assert isinstance(op, AggregateOp)
     schema = context.input_schema(op)
-    inputs, aggregates = aggregate_inputs(context, numbers[at], op)
+    inputs, aggregates, errors = aggregate_inputs(context, numbers[at], op)
     before = [*row_operators(context, numbers[:at]), *inputs]
     keys = [(i, schema[key].type) for i, key in enumerate(op.keys)]
     exchange = add_exchange_before(context, keys, before)
@@ -154,6 +154,7 @@ def add_keyed_stage(context: StageContext) -> StageEnds:
         bin_bits=context.settings.bin_bits,
         lane_bits=context.lane_bits if op.keys else 0,
         queue=context.settings.queue,
+        errors=errors,
         before=before if exchange is None else (),
         after=row_operators(context, numbers[at + 1 :]),
     )

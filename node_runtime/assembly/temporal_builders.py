@@ -14,7 +14,12 @@ from plait.graph.delays import watermark_delays
 from plait.graph.operators import SourceOp, TimedOp
 from plait.graph.temporal import OperatorSpec
 from plait.node_runtime.assembly.exchange_builders import add_exchange
-from plait.node_runtime.assembly.row_operators import nan_filter, project_item, row_operators
+from plait.node_runtime.assembly.row_operators import (
+    nan_filter,
+    project_item,
+    row_operators,
+    state_errors,
+)
 from plait.node_runtime.assembly.stage_context import StageEnds, sources_of
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.lowering.temporal import lower_timed
@@ -31,7 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from plait.node_runtime.assembly.stage_context import StageContext
-    from plait.node_runtime.native.stage_specs import KeyColumns, RowOperatorSpec
+    from plait.node_runtime.native.stage_specs import (
+        KeyColumns,
+        RowOperatorSpec,
+        StateErrorsSpec,
+    )
     from plait.node_runtime.state.loop_operators import OperatorPython
 
 
@@ -48,6 +57,7 @@ def add_timed_stage(context: StageContext) -> StageEnds:
         op=number,
         plan=timed.plan,
         queue=context.settings.queue,
+        errors=timed.errors,
         before=before if alone else (),
         after=after if alone else (),
     )
@@ -116,12 +126,13 @@ def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredPlan:
-    """The native plan of an event-time operator, its key columns, and the operators that prepare
-    its rows."""
+    """The native plan of an event-time operator, its key columns, the operators that prepare its
+    rows, and what becomes of rows that do not fit a sum."""
 
     plan: NativeTimedPlan
     keys: KeyColumns
     inputs: list[RowOperatorSpec]
+    errors: StateErrorsSpec
 
 
 def lower_plan(context: StageContext, number: int) -> LoweredPlan:
@@ -129,6 +140,7 @@ def lower_plan(context: StageContext, number: int) -> LoweredPlan:
     assert isinstance(op, TimedOp)
     schema = context.input_schema(op)
     timed = lower_timed(op, schema)
+    errors = state_errors(context, op, timed.items, timed.aggregates)
     types = [
         schema.fields[i].type if isinstance(i, int) else lower(i, schema).type for i in timed.items
     ]
@@ -147,7 +159,7 @@ def lower_plan(context: StageContext, number: int) -> LoweredPlan:
     if not timed.whole_row:
         items = [i if isinstance(i, int) else project_item(i, schema) for i in timed.items]
         inputs.append(ProjectSpec(op=number, on_error=op.on_error, items=items, hidden=True))
-    return LoweredPlan(plan=plan, keys=timed.keys, inputs=inputs)
+    return LoweredPlan(plan=plan, keys=timed.keys, inputs=inputs, errors=errors)
 
 
 def process_keys(context: StageContext) -> KeyColumns:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never
 
 from plait.errors import JobError
-from plait.model.records import Misfit
+from plait.model.records import Misfit, TooMuchText
+from plait.model.schema import Type
 from plait.node_runtime.functions.retries import again_of
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._calls import (
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from plait.model.schema import Schema
 
 Failures = list[tuple[int, BaseException]]
+MOST_TEXT = 2**31 - 1
+"""Bytes that a column of texts may take in a batch."""
+TEXTS = (Type.STRING, Type.BYTES, Type.OBJECT)
 RECORDS_AT_ONCE = 256
 """So many records are made at a time: if those of a large batch were, all would still be there when
 the garbage collector looks, which then goes through all state again and again (1.6 times the time
@@ -215,6 +219,11 @@ def fit(given: Any, schema: Schema) -> Any:
     columns = []
     for field, arrow in zip(schema.fields, wanted, strict=True):
         column = table.column(field.name)
+        if field.type in TEXTS and column.nbytes > MOST_TEXT:
+            raise TooMuchText(
+                f'column "{field.name}": more than 2 GiB in one unit; give the source a smaller'
+                " epoch_records=, or make fewer or shorter texts of a record"
+            )
         if column.type != arrow.type:
             column = column.cast(arrow.type)
         if column.null_count and not field.nullable:

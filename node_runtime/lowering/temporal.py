@@ -64,7 +64,12 @@ def lower_timed(op: TimedOp, given: Schema) -> Lowered:
         case WindowSpec():
             made = narrow(op, given, spec.aggregates)
             add_window(made, op, given, spec.window)
-            made.numbers |= {"kind": "Window", "lateness": spec.lateness_us, "early": spec.early_us}
+            made.numbers |= {
+                "kind": "Window",
+                "lateness": spec.lateness_us,
+                "early": spec.early_us,
+                "complete": bool(spec.complete),
+            }
             add_ttl(made, op, given, spec.ttl_us)
         case LastSpec():
             made = narrow(op, given, spec.aggregates)
@@ -84,6 +89,7 @@ def lower_timed(op: TimedOp, given: Schema) -> Lowered:
                 "greatest": spec.greatest,
                 "ties": spec.ties,
                 "lateness": spec.lateness_us,
+                "complete": bool(spec.complete),
             }
         case LateSpec():
             made = whole(op, given)
@@ -141,7 +147,7 @@ def add_aggregates(
         over = lower(aggregate.over, given)
         kind = native_kind(aggregate)
         made.aggregates.append((kind, len(made.items), over.type, over.nullable))
-        made.items.append(aggregate.over)
+        made.items.append(aggregate.over if over.passthrough is None else over.passthrough)
         made.whole_row = False
 
 

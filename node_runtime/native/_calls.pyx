@@ -20,7 +20,7 @@ from plait.node_runtime.native._records cimport (
     ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
 )
 
-from plait.model.records import Misfit
+from plait.model.records import Misfit, TooMuchText
 
 cdef extern from "plait/columns/select.hpp" namespace "plait" nogil:
     void take_rows(Batch& batch, const uint32_t* rows, int64_t n) except +
@@ -112,7 +112,7 @@ def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_f
             adding = True
             writer.add(i, result)
             result = None
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, TooMuchText):
             raise
         except BaseException as error:
             if calling and not adding and once_more(again, tried, error):
@@ -149,7 +149,7 @@ def flat_map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop
                 writer.add(i, result)
                 adding = False
             result = None
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, TooMuchText):
             raise
         except BaseException as error:
             writer.back(before)
@@ -190,7 +190,7 @@ def filter_rows(function, NativeBatch batch, Shape given, bint stop_at_first, ag
             if result:
                 kept.push_back(<uint32_t>i)
             result = None
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, TooMuchText):
             raise
         except BaseException as error:
             if calling and once_more(again, tried, error):
@@ -305,7 +305,7 @@ def call_columns(list calls, order, NativeBatch batch, bint stop_at_first, again
             count += 1
             if failures:
                 kept.push_back(<uint32_t>i)
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, TooMuchText):
             raise
         except BaseException as error:
             if not adding and once_more(again, tried, error):

@@ -7,6 +7,8 @@ from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._control import ControlItem
 from plait.results.engine_failures import EngineFailure
 
+def limit_text(most: int = ...) -> None: ...
+
 class NativeEngine:
     raised: list[Any]
     def __init__(self, spec: stage_specs.EngineSpec) -> None: ...

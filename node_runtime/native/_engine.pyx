@@ -34,8 +34,8 @@ from plait.node_runtime.native.declarations.engine cimport (
     PythonState, QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec,
     StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
     add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call, stage_load_of,
-    stage_names_of, stamps_of, state_bytes_of, take_letters, unfinished_of,
+    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call, set_text_limit,
+    stage_load_of, stage_names_of, stamps_of, state_bytes_of, take_letters, unfinished_of,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
@@ -95,6 +95,12 @@ cdef int fill_source(SourceStageSpec& source, spec) except -1:
     source.limit = spec.limit
     source.on_error = policy(spec.on_error)
     return 0
+
+
+def limit_text(int64_t most=2**31 - 1):
+    """Sets how many bytes of text a column of a unit may hold, for tests, while nothing runs;
+    without an argument as many as it can."""
+    set_text_limit(most)
 
 
 cdef class NativeEngine:
@@ -227,6 +233,8 @@ cdef class NativeEngine:
         fill_stage(stage.stage, spec.stage)
         stage.op = spec.op
         stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        stage.errors.on_error = policy(spec.errors.on_error)
+        stage.errors.record = spec.errors.record
         self.add_operators(stage.before, spec.before)
         self.add_operators(stage.after, spec.after)
         return self.builder.get().keyed_stage(move(stage))
@@ -237,6 +245,8 @@ cdef class NativeEngine:
         stage.op = spec.op
         stage.plan = (<NativeTimedPlan>spec.plan).plan
         stage.queue = <QueueKind><int>QUEUES[spec.queue]
+        stage.errors.on_error = policy(spec.errors.on_error)
+        stage.errors.record = spec.errors.record
         self.add_operators(stage.before, spec.before)
         self.add_operators(stage.after, spec.after)
         return self.builder.get().timed_stage(move(stage))
@@ -543,5 +553,8 @@ cdef class NativeEngine:
         else:
             message = letter.message.decode("utf-8", "replace")
         error = self.raised[letter.handle] if letter.handle >= 0 else None
-        return EngineFailure(letter.op, letter.source, letter.epoch, letter.row,
-                             KINDS[<int>letter.kind], message, error, record)
+        kind = KINDS[<int>letter.kind]
+        # A timer that a record set for a time gone by is due behind that record.
+        row = letter.row + (kind is FailureKind.TIMER and letter.half)
+        return EngineFailure(letter.op, letter.source, letter.epoch, row, kind, message, error,
+                             record)

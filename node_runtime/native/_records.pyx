@@ -35,7 +35,9 @@ from plait.node_runtime.native._batch cimport NativeBatch
 from plait.node_runtime.native.declarations.batch cimport BufferRef, Column, Type
 
 from plait.model.record_class import SLOTS, record_class
-from plait.model.records import Misfit, maker, pack_object, raw_values, unpack_object, value_of
+from plait.model.records import (
+    Misfit, TooMuchText, maker, pack_object, raw_values, unpack_object, value_of,
+)
 
 import_datetime()
 
@@ -73,10 +75,17 @@ cdef int OBJECT_SLOT = 16  # Py_T_OBJECT_EX: what __slots__ makes
 cdef int64_t DAY_US = 86_400_000_000
 cdef int64_t FIRST_US = -62_135_596_800_000_000  # 0001-01-01
 cdef int64_t LAST_US = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999
-cdef int64_t MOST_BYTES = 2**31 - 1
+cdef int64_t most_bytes = 2**31 - 1
 cdef object UTC = get_utc()
 cdef tuple NOTHING = ()
 cdef array ROWS = array("I")
+
+
+def limit_text(int64_t most=2**31 - 1):
+    """Sets how many bytes of text a column of a batch may hold, for tests; without an argument as
+    many as it can."""
+    global most_bytes
+    most_bytes = most
 
 
 cdef inline int64_t days_of(int64_t year, int64_t month, int64_t day) noexcept:
@@ -245,9 +254,12 @@ cdef class ColumnWriter:
     cdef int put_bytes(self, int64_t at, const char* data, int64_t size) except -1:
         cdef int32_t* offsets = <int32_t*>self.offsets.data()
         cdef int64_t start = offsets[at]
-        if start + size > MOST_BYTES:
-            raise ValueError(
-                f'column "{self.field.name}": more than 2 GiB in one batch; use smaller batches'
+        if start + size > most_bytes:
+            if size > most_bytes:
+                raise ValueError(f'column "{self.field.name}": a value of more than 2 GiB')
+            raise TooMuchText(
+                f'column "{self.field.name}": more than 2 GiB in one unit; give the source a'
+                " smaller epoch_records=, or make fewer or shorter texts of a record"
             )
         if start + size > self.byte_room:
             self.grow_bytes(start, 2 * (start + size))

@@ -65,6 +65,7 @@ cdef class NativeTimedPlan:
         spec.by = numbers.get("by", -1)
         spec.greatest = numbers.get("greatest", True)
         spec.ties = numbers.get("ties", False)
+        spec.complete = numbers.get("complete", False)
         spec.empty = numbers.get("empty", False)
         spec.side = numbers.get("side", -1)
         spec.span_start = numbers.get("span_start", -1)

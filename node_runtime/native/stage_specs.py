@@ -128,6 +128,16 @@ class PoolStageSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateErrorsSpec:
+    """What becomes of rows that do not fit a sum."""
+
+    on_error: str
+    record: Sequence[int] = ()
+    """The columns of the rows that reach the state which are the record as the operator got it;
+    none: the record is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedStageSpec:
     """A running aggregate, and the row operators before and after it."""
 
@@ -139,6 +149,7 @@ class KeyedStageSpec:
     bin_bits: int
     lane_bits: int
     queue: Queue
+    errors: StateErrorsSpec
     before: Sequence[RowOperatorSpec] = ()
     after: Sequence[RowOperatorSpec] = ()
 
@@ -151,6 +162,7 @@ class TimedStageSpec:
     op: int
     plan: NativeTimedPlan
     queue: Queue
+    errors: StateErrorsSpec
     before: Sequence[RowOperatorSpec] = ()
     after: Sequence[RowOperatorSpec] = ()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from plait.cluster.job_handle import JobHandle
     from plait.cluster.migration_handle import MigrationHandle
+    from plait.connectors.files import Files
 
 OK, FAILED, REFUSED = 0, 1, 2
 STRATEGIES = ("fluid", "batched", "optimised", "all_at_once")
@@ -71,6 +72,20 @@ def worker_count(text: str) -> int | str:
     return text if text == "elastic" else int(text)
 
 
+def add_dead_letters(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--dead-letters",
+        metavar="PATH",
+        help="write dead letters to this file: .jsonl, .csv or .parquet",
+    )
+
+
+def dead_letters_of(given: argparse.Namespace) -> Files | None:
+    from plait.connectors.files import Files
+
+    return None if given.dead_letters is None else Files(given.dead_letters)
+
+
 def add_submit(commands: Adder) -> None:
     made = add(
         commands,
@@ -106,6 +121,7 @@ def add_submit(commands: Adder) -> None:
         action="store_true",
         help="wait for the job to end and show its result, as plait run does",
     )
+    add_dead_letters(made)
     made.add_argument(
         "--set",
         action="append",
@@ -233,6 +249,7 @@ def submit_command(given: argparse.Namespace) -> int:
         namespace=given.namespace,
         silence=given.silence,
         replace=given.replace,
+        dead_letters=dead_letters_of(given),
         **settings,
     )
     if not given.wait and handle.outlives_process:

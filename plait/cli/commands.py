@@ -122,6 +122,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "job", metavar="FILE[:JOB]", help="a Python file, and the name of a job in it"
         )
+        if command is run:
+            cluster_commands.add_dead_letters(command)
         command.add_argument(
             "--set",
             action="append",
@@ -163,7 +165,13 @@ def run_command(given: argparse.Namespace) -> int:
             if job is None:
                 refuse_options(given)
                 return OK
-            result = job.run(workers=given.workers, limit=given.limit, timeout=timeout, **settings)
+            result = job.run(
+                workers=given.workers,
+                limit=given.limit,
+                timeout=timeout,
+                dead_letters=cluster_commands.dead_letters_of(given),
+                **settings,
+            )
     except (Interrupted, TimedOut) as error:
         if error.result is not None:
             show(error.result, given.json)
@@ -175,8 +183,8 @@ def run_command(given: argparse.Namespace) -> int:
 
 def refuse_options(given: argparse.Namespace) -> None:
     """Raises if there were options for a job, and the file ran its jobs itself."""
-    options = ("workers", "limit", "timeout", "scheduler", "set", "json")
-    used = [f"--{name}" for name in options if getattr(given, name)]
+    options = ("workers", "limit", "timeout", "scheduler", "dead_letters", "set", "json")
+    used = [f"--{name.replace('_', '-')}" for name in options if getattr(given, name)]
     if used:
         raise JobError(
             f"{given.job} ran its job itself, without {', '.join(used)}; leave out show(),"

@@ -19,7 +19,7 @@ from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Submit
 from plait.coordinator.messages.spec import JobSpec, SourceSpec
 from plait.errors import JobError
-from plait.execution.local_run import graph_of
+from plait.execution.local_run import graph_of, with_letters
 from plait.graph.operators import SinkOp, SourceOp
 from plait.graph.source_order import is_in_time
 from plait.model.durations import Duration, to_seconds
@@ -28,6 +28,7 @@ from plait.model.settings import Settings, unknown_setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plait.connectors.base import Sink
     from plait.coordinator.messages.views import JobView
     from plait.graph.operators import Graph
 
@@ -46,6 +47,7 @@ def submit(
     prefer: Sequence[str] = (),
     replace: bool = False,
     wait: Literal["running"] | None = None,
+    dead_letters: Sink | None = None,
     **settings: Any,
 ) -> JobHandle:
     """Starts `job` on `nodes` nodes of a Ray cluster and returns at once.
@@ -65,6 +67,8 @@ def submit(
         replace: a job of the same name makes room: one that runs is cancelled, one whose result
             nobody has taken is forgotten.
         wait: "running" returns when the job runs; it raises ClusterError if it does not start.
+        dead_letters: a sink for dead letters, in place of that of the job; a file is written on the
+            machine of the node with the sinks.
         settings: any other field of `plait.Settings`, for each node.
 
     Returns a `JobHandle`. JobError if the job cannot run on nodes or is refused; ClusterError if
@@ -73,7 +77,7 @@ def submit(
     >>> handle = plait.submit(job, nodes=2, address="auto")  # doctest: +SKIP
     >>> handle.result(timeout="10m")                         # doctest: +SKIP
     """
-    graph = graph_of(job)
+    graph = with_letters(graph_of(job), dead_letters)
     chosen = settings_for_nodes(settings)
     cuts_show = len(graph.sources) > 1 and not is_in_time(graph, chosen.order)
     if "epoch_records" not in settings and type(nodes) is int and not cuts_show:

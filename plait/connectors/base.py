@@ -25,7 +25,10 @@ it, and by no other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from plait.errors import JobError
 
 if TYPE_CHECKING:
     from plait.model.schema import Schema
@@ -168,3 +171,17 @@ class Sink:
     def open(self, schema: Schema) -> Writer:
         """A writer for rows of this schema."""
         raise TypeError(f"{type(self).__name__} has no method open(schema)")
+
+
+def checked_sink(sink: Any) -> Any:
+    """The sink, if it is one; JobError says what to write instead."""
+    if isinstance(sink, Sink):
+        return sink
+    advice = "give a sink such as plait.Print() or plait.Collect()"
+    if isinstance(sink, str | Path):
+        advice = f'write plait.Files("{sink}")'
+    elif isinstance(sink, type) and issubclass(sink, Sink):
+        advice = f"write {sink.__name__}(...)"
+    elif callable(sink):
+        advice = "write plait.Call(function)"
+    raise JobError(f"{sink!r} is not a sink; {advice}")

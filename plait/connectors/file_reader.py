@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from plait.connectors.text_files import COMPRESSED, FileOptions
 from plait.errors import SourceError
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from plait.connectors.bad_rows import PolledRows
     from plait.model.schema import Schema
+
+
+UNIT_BYTES = 2**28
+"""More than this is not put into one unit if it can be two: a column holds 2 GiB of text."""
 
 
 class EmptyFile(SourceError):
@@ -74,3 +78,11 @@ class FileReader:
                 f"its columns are {', '.join(own.names)}; expected {', '.join(self.schema.names)}"
                 + (" as in the first file, or give schema=" if self.only_known else "")
             )
+
+
+def rows_within(batch: Any, most_rows: int, most_bytes: int) -> int:
+    """How many of the first rows of a batch take no more bytes; at least one."""
+    rows = min(most_rows, int(batch.num_rows))
+    while rows > 1 and batch.slice(0, rows).nbytes > most_bytes:
+        rows //= 2
+    return max(rows, 1)

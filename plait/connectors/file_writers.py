@@ -16,11 +16,15 @@ from plait.connectors.base import Writer
 from plait.connectors.json_lines import batch_to_lines, bytes_to_text_columns
 from plait.connectors.text_files import FileOptions
 from plait.errors import SinkError
+from plait.model.declared_arrow import arrow_of, arrow_value, why_not_arrow
 from plait.model.declared_json import why_not_json
+from plait.model.records import unpack_object
 from plait.model.schema import Schema, Type
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from plait.model.schema import Field
 
 
 class Encoder(Protocol):
@@ -117,15 +121,20 @@ def check_format(path: object, format: str, schema: Schema, options: FileOptions
     for field in schema:
         if field.type is not Type.OBJECT:
             continue
-        if format != "jsonl":
+        reason: str | None = None
+        if format == "jsonl":
+            reason = None if field.declared is None else why_not_json(field.declared)
+        elif format == "parquet" and field.declared is not None:
+            reason = why_not_arrow(field.declared)
+        else:
+            declare = "declare what it holds, " if format == "parquet" else ""
             raise SinkError(
                 f'{path}: column "{field.name}" is object, which {format} cannot hold; '
-                "map it to a plain type, drop it, or write jsonl"
+                f"{declare}map it to a plain type, drop it, or write jsonl"
             )
-        reason = None if field.declared is None else why_not_json(field.declared)
         if reason is not None:
             raise SinkError(
-                f'{path}: column "{field.name}" cannot be written as JSON: {reason}; '
+                f'{path}: column "{field.name}" cannot be written as {format}: {reason}; '
                 "map it to a plain type, or drop it"
             )
     if format == "text" and [field.type for field in schema] != [Type.STRING]:
@@ -151,7 +160,7 @@ def encoder_of(
         case "parquet":
             import pyarrow.parquet as pq
 
-            return ParquetEncoder(pq.ParquetWriter(str(path), schema.to_arrow()))
+            return ParquetEncoder(pq.ParquetWriter, path, schema)
         case "csv":
             return CsvEncoder(out_stream(path, compression), schema, options)
         case "text":
@@ -171,16 +180,39 @@ def out_stream(path: Path, compression: str) -> Any:
 
 
 class ParquetEncoder:
-    """One row group a table."""
+    """One row group a table; object columns of declared types are lists and structs."""
 
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
+    def __init__(self, writer: Any, path: Path, schema: Schema) -> None:
+        import pyarrow as pa
+
+        self.schema = schema
+        self.arrow = schema.to_arrow()
+        for i, field in enumerate(schema):
+            if field.type is Type.OBJECT:
+                nested = arrow_of(field.declared)
+                self.arrow = self.arrow.set(i, pa.field(field.name, nested, field.nullable))
+        self.writer = writer(str(path), self.arrow)
 
     def write(self, table: Any) -> None:
+        for i, field in enumerate(self.schema):
+            if field.type is Type.OBJECT:
+                nested = nested_column(table.column(i), field, self.arrow.field(i).type)
+                table = table.set_column(i, self.arrow.field(i), nested)
         self.writer.write_table(table)
 
     def close(self) -> None:
         self.writer.close()
+
+
+def nested_column(column: Any, field: Field, wanted: Any) -> Any:
+    """The objects of a column as Arrow values."""
+    import pyarrow as pa
+
+    values = [None if data is None else unpack_object(data) for data in column.to_pylist()]
+    try:
+        return pa.array([arrow_value(value, field.declared) for value in values], wanted)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise SinkError(f'column "{field.name}": {error}') from None
 
 
 class CsvEncoder:

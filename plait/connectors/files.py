@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from plait.connectors.bad_rows import PolledRows
 from plait.connectors.base import Reader, Sink, Source, Writer
 from plait.connectors.columns import Rounding, check_rounding
-from plait.connectors.file_reader import EmptyFile, FileReader
+from plait.connectors.file_reader import UNIT_BYTES, EmptyFile, FileReader, rows_within
 from plait.connectors.file_readers import READERS
 from plait.connectors.file_writers import FileWriter, check_format
 from plait.connectors.text_files import COMPRESSED, FileOptions
@@ -247,6 +247,8 @@ class FilesReader(Reader):
         return None if rest is None else self.take(rest, max_rows)
 
     def take(self, rest: PolledRows, max_rows: int) -> PolledRows:
+        if rest.good.nbytes > UNIT_BYTES:
+            max_rows = min(max_rows, rows_within(rest.good, max_rows, UNIT_BYTES))
         rows, others = rest.split(max_rows)
         self.row += len(rows)
         self.rest = others if len(others) else None

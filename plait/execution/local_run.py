@@ -11,8 +11,10 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from plait.connectors.base import checked_sink
 from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
 from plait.execution.signals import Presses
 from plait.execution.waiting import describe_wait
@@ -33,6 +35,7 @@ from plait.results.result import Latency, Result
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from plait.connectors.base import Sink
     from plait.execution.progress import ProgressLine
     from plait.protocol.messages import Finish
 
@@ -57,6 +60,7 @@ def run(
     limit: int | None = None,
     timeout: float | Duration | None = None,
     progress: bool | None = None,
+    dead_letters: Sink | None = None,
     **settings: Any,
 ) -> Result:
     """Runs `job` until its sources end and gives its `plait.Result`.
@@ -71,16 +75,24 @@ def run(
         limit: stop after so many records of each source.
         timeout: after this long ("10s", a timedelta, or seconds) the run is stopped: TimedOut.
         progress: show a progress line; by default when stderr is a terminal.
+        dead_letters: a sink for dead letters, in place of that of the job.
         settings: any other field of `plait.Settings`.
     """
     timeout_s = None if timeout is None else to_seconds(timeout)
     given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     with Presses() as presses:
-        return start(job, **chosen, **settings).watch_to_end(progress, presses)
+        running = start(job, dead_letters=dead_letters, **chosen, **settings)
+        return running.watch_to_end(progress, presses)
 
 
-def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalRun:
+def start(
+    job: Any,
+    *,
+    state: Snapshot | None = None,
+    dead_letters: Sink | None = None,
+    **settings: Any,
+) -> LocalRun:
     """Starts `job` and returns at once, with a `plait.LocalRun`.
 
     >>> numbers = plait.stream([1, 2, 3]).sink(plait.Discard())
@@ -91,13 +103,14 @@ def start(job: Any, *, state: Snapshot | None = None, **settings: Any) -> LocalR
     Args:
         job: a `plait.Job`, or a stream of it.
         state: go on from a snapshot of the same job.
+        dead_letters: a sink for dead letters, in place of that of the job.
         settings: fields of `plait.Settings`, such as `workers=4`.
     """
     try:
         chosen = Settings(**settings)
     except TypeError as error:
         raise JobError(f"run: {unknown_setting(settings) or error}") from None
-    graph = graph_of(job)
+    graph = with_letters(graph_of(job), dead_letters)
     if chosen.order == "none" and any(len(op.inputs) > 1 for op in graph.operators):
         raise JobError(
             'order="none" cannot be combined with union, whose output is defined by order'
@@ -123,6 +136,11 @@ def graph_of(job: Any) -> Graph:
     if hasattr(job, "job"):
         return graph_of(job.job)
     raise JobError(f"run needs a Job, not {job!r}")
+
+
+def with_letters(graph: Graph, sink: Sink | None) -> Graph:
+    """The graph with a sink for its dead letters, if one is given."""
+    return graph if sink is None else replace(graph, dead_letters=checked_sink(sink))
 
 
 class LocalRun:

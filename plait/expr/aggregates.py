@@ -48,8 +48,8 @@ def count(over: str | Expr | None = None) -> Aggregate:
 def sum(over: str | Expr, *, wrap: bool = False) -> Aggregate:
     """The sum of a column or expression of numbers: an int64 of ints, else a float64.
 
-    A sum of ints that does not fit int64 ends the job with an error that names the operator; with
-    `wrap=True` it wraps around instead. `sum(col("price").cast(float))` has room for every sum.
+    A record whose value does not fit an int64 sum fails, by the `on_error` of the aggregate. With
+    `wrap=True` the sum wraps around instead; `sum(col("price").cast(float))` has room for all.
 
     >>> import plait
     >>> numbers = plait.stream([{"n": 2**62}, {"n": 2**62}])

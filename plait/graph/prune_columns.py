@@ -117,6 +117,7 @@ def asked_of_timed(op: TimedOp, need: Need) -> Need:
             bounds = frozenset((START, END))
             if need is None:
                 return None
+            need -= {spec.complete}
             if not isinstance(spec.window, temporal.CarriedWindow):
                 return (need - bounds) | own | {spec.by}
             return need | bounds | own | {spec.by}

@@ -111,7 +111,9 @@ class WindowSpec:
     its place, for every ended window it is in. `early_us`: at a mark that takes the watermark over
     a multiple of it (at the first one with a watermark too, but not at infinity), the keys that
     changed since in windows that have not ended give their results so far, in the same order as the
-    windows that end; 0: not."""
+    windows that end; 0: not. `complete`: the name of one more column, behind the results: whether
+    the window was over when the row was given. It is false for early results, and for windows that
+    a stopped run gives though the watermark, without the stop, is not at their end; "": none."""
 
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -119,6 +121,7 @@ class WindowSpec:
     early_us: int = 0
     ttl_us: int = 0
     """With `RowWindow`: the records of a key are forgotten; 0: never."""
+    complete: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,8 @@ class TopSpec:
     """The `k` rows with the greatest (or least) `by` of each key and window, when it has ended:
     greatest first, of equal ones the one that came first. `ties`: also those that equal the last.
     Rows with a null or NaN in `by` are never among them. Columns: those of the input, and
-    window_start and window_end unless the window is `CarriedWindow`."""
+    window_start and window_end unless the window is `CarriedWindow`, and `complete` as in
+    `WindowSpec`."""
 
     window: Grid | SessionWindow | CarriedWindow
     k: int
@@ -135,6 +139,7 @@ class TopSpec:
     ties: bool = False
     lateness_us: int = 0
     """A window that takes a late record gives all its rows again, at its place."""
+    complete: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

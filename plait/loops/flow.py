@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.base import Sink
+from plait.connectors.base import Sink, checked_sink
 from plait.errors import JobError
 from plait.loops.loop_operators import BOUND, LoopOperator, Outputs
 from plait.model.call_site import CallSite
-from plait.streams.arguments import checked_sink
 from plait.streams.job import Job
 from plait.streams.stream import Stream, add_union, same_job
 from plait.streams.stream_protocol import unused_name

@@ -212,6 +212,8 @@ def sequence_converter(target: Any, element: Convert) -> Convert:
 
 def dict_converter(key: Convert, element: Convert) -> Convert:
     def convert(value: Any) -> Any:
+        if isinstance(value, list) and all(type(one) is tuple and len(one) == 2 for one in value):
+            value = dict(value)  # a map of Arrow
         if not isinstance(value, collections.abc.Mapping):
             raise Refused
         return {key(name): element(one) for name, one in value.items()}

@@ -37,6 +37,11 @@ class RefusedValue(ValueError):
     """A value does not fit its column; the text is what follows `expected <type>, got <value>`."""
 
 
+class TooMuchText(BaseException):
+    """The texts of a batch take more than a column can hold. No record is to blame, so it is not an
+    `Exception`, which would fail one."""
+
+
 class Misfit(ValueError):
     """What a user's function was to get or gave back does not fit; the text says all there is."""
 

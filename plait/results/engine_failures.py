@@ -23,7 +23,9 @@ class FailureKind(Enum):
     INTERNAL = 7
     """The runtime itself, or what a function raised that is not a matter of one record."""
     SUM = 8
-    """A sum of int64 does not fit."""
+    """Sums that were added to each other do not fit int64."""
+    TEXT = 9
+    """The texts of a unit take more than a column can hold."""
 
 
 class EngineFailure(NamedTuple):
@@ -33,7 +35,7 @@ class EngineFailure(NamedTuple):
     source: int
     epoch: int
     row: int
-    """-1: no record is to blame."""
+    """-1: no record is to blame. Of a timer: how many records were before it."""
     kind: FailureKind
     message: str
     error: BaseException | None

@@ -7,6 +7,8 @@ records from 1.
 
 from __future__ import annotations
 
+import base64
+import json
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,8 @@ from plait.graph.operators import (
     TimedOp,
 )
 from plait.graph.temporal import SIDE, OperatorSpec
-from plait.model.records import Misfit, describe, records_of
+from plait.model.declared_json import to_json_value
+from plait.model.records import Misfit, TooMuchText, describe, records_of
 from plait.model.schema import Schema
 from plait.results.engine_failures import FailureKind
 from plait.results.hints import hint_of
@@ -55,12 +58,15 @@ LETTER_SCHEMA = Schema.of(
         "row": int,
         "error": str,
         "record": str,
+        "json": str | None,
         "file": str | None,
         "line": int | None,
         "text": str | None,
     }
 )
-"""What a sink for dead letters gets; the last three are those of a `BadLine`, else null."""
+"""What a sink for dead letters gets. `record` is for people, `json` for programs: the record as an
+object that reads back with the columns of the operator's input; null if a value has no form in
+JSON. The last three are those of a `BadLine`, else null."""
 
 BAD_SCHEMA = Schema.of({"record": object})
 """How a record that a source could not take travels to its letter."""
@@ -128,6 +134,7 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
             "row": letter.row,
             "error": letter.error,
             "record": repr(letter.record),
+            "json": json_text(letter.record),
             **(asdict(letter.record) if isinstance(letter.record, BadLine) else NO_LINE),
         }
         for letter in letters
@@ -135,9 +142,28 @@ def batch_of(letters: Sequence[DeadLetter]) -> Any:
     return pa.RecordBatch.from_pylist(rows, schema=LETTER_SCHEMA.to_arrow())
 
 
+def json_text(record: Any) -> str | None:
+    """A record as a line of `Files("....jsonl")` would have it; None if it cannot be one."""
+    if record is None or isinstance(record, BadLine):
+        return None
+    try:
+        return json.dumps(to_json_value(record), ensure_ascii=False, default=bytes_text)
+    except (TypeError, ValueError):
+        return None
+
+
+def bytes_text(value: Any) -> str:
+    """Bytes as JSON lines have them; any other value has no form in JSON."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"{describe(value)} has no form in JSON")
+    return base64.b64encode(value).decode()
+
+
 def record_of(failure: EngineFailure, graph: Graph) -> Any:
-    """The failed record as the user's operator saw it."""
+    """The failed record as the user's operator saw it; None if it is at another node."""
     op = graph.operators[failure.op]
+    if len(failure.record) == 0:
+        return None
     if isinstance(op, SourceOp):
         return records_of(failure.record.to_arrow(BAD_SCHEMA), BAD_SCHEMA)[0].record
     schema = graph.operators[op.inputs[0]].schema
@@ -223,9 +249,10 @@ def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
     advice = 'use on_error="dead_letter" to go on past bad records'
     if port is not None:
         advice = "an operator with its own loop goes on from what it catches itself"
+    shown = "" if record is None else f": {short(repr(record))}"
     return RecordError(
         f"{describe_op(op)} {said(failure.message, failure.error)}\n"
-        f"  record {failure.row + 1:,} of source {label}{where}: {short(repr(record))}\n"
+        f"  record {failure.row + 1:,} of source {label}{where}{shown}\n"
         f"  {delivered(failure.row)}; {advice}{hint}",
         operator=op.name,
         at=str(op.at),
@@ -236,7 +263,8 @@ def record_error(failure: EngineFailure, graph: Graph) -> RecordError:
 
 
 def timer_error(failure: EngineFailure, graph: Graph) -> RecordError:
-    """A timer is due after the records of its epoch: its row is the last of them."""
+    """Its row is the number of the last record before it, which may have set it for a time gone
+    by."""
     op, label = graph.operators[failure.op], source_label(graph, failure.source)
     return RecordError(
         f"{describe_op(op)}: {failure.message}\n  it was due after record {failure.row:,} of "
@@ -258,6 +286,10 @@ def run_error(failure: EngineFailure, op: AnyOp) -> PlaitError:
             return SinkError(f"sink {op.label} at {op.at}: {message}")
         case FailureKind.POOL:
             return JobError(f"{op}: {message}")
+        case FailureKind.TEXT:
+            return JobError(f"{describe_op(op)}: {message}")
+        case _ if isinstance(cause, TooMuchText):
+            return JobError(f"{describe_op(op)}: {cause}")
         case FailureKind.WORKER | FailureKind.SUM:
             return RecordError(f"{describe_op(op)}: {message}", operator=op.name, at=str(op.at))
         case _ if cause is not None and not isinstance(cause, Exception):

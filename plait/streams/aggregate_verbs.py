@@ -37,8 +37,8 @@ class BoundResults:
 class AggregateVerbs(Generic[S]):
     """Aggregates over records. Each takes the name of a column or an expression, and skips nulls.
 
-    `on_error` says what happens to a record whose value cannot be computed: "fail" (default),
-    "skip" or "dead_letter".
+    `on_error` says what happens to a record whose value cannot be computed or does not fit a sum:
+    "fail" (default), "skip" or "dead_letter".
     """
 
     def _bind(self, results: Mapping[str, Aggregate]) -> BoundResults:
@@ -87,8 +87,8 @@ class AggregateVerbs(Generic[S]):
             return self._add_results(call, {"count": aggregates.count(over)}, on_error)
 
     def sum(self, over: str | Expr, *, wrap: bool = False, on_error: OnError | None = None) -> S:
-        """The sum, as column "sum". `wrap=True` lets a sum that int64 cannot hold wrap around
-        instead of ending the job.
+        """The sum, as column "sum". A record whose value does not fit an int64 sum fails, by
+        `on_error`; with `wrap=True` the sum wraps around instead.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.key_by("auction").sum(plait.col("price") * 2).collect()

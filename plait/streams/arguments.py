@@ -1,4 +1,4 @@
-"""Checks of arguments that many operators have: sinks, names, keys, error policies.
+"""Checks of arguments that many operators have: names, keys, error policies.
 
 Each function returns the argument, or raises a JobError that says what to write instead.
 """
@@ -6,10 +6,8 @@ Each function returns the argument, or raises a JobError that says what to write
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from plait.connectors.base import Sink
 from plait.errors import JobError
 from plait.expr.text import text
 from plait.expr.tree import Expr
@@ -32,19 +30,6 @@ USUAL_RETRIES = 3
 """Retries with on_error="retry"."""
 MOST_RECORDS = 1 << 20
 """The most records in an epoch of a source."""
-
-
-def checked_sink(sink: Any) -> Any:
-    if isinstance(sink, Sink):
-        return sink
-    advice = "give a sink such as plait.Print() or plait.Collect()"
-    if isinstance(sink, str | Path):
-        advice = f'write plait.Files("{sink}")'
-    elif isinstance(sink, type) and issubclass(sink, Sink):
-        advice = f"write {sink.__name__}(...)"
-    elif callable(sink):
-        advice = "write plait.Call(function)"
-    raise JobError(f"{sink!r} is not a sink; {advice}")
 
 
 def own_label(name: str | None, end: Any, taken: Sequence[str]) -> str:

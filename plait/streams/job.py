@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from plait.connectors.base import checked_sink
 from plait.errors import JobError
 from plait.expr.tree import col
 from plait.expr.type_checker import check_column
@@ -33,7 +34,6 @@ from plait.streams import projections
 from plait.streams.arguments import (
     checked_policy,
     checked_records,
-    checked_sink,
     old_to_new,
     own_label,
 )
@@ -206,6 +206,7 @@ class Job:
         limit: int | None = None,
         timeout: float | Duration | None = None,
         progress: bool | None = None,
+        dead_letters: Sink | None = None,
         **settings: Any,
     ) -> Result:
         """Runs the job in this process until its sources end.
@@ -221,6 +222,7 @@ class Job:
             limit: stop after this many records of each source.
             timeout: stop after this long and raise `plait.TimedOut`.
             progress: show a progress line; by default if stderr is a terminal.
+            dead_letters: a sink for dead letters, in place of that of the job.
             settings: any other field of `plait.Settings`.
 
         Returns:
@@ -229,7 +231,13 @@ class Job:
         from plait.execution.local_run import run
 
         return run(
-            self, workers=workers, limit=limit, timeout=timeout, progress=progress, **settings
+            self,
+            workers=workers,
+            limit=limit,
+            timeout=timeout,
+            progress=progress,
+            dead_letters=dead_letters,
+            **settings,
         )
 
     def _kept(self) -> list[int]:

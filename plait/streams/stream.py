@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from plait.connectors.base import checked_sink
 from plait.errors import JobError
 from plait.expr.tree import Expr, col
 from plait.expr.type_checker import check_column
@@ -30,7 +31,6 @@ from plait.streams import projections
 from plait.streams.arguments import (
     checked_keys,
     checked_policy,
-    checked_sink,
     key_name,
     own_label,
     split_named,

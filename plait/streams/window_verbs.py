@@ -13,6 +13,7 @@ it adds one, and a projection after it removes it again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from plait.errors import JobError
@@ -39,7 +40,7 @@ from plait.streams.windows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from plait.expr.aggregates import Aggregate
     from plait.graph.operators import OnError
@@ -57,6 +58,7 @@ class WindowVerbs(Verbs[S]):
         offset: Duration | None = None,
         lateness: Duration | None = None,
         early: Duration | None = None,
+        complete: str | None = None,
     ) -> Windowed[S]:
         """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
@@ -77,10 +79,14 @@ class WindowVerbs(Verbs[S]):
                 given again. Records later than that are counted as late and left out.
             early: how often, in event time, a window that has not ended gives the results that
                 changed.
+            complete: the name of a column to add to the results, a bool: whether the window was
+                over when the result was given. Early results are not complete, nor are windows
+                that a stopped run gives with finish="flush".
         """
         with CallSite("tumbling"):
             shown = f"tumbling({arguments_text(size, offset=offset)})"
-            return make_windows(self._site(), grid(size, size, offset), shown, lateness, early)
+            spec = grid(size, size, offset)
+            return make_windows(self._site(), spec, shown, lateness, early, complete)
 
     def sliding(
         self,
@@ -90,6 +96,7 @@ class WindowVerbs(Verbs[S]):
         offset: Duration | None = None,
         lateness: Duration | None = None,
         early: Duration | None = None,
+        complete: str | None = None,
     ) -> Windowed[S]:
         """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
@@ -107,10 +114,16 @@ class WindowVerbs(Verbs[S]):
         """
         with CallSite("sliding"):
             shown = f"sliding({arguments_text(size, every=every, offset=offset)})"
-            return make_windows(self._site(), grid(size, every, offset), shown, lateness, early)
+            spec = grid(size, every, offset)
+            return make_windows(self._site(), spec, shown, lateness, early, complete)
 
     def session(
-        self, *, gap: Duration, lateness: Duration | None = None, early: Duration | None = None
+        self,
+        *,
+        gap: Duration,
+        lateness: Duration | None = None,
+        early: Duration | None = None,
+        complete: str | None = None,
     ) -> Windowed[S]:
         """One window for records of a key that are less than `gap` apart.
 
@@ -124,11 +137,12 @@ class WindowVerbs(Verbs[S]):
         >>> bids.key_by("auction").session(gap="5s").count().select("count").collect()
         [Record(count=2), Record(count=1)]
 
-        A session ends `gap` after its last record. `lateness` and `early` are as in `tumbling`.
+        A session ends `gap` after its last record. The other arguments are those of `tumbling`.
         """
         with CallSite("session"):
             spec = temporal.SessionWindow(gap_us=microseconds(gap))
-            return make_windows(self._site(), spec, f"session(gap={gap!r})", lateness, early)
+            shown = f"session(gap={gap!r})"
+            return make_windows(self._site(), spec, shown, lateness, early, complete)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
         """Windows of the last `size` records of a key, one whenever `every` more have come.
@@ -142,10 +156,15 @@ class WindowVerbs(Verbs[S]):
         """
         with CallSite("rows"):
             shown = f"rows({arguments_text(size, every=every)})"
-            return make_windows(self._site(), row_window(size, every), shown, None, None)
+            return make_windows(self._site(), row_window(size, every), shown, None, None, None)
 
     def window(
-        self, window: Window, *, lateness: Duration | None = None, early: Duration | None = None
+        self,
+        window: Window,
+        *,
+        lateness: Duration | None = None,
+        early: Duration | None = None,
+        complete: str | None = None,
     ) -> Windowed[S]:
         """Windows given as an object: `plait.Tumbling("10s")`, or Sliding, Session, Rows.
 
@@ -153,13 +172,15 @@ class WindowVerbs(Verbs[S]):
         >>> bids.window(plait.Rows(2)).sum("price").collect()
         [Record(sum=80)]
 
-        `lateness` and `early` are as in `tumbling`.
+        The other arguments are those of `tumbling`.
         """
         with CallSite("window"):
             noun = checked_window(window)
-            return make_windows(self._site(), noun.spec, repr(noun), lateness, early)
+            return make_windows(self._site(), noun.spec, repr(noun), lateness, early, complete)
 
-    def by_window(self, *, lateness: Duration | None = None) -> Windowed[S]:
+    def by_window(
+        self, *, lateness: Duration | None = None, complete: str | None = None
+    ) -> Windowed[S]:
         """Groups the results of windows by their window, to aggregate across keys.
 
         >>> from plait.testing import table
@@ -174,7 +195,7 @@ class WindowVerbs(Verbs[S]):
         [Record(auction=1, count=2), Record(auction=1, count=1)]
 
         The stream needs its columns `window_start` and `window_end`. Early and repeated results
-        count again, like any other record.
+        count again, like any other record. The arguments are as in `tumbling`.
         """
         with CallSite("by_window"):
             site = self._site()
@@ -191,7 +212,8 @@ class WindowVerbs(Verbs[S]):
             if clash:
                 raise JobError(f'"{clash[0]}" is a key; leave it out, by_window uses it already')
             refuse_ttl(site, "by_window()")
-            return Windowed(site, temporal.CarriedWindow(), "by_window()", lateness_us(lateness), 0)
+            window, late_us = temporal.CarriedWindow(), lateness_us(lateness)
+            return Windowed(site, window, "by_window()", late_us, 0, checked_name(complete))
 
     def last_n(self, n: int) -> LastN[S]:
         """The last `n` records of the key, for every record.
@@ -210,16 +232,35 @@ def make_windows(
     shown: str,
     lateness: Duration | None,
     early: Duration | None,
+    complete: str | None,
 ) -> Windowed[S]:
     if isinstance(spec, temporal.RowWindow):
         if lateness is not None or early is not None:
             raise JobError("row windows do not support lateness= or early=")
+        if complete is not None:
+            raise JobError("row windows are always complete; leave out complete=")
     else:
         require_time(site.stream._time, f"a window such as {shown}")
         refuse_ttl(site, shown)
         refuse_bound_keys(site)
     early_us = 0 if early is None else microseconds(early)
-    return Windowed(site, spec, shown, lateness_us(lateness), early_us)
+    return Windowed(site, spec, shown, lateness_us(lateness), early_us, checked_name(complete))
+
+
+def checked_name(complete: str | None) -> str:
+    """The name of the column that `complete` adds, or ""."""
+    if complete is not None and (not isinstance(complete, str) or not complete):
+        raise JobError(
+            f"complete is {complete!r}; it must be the name of a column to add to the results"
+        )
+    return complete or ""
+
+
+def complete_field(complete: str, others: Iterable[str]) -> tuple[Field, ...]:
+    """The column that `complete` adds behind the others."""
+    if complete in others:
+        raise JobError(f'complete="{complete}" is the name of another column; choose another')
+    return (Field(complete, Type.BOOL),) if complete else ()
 
 
 def lateness_us(given: Duration | None) -> int:
@@ -262,13 +303,20 @@ class Windowed(AggregateVerbs[S]):
     """
 
     def __init__(
-        self, site: Site[S], window: temporal.Window, shown: str, lateness_us: int, early_us: int
+        self,
+        site: Site[S],
+        window: temporal.Window,
+        shown: str,
+        lateness_us: int,
+        early_us: int,
+        complete: str,
     ) -> None:
         self._at = site
         self._window = window
         self._shown = shown
         self._lateness_us = lateness_us
         self._early_us = early_us
+        self._complete = complete
 
     def __repr__(self) -> str:
         by = f" by {', '.join(self._at.keys)}" if self._at.keys else ""
@@ -334,7 +382,16 @@ class Windowed(AggregateVerbs[S]):
             if self._early_us:
                 raise JobError("top() gives no early results; leave out early=")
             site = self._at.with_policy(on_error)
-            return add_top(call, site, self._window, self._lateness_us, k, by, ties, least)
+            spec = temporal.TopSpec(
+                window=self._window,
+                k=checked_count("k", k),
+                by="",
+                greatest=not least,
+                ties=bool(ties),
+                lateness_us=self._lateness_us,
+                complete=self._complete,
+            )
+            return add_top(call, site, spec, by)
 
     def late(self) -> S:
         """The records that come too late for their windows, unchanged.
@@ -370,6 +427,7 @@ class Windowed(AggregateVerbs[S]):
             lateness_us=self._lateness_us,
             early_us=self._early_us,
             ttl_us=site.ttl_us,
+            complete=self._complete,
         )
         timeless = isinstance(self._window, temporal.RowWindow)
         bounds = () if timeless else BOUNDS
@@ -379,7 +437,10 @@ class Windowed(AggregateVerbs[S]):
                     f'the result "{field.name}" has the name of a column of the window; choose'
                     " another"
                 )
-        schema = keyed_schema(site.stream.schema, site.keys, (*bounds, *results.fields))
+        fields = (*bounds, *results.fields)
+        taken = (*site.keys, *(field.name for field in fields))
+        fields += complete_field(self._complete, taken)
+        schema = keyed_schema(site.stream.schema, site.keys, fields)
         use_time = bool(site.ttl_us) or not isinstance(
             self._window, temporal.RowWindow | temporal.CarriedWindow
         )
@@ -420,17 +481,9 @@ class LastN(AggregateVerbs[S]):
         return before.add(call, site, spec, schema, None)
 
 
-def add_top(
-    call: CallSite,
-    site: Site[S],
-    window: temporal.Grid | temporal.SessionWindow | temporal.CarriedWindow,
-    lateness_us: int,
-    k: int,
-    by: str | Expr,
-    ties: bool,
-    least: bool,
-) -> S:
-    given = isinstance(window, temporal.CarriedWindow)
+def add_top(call: CallSite, site: Site[S], spec: temporal.TopSpec, by: str | Expr) -> S:
+    """Adds the operator; `by` of the spec is set here."""
+    given = isinstance(spec.window, temporal.CarriedWindow)
     schema = site.stream.schema
     if not given:
         for name in (START, END):
@@ -447,14 +500,9 @@ def add_top(
         raise JobError(f"by={text(order)} is {bound}, which has no order")
     extra = {} if order.op == "col" else {unused_name("by", schema.names): order}
     before = timed_input(call, site, use_time=not given, extra=extra)
-    spec = temporal.TopSpec(
-        window=window,
-        k=checked_count("k", k),
-        by=next(iter(extra), order.value),
-        greatest=not least,
-        ties=bool(ties),
-        lateness_us=lateness_us,
-    )
+    spec = replace(spec, by=next(iter(extra), order.value))
     fields = before.stream.schema.fields if given else (*before.stream.schema.fields, *BOUNDS)
-    out = Schema(fields, before.stream.schema.record_class if given else None)
+    fields += complete_field(spec.complete, [field.name for field in fields])
+    same = given and not spec.complete
+    out = Schema(fields, before.stream.schema.record_class if same else None)
     return before.finish(call, site, spec, out, window_time())

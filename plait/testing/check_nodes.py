@@ -104,7 +104,7 @@ def assert_same_on_nodes(
         if by_key:
             compare_parts(title, list(outputs.values()), wanted, error is not None)
         else:
-            compare_failure(title, error, wanted)
+            compare_failure(title, error, wanted, nodes=True)
             compare_outputs(title, outputs[run.home], wanted, error)
             if expect is not None:
                 compare_expected(title, outputs[run.home], wanted, expect, expect_at)

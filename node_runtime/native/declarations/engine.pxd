@@ -19,6 +19,10 @@ from plait.node_runtime.native.declarations.pool cimport PoolLanes, PoolOutside
 from plait.node_runtime.native.declarations.timed cimport TimedPlan
 
 
+cdef extern from "plait/columns/text_limit.hpp" namespace "plait" nogil:
+    void set_text_limit(int64_t bytes)
+
+
 cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
     cdef enum class OnError(uint8_t):
         pass
@@ -31,6 +35,7 @@ cdef extern from "plait/columns/failure.hpp" namespace "plait" nogil:
         uint32_t source
         uint64_t epoch
         int64_t row
+        cbool half
         FailureKind kind
         string message
         int32_t code
@@ -79,11 +84,16 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         Operators calls
         shared_ptr[PoolOutside] outside
 
+    cdef cppclass StateErrors:
+        OnError on_error
+        vector[int] record
+
     cdef cppclass KeyedStageSpec:
         StageSpec stage
         uint32_t op
         shared_ptr[KeyedPlan] plan
         QueueKind queue
+        StateErrors errors
         Operators before
         Operators after
 
@@ -92,6 +102,7 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         uint32_t op
         shared_ptr[TimedPlan] plan
         QueueKind queue
+        StateErrors errors
         Operators before
         Operators after
 

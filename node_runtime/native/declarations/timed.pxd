@@ -63,6 +63,7 @@ cdef extern from "plait/stages/timed_stage.hpp" namespace "plait" nogil:
         int by
         cbool greatest
         cbool ties
+        cbool complete
         cbool empty
         How how
         int side

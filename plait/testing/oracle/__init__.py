@@ -153,14 +153,15 @@ def sequential(
         ends_at = {i: planned[i].ends_at for i, _ in sources}
     over: set[int] = set()
     cut: set[int] = set()
+    flushed: set[int] = set()
     epoch = 0
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Row]] = {}
             for i, op in sources:
                 rows = None if i in over or epoch == stop_at else next(streams[i], None)
-                if epoch == stop_at and finish == "leave" and i not in over:
-                    cut |= {i} if stopped is None or op.label in stopped else set()
+                if epoch == stop_at and i not in over and (stopped is None or op.label in stopped):
+                    (cut if finish == "leave" else flushed).add(i)
                 if rows is None or epoch >= ends_at.get(i, math.inf):
                     over.add(i)
                 taken[i] = rows or []
@@ -169,7 +170,14 @@ def sequential(
             for i, op in sources:
                 at = (stamps or {}).get(op.label, ())
                 stamp = at[epoch] if epoch < len(at) else 0
-                loop.unit(i, taken[i], over=i in over - cut, cut=i in cut, stamp=stamp)
+                loop.unit(
+                    i,
+                    taken[i],
+                    over=i in over - cut - flushed,
+                    cut=i in cut,
+                    flushed=i in flushed,
+                    stamp=stamp,
+                )
             epoch += 1
         if cut:
             loop.leave()
@@ -232,7 +240,8 @@ class Loop:
         streams = self.graph.operators[op.inputs[0]].inputs if several else op.inputs
         reaching = [self.watermarks.reaching[i] for i in streams]
         return lambda: [
-            sources <= self.watermarks.over | self.watermarks.cut for sources in reaching
+            sources <= self.watermarks.over | self.watermarks.cut | self.watermarks.flushed
+            for sources in reaching
         ]
 
     def close(self) -> None:
@@ -261,19 +270,23 @@ class Loop:
         over: bool = False,
         idle: bool = False,
         cut: bool = False,
+        flushed: bool = False,
         stamp: int = 0,
     ) -> None:
         """Runs one epoch of one source through all the operators. `over`: the source is at its end;
+        `flushed`: it was stopped and counts as if it were;
         `idle`: it has been silent for so long that nothing waits for it; `cut`: it was stopped
         before its end; `stamp`: the wall clock when the epoch was cut."""
         origin = self.graph.operators[source]
         assert isinstance(origin, SourceOp)
         cuts = self.cuts.setdefault(origin.label, [])
         first = sum(cuts)
-        if rows or not (over or cut):
+        if rows or not (over or cut or flushed):
             cuts.append(len(rows))
         if cut:
             self.watermarks.cut |= {source}
+        if flushed:
+            self.watermarks.flushed |= {source}
         good = [(n, row) for n, row in enumerate(rows, first) if not isinstance(row, BadRow)]
         self.watermarks.read(source, good, first + len(rows), over, idle, stamp)
         streams: dict[int, Stream] = {}
@@ -387,6 +400,7 @@ class Loop:
             if given.end is not None and given.end.position <= here:
                 break
             try:
+                operator.held = self.watermarks.held[i]
                 due = operator.due(before, watermark)
                 self.give(i, here, due, items)
                 if mark.behind:
@@ -416,7 +430,7 @@ class Loop:
             return self.failed(i, item, source, fault, letters)
         except TimerFault as fault:
             results = fault.rows
-            end = End(position, self.error(i, position[0], source, fault, None))
+            end = End(position, self.error(i, position[0] + 1, source, fault, None))
         if isinstance(results, Fate):
             self.counts[i, results.value] += 1
         else:

@@ -1,12 +1,13 @@
 """Aggregates of one key, in the plainest Python: feed a value, read the result.
 
 A null is never fed, except to the count of rows. Sums start with the first value (so that -0.0
-alone stays) and add in the order of the records; a sum of ints that int64 cannot hold ends the run,
-unless it is to wrap around; means add floats. min and max keep the first of equal values; first and
-last go by the places of their records.
+alone stays) and add in the order of the records; means add floats. min and max keep the first of
+equal values; first and last go by the places of their records. A record whose value does not fit a
+sum of ints fails before anything is changed (`Results.check`), unless the sum is to wrap around.
 
 The aggregates of two parts of a window (panes of a sliding window, sessions that become one) are
 joined by `absorb`, the earlier part taking the later one in: sums are those of the parts added.
+No single record is to blame for one that does not fit then: it ends the run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import RecordError
 from plait.model.schema import INT64_MAX, INT64_MIN, Type
 from plait.testing.oracle.expressions import compiled, wrap
+from plait.testing.oracle.values import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,10 +67,20 @@ class Running:
     def add(self, value: Any) -> None:
         total = value if self.value is None else self.value + value
         if self.kind == "sum" and self.type is Type.INT64:
-            if not self.wrap and not INT64_MIN <= total <= INT64_MAX:
-                raise RecordError("a sum does not fit int64")
+            if not self.holds(total):
+                raise RecordError(f"a sum does not fit int64: {self.value} + {value}")
             total = wrap(total)
         self.value = total
+
+    def holds(self, total: int) -> bool:
+        """Whether a sum of ints may be as large as this."""
+        return self.wrap or INT64_MIN <= total <= INT64_MAX
+
+    def check(self, value: Any) -> None:
+        """Raises Fault if the value does not fit; nothing is changed."""
+        checked = self.kind == "sum" and self.type is Type.INT64 and self.value is not None
+        if checked and not self.holds(self.value + value):
+            raise Fault(f"a sum does not fit int64: {self.value} + {value}")
 
     def beats(self, value: Any) -> bool:
         """Comparisons with NaN are false, so that NaN never replaces a number."""
@@ -122,6 +134,12 @@ class Results:
             Running(kind, None if over is None else over.type, wrap=wraps)
             for (kind, over), wraps in zip(self.parts, self.wraps, strict=True)
         ]
+
+    def check(self, state: Sequence[Running], fed: Values) -> None:
+        """Raises Fault if a row does not fit the sums; nothing is changed."""
+        for running, value in zip(state, fed, strict=True):
+            if value is not None:
+                running.check(value)
 
     def feed(self, state: Sequence[Running], fed: Values, place: int = 0) -> None:
         for running, (_, over), value in zip(state, self.parts, fed, strict=True):

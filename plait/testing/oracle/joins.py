@@ -42,6 +42,10 @@ class Record:
     results: list[Running] = field(default_factory=list)
     start: int = 0
 
+    def spans(self, right: Record) -> bool:
+        """Whether a right record is in the time from start to end of this left one."""
+        return self.start <= right.time <= self.until
+
 
 class Sides(TimedOperator):
     """The records of both sides, apart."""
@@ -246,7 +250,10 @@ class Spans(Sides):
             right = self.record(place, values)
             right.until = right.time + self.spec.wait_us
             fed = self.fed[place] = self.results.fed(values)
-            for left in self.there(LEFT, key, watermark):
+            found = [left for left in self.there(LEFT, key, watermark) if left.spans(right)]
+            for left in found:
+                self.results.check(left.results, fed)
+            for left in found:
                 self.feed(left, right, fed)
             self.keep(RIGHT, key, right)
             return []
@@ -256,7 +263,9 @@ class Spans(Sides):
             return Fate.LATE
         left.results = self.results.start()
         for right in self.there(RIGHT, key, watermark):
-            self.feed(left, right, self.fed[right.place])
+            if left.spans(right):
+                self.results.check(left.results, self.fed[right.place])
+                self.feed(left, right, self.fed[right.place])
         if left.until < watermark:
             return self.result(left)
         self.keep(LEFT, key, left)
@@ -264,9 +273,8 @@ class Spans(Sides):
         return []
 
     def feed(self, left: Record, right: Record, fed: Values) -> None:
-        if left.start <= right.time <= left.until:
-            self.results.feed(left.results, fed, right.place)
-            left.matched = True
+        self.results.feed(left.results, fed, right.place)
+        left.matched = True
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
         return [row for one in self.open.pop(watermark) for row in self.result(one)]

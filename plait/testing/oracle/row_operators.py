@@ -313,6 +313,7 @@ class Aggregates:
         key = self.keys.key(values)
         fed = self.results.fed(values)
         state = self.states.setdefault(key, self.results.start())
+        self.results.check(state, fed)
         self.results.feed(state, fed)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]
 

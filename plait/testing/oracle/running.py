@@ -27,13 +27,16 @@ class Lives:
         self.last: dict[Values, int] = {}
 
     def forgotten(self, key: Values, values: Values, watermark: Time) -> bool:
-        """Notes a record; whether the state that it would meet is forgotten."""
+        """Whether the state that a record would meet is forgotten."""
         if not self.ttl_us:
             return False
-        time = values[self.time]
-        gone = key in self.last and self.last[key] + self.ttl_us < max(watermark, time)
-        self.last[key] = time if gone else max(time, self.last.get(key, time))
-        return gone
+        return key in self.last and self.last[key] + self.ttl_us < max(watermark, values[self.time])
+
+    def note(self, key: Values, values: Values, gone: bool) -> None:
+        """Notes a record that was taken; `gone`: what it would have met was forgotten."""
+        if self.ttl_us:
+            time = values[self.time]
+            self.last[key] = time if gone else max(time, self.last.get(key, time))
 
 
 class RunningKept(TimedOperator):
@@ -49,9 +52,12 @@ class RunningKept(TimedOperator):
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
-        if self.lives.forgotten(key, values, watermark):
+        gone = self.lives.forgotten(key, values, watermark)
+        if gone:
             del self.states[key]
         state = self.states.setdefault(key, self.results.start())
+        self.results.check(state, fed)
+        self.lives.note(key, values, gone)
         self.results.feed(state, fed)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]
 
@@ -78,14 +84,17 @@ class LastRows(TimedOperator):
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
-        if self.lives.forgotten(key, values, watermark):
-            del self.last[key], self.seen[key]
-        last = self.last.setdefault(key, deque(maxlen=self.size))
+        gone = self.lives.forgotten(key, values, watermark)
+        fresh: deque[Values] = deque(maxlen=self.size)
+        last = fresh if gone else self.last.get(key, fresh)
+        state = self.results.start()
+        for number, one in enumerate([*last, fed][-self.size :]):
+            self.results.check(state, one)  # whether a result is due or not
+            self.results.feed(state, one, number)
+        self.lives.note(key, values, gone)
         last.append(fed)
-        self.seen[key] = seen = self.seen.get(key, 0) + 1
+        self.last[key] = last
+        self.seen[key] = seen = 1 if gone else self.seen.get(key, 0) + 1
         if seen < self.least or seen % self.every:
             return []
-        state = self.results.start()
-        for number, one in enumerate(last):
-            self.results.feed(state, one, number)
         return [self.keys.columns(values) + tuple(running.result() for running in state)]

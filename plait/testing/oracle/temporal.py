@@ -52,6 +52,7 @@ class InRange(TimedOperator):
         return self.inner.take(place, values, watermark)
 
     def due(self, before: Time, watermark: Time) -> list[Values]:
+        self.inner.held = self.held
         return self.inner.due(before, watermark)
 
     def behind(self, watermark: Time, *, at_end: bool) -> list[Values]:

@@ -45,6 +45,9 @@ class TimerFault(Exception):
 class TimedOperator:
     """An operator that knows time."""
 
+    held: Time = NO_TIME
+    """At a mark: its watermark without sources that were stopped and flushed."""
+
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         """The rows that come at the place of this record, or why it is in none; may raise Fault, or
         TimerFault if a timer fails that the record set for a time gone by.
@@ -74,6 +77,8 @@ class Mark:
     """Of each source that holds time back: it has an event time, and is neither idle nor over."""
     over: frozenset[int]
     """The sources at their end."""
+    flushed: frozenset[int]
+    """The sources that were stopped and count as if they were at their end."""
     behind: bool
     """Whether it is the last of its unit, with the facts of the unit."""
 
@@ -93,6 +98,10 @@ class Watermarks:
         self.over: frozenset[int] = frozenset()
         self.cut: frozenset[int] = frozenset()
         """The sources that were stopped before their end: nothing is due because of that."""
+        self.flushed: frozenset[int] = frozenset()
+        """The sources that were stopped and count as if they were at their end ..."""
+        self.held: list[Time] = [NO_TIME] * len(operators)
+        """... and the watermark of every operator without that."""
         self.marks: list[Mark] = []
         """Of the unit."""
         self.now: list[Time] = [NO_TIME] * len(operators)
@@ -134,18 +143,22 @@ class Watermarks:
     def mark(self, row: int, *, behind: bool = False) -> Mark:
         resting = self.idle | self.over
         times = {i: time for i, time in self.times.items() if i not in resting}
-        return Mark(row, times, self.over, behind)
+        return Mark(row, times, self.over, self.flushed, behind)
 
     def steps(self, op: int) -> Iterator[tuple[Mark, Time, Time]]:
         """The marks of the unit, each with the watermark of an operator before and behind it."""
         for mark in self.marks:
             before = self.now[op]
             after = max(before, self.least(op, mark))
+            self.held[op] = max(self.held[op], self.least(op, mark, held=True))
             yield mark, before, after
             self.now[op] = after
 
-    def least(self, op: int, mark: Mark) -> Time:
-        if self.reaching[op] <= mark.over:
+    def least(self, op: int, mark: Mark, *, held: bool = False) -> Time:
+        """`held`: sources that were stopped hold time back as before."""
+        flushed = frozenset() if held else mark.flushed
+        if self.reaching[op] <= mark.over | flushed:
             return ALL_TIME
-        known = [mark.times[i] - delay for i, delay in self.delays[op].items() if i in mark.times]
+        times = {i: time for i, time in mark.times.items() if i not in flushed}
+        known = [times[i] - delay for i, delay in self.delays[op].items() if i in times]
         return min(known, default=NO_TIME)

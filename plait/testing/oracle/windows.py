@@ -29,7 +29,7 @@ from plait.testing.oracle.running import LastRows, RunningKept
 from plait.testing.oracle.time import ALL_TIME, NO_TIME, Fate, TimedOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
@@ -61,6 +61,7 @@ def pane_of(grid: Grid, time: int) -> int:
 class Content(Protocol):
     """What a cell holds."""
 
+    def check(self, time: int, fed: Values, later: Sequence[Any]) -> None: ...
     def add(self, place: int, time: int, values: Values, fed: Values) -> None: ...
     def absorb(self, later: Any) -> None: ...
     def rows(self) -> list[Values]: ...
@@ -73,6 +74,15 @@ class Tally:
         self.results = results
         self.pane = pane
         self.panes: dict[int, list[Running]] = {}
+
+    def check(self, time: int, fed: Values, later: Sequence[Tally]) -> None:
+        """Raises Fault if a record does not fit the sums, those of `later` (sessions that it joins
+        to this one) added first."""
+        total = self.results.start()
+        for tally in (self, *later):
+            for one, other in zip(total, tally.panes.get(self.pane(time), ()), strict=False):
+                one.absorb(other)
+        self.results.check(total, fed)
 
     def add(self, place: int, time: int, values: Values, fed: Values) -> None:
         state = self.panes.setdefault(self.pane(time), self.results.start())
@@ -99,6 +109,9 @@ class Best:
         self.spec = spec
         self.by = by
         self.records: list[tuple[int, Values]] = []
+
+    def check(self, time: int, fed: Values, later: Sequence[Best]) -> None:
+        """There are no sums."""
 
     def add(self, place: int, time: int, values: Values, fed: Values) -> None:
         self.records.append((place, values))
@@ -171,12 +184,16 @@ class Cells(TimedOperator):
         spans = [span for span in self.spans(time, values) if span[1] + self.lateness > watermark]
         if not spans:
             return Fate.LATE
+        for span in spans:
+            if touched := self.touched(key, span):
+                later = [cell.content for cell in touched[1:]]
+                touched[0].content.check(time, fed, later)
         rows: list[Values] = []
         for span in spans:
             cell = self.cell(key, values, span, place)
             cell.content.add(place, time, values, fed)
             cell.changed = cell.end > watermark
-            rows += [] if cell.changed else self.rows(cell)
+            rows += [] if cell.changed else self.rows(cell, complete=True)
         return rows
 
     def spans(self, time: int, values: Values) -> list[Span]:
@@ -190,14 +207,18 @@ class Cells(TimedOperator):
                 start, end = (values[self.schema.index(name)] for name in names)
                 return [(start, end)]
 
+    def touched(self, key: Values, span: Span) -> list[Cell]:
+        """The cells that a record goes into: sessions become one."""
+        if not isinstance(self.window, SessionWindow):
+            return [self.at[key, span]] if (key, span) in self.at else []
+        mine = self.of_key.get(key, {})
+        touched = [c for c in mine if c.start < span[1] and span[0] < c.end]
+        return sorted(touched, key=lambda c: c.start)
+
     def cell(self, key: Values, values: Values, span: Span, place: int) -> Cell:
         """The cell that a record goes into, maybe a new one."""
         mine = self.of_key.setdefault(key, {})
-        if isinstance(self.window, SessionWindow):
-            touched = [c for c in mine if c.start < span[1] and span[0] < c.end]
-        else:
-            touched = [self.at[key, span]] if (key, span) in self.at else []
-        touched.sort(key=lambda c: c.start)
+        touched = self.touched(key, span)
         if not touched:
             found = Cell(key, plain(self.keys.columns(values)), *span, place, self.content())
         else:
@@ -231,7 +252,7 @@ class Cells(TimedOperator):
             early = [c for end in going for c in self.cells[end] if c.changed]
         rows: list[Values] = []
         for cell in sorted(ended + early, key=lambda c: (c.end, c.place)):
-            rows += self.rows(cell)
+            rows += self.rows(cell, complete=cell.end <= min(self.held, watermark))
             cell.changed = False
         for end in [end for end in self.cells if end + self.lateness <= watermark]:
             for cell in list(self.cells[end]):
@@ -244,14 +265,16 @@ class Cells(TimedOperator):
             return watermark > before
         return watermark // self.early > before // self.early
 
-    def rows(self, cell: Cell) -> list[Values]:
+    def rows(self, cell: Cell, *, complete: bool) -> list[Values]:
         found = cell.content.rows()
         if isinstance(self.spec, TopSpec):
             span = () if isinstance(self.window, CarriedWindow) else (cell.start, cell.end)
-            return [values + span for values in found]
+            mark = (complete,) if self.spec.complete else ()
+            return [values + span + mark for values in found]
         named = dict(zip(self.key_names, cell.keys, strict=True))
         named |= {"window_start": cell.start, "window_end": cell.end}
         named |= dict(zip(self.results.names, found[0], strict=True))
+        named |= {self.spec.complete: complete}
         return [tuple(named[name] for name in self.out.names)]
 
 

@@ -180,7 +180,9 @@ class JobDrawer:
         made: Stream = over.aggregate(**results, on_error=self.policy())
         return made
 
-    def aggregate(self, stream: Stream) -> Aggregate:
+    def aggregate(self, stream: Stream, *, joined: bool = False) -> Aggregate:
+        """`joined`: sums are added to each other. The values are often as large as an int64 can be,
+        and there a sum that does not fit ends the run."""
         kind = self.pick(["count", "sum", "min", "max", "mean", "first", "last"])
         if kind == "count" and self.pick([True, False]):
             return aggregates.count()
@@ -188,8 +190,8 @@ class JobDrawer:
         names = [field.name for field in stream.schema if field.type in types]
         plain = names and self.pick([True, True, False])
         over = col(self.pick(names)) if plain else self.expr(stream, self.pick(types), 1)
-        if kind == "sum":  # the values are often as large as an int64 can be
-            return aggregates.sum(over, wrap=True)
+        if kind == "sum":
+            return aggregates.sum(over, wrap=joined or self.pick([True, False]))
         make: Callable[..., Aggregate] = getattr(aggregates, kind)
         return make(over)
 

@@ -169,10 +169,12 @@ class TimedDrawer(JobDrawer):
         size = max(one, other)
         return Sliding(size, every=max(one - other, other - one, size / 4) or size)
 
-    def results(self, stream: Stream, *, distinct: bool) -> dict[str, Aggregate]:
+    def results(
+        self, stream: Stream, *, distinct: bool, joined: bool = False
+    ) -> dict[str, Aggregate]:
         found: dict[str, Aggregate] = {}
         for number in range(self.pick([1, 1, 2, 3])):
-            one = self.aggregate(stream)
+            one = self.aggregate(stream, joined=joined)
             if distinct and self.pick([True, False, False, False]):
                 names = [field.name for field in stream.schema if field.type in TYPES]
                 one = aggregates.distinct(col(self.pick(names))) if names else one
@@ -184,8 +186,13 @@ class TimedDrawer(JobDrawer):
 
     def add_windows(self, stream: Stream) -> Stream:
         early = self.length() if self.pick([False, False, False, True]) else None
-        window = self.over(stream).window(self.noun(), lateness=self.lateness(), early=early)
-        results = self.results(stream, distinct=True)
+        noun = self.noun()
+        complete = self.pick([None, None, "whole"])
+        window = self.over(stream).window(
+            noun, lateness=self.lateness(), early=early, complete=complete
+        )
+        joined = not isinstance(noun, Tumbling)
+        results = self.results(stream, distinct=True, joined=joined)
         made: Stream = window.aggregate(**results, on_error=self.policy())
         return made
 
@@ -212,7 +219,8 @@ class TimedDrawer(JobDrawer):
         window = self.over(stream, 1).by_window(lateness=self.lateness())
         if self.pick([True, False]):
             return self.top_of(stream, window)
-        made: Stream = window.aggregate(**self.results(stream, distinct=True))
+        results = self.results(stream, distinct=True)
+        made: Stream = window.aggregate(**results, on_error=self.policy())
         return made
 
     def chained(self, stream: Stream) -> Stream:
@@ -236,14 +244,16 @@ class TimedDrawer(JobDrawer):
 
     def last_rows(self, stream: Stream) -> Stream:
         last = self.over(stream, forgets=True).last_n(self.pick([1, 2, 3, 10]))
-        made: Stream = last.aggregate(**self.results(stream, distinct=False))
+        results = self.results(stream, distinct=False)
+        made: Stream = last.aggregate(**results, on_error=self.policy())
         return made
 
     def count_windows(self, stream: Stream) -> Stream:
         window = self.over(stream, forgets=True).window(
             Rows(self.pick([1, 2, 3, 5]), every=self.pick([None, 1, 2, 3]))
         )
-        made: Stream = window.aggregate(**self.results(stream, distinct=True))
+        results = self.results(stream, distinct=True)
+        made: Stream = window.aggregate(**results, on_error=self.policy())
         return made
 
     def forgetting(self, stream: Stream) -> Stream:
@@ -320,7 +330,7 @@ class TimedDrawer(JobDrawer):
             wait=self.pick([None, self.length()]),
         )
         results: dict[str, Any] = self.results(other, distinct=False)
-        made: Stream = spans.aggregate(**results)
+        made: Stream = spans.aggregate(**results, on_error=self.policy())
         return made
 
     def add_process(self, stream: Stream) -> Stream:

@@ -64,6 +64,21 @@ def test_run_as_json(path: Path, capsys: Captured) -> None:
     assert [one["records_out"] for one in facts["operators"] if one["name"] == "filter"] == [5]
 
 
+def test_run_writes_dead_letters(path: Path, capsys: Captured) -> None:
+    path.write_text(
+        "import plait\n"
+        "ratios = plait.stream([4, 0, 2]).select(\n"
+        "    ratio=8 // plait.col('value'), on_error='dead_letter')\n"
+    )
+    letters = path.with_name("bad.jsonl")
+    assert main(["run", str(path), "--dead-letters", str(letters)]) == 0
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert (letter["operator"], letter["row"], letter["json"]) == ("select", 2, '{"value": 0}')
+    path.write_text("import plait\nplait.stream([7]).show()\n")
+    assert main(["run", str(path), "--dead-letters", str(letters)]) == 1
+    assert "without --dead-letters" in capsys.readouterr().err
+
+
 def test_a_stream_without_a_sink_is_printed(path: Path, capsys: Captured) -> None:
     path.write_text("import plait\nnumbers = plait.stream([1, 2, 3])\n")
     assert main(["run", str(path), "--workers", "1"]) == 0

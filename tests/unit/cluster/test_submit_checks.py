@@ -29,6 +29,8 @@ def test_order_by_key_refuses_sinks_that_can_be_only_once(tmp_path: Path) -> Non
     letters = plait.Files(str(tmp_path / "letters.jsonl"))
     with pytest.raises(JobError, match="the same file of dead letters"):
         check_sinks(graph_of(job_into(plait.Collect(), letters)))
+    with pytest.raises(JobError, match="the same file of dead letters"):
+        plait.submit(job_into(plait.Collect()), order="key", dead_letters=letters)
     check_sinks(graph_of(job_into(plait.Collect())))
 
 

@@ -256,6 +256,37 @@ def test_a_timer_that_fails_ends_the_run(raises: bool, on_error: Any) -> None:
     assert isinstance(failed.value.__cause__, KeyError if raises else ValueError)
 
 
+class Belated(Process):
+    """Sets a timer for a time gone by, which fails for the third record."""
+
+    state: ClassVar[Mapping[str, Any]] = {"seen": int}
+    out: ClassVar[Any] = OUT
+
+    def on_record(self, key: Any, record: Any, state: Any, timers: Any) -> None:
+        state.seen += 1
+        timers.at(record.ts - SECOND)
+
+    def on_timer(self, key: Any, time: Any, state: Any, timers: Any) -> None:
+        if state.seen == 3:
+            raise KeyError(key)
+
+
+@pytest.mark.parametrize("epoch_records", [1, 2, 4096])
+def test_a_timer_that_fails_comes_after_the_record_that_set_it(epoch_records: int) -> None:
+    seconds = [datetime.datetime(2024, 5, 1, 0, 0, n, tzinfo=datetime.UTC) for n in range(5)]
+    records = plait.Items([{"k": "a", "ts": second, "v": 1} for second in seconds])
+
+    def build(stream: Any) -> Any:
+        return stream.key_by("k").process(Belated())
+
+    settings: Any = {"epoch_records": epoch_records, "event_time": "ts"}
+    check(build, records, nodes=(1, 2), raises=RecordError, **settings)
+    stream = build(plait.stream(records, event_time="ts"))
+    with pytest.raises(RecordError, match=r"it was due after record 3 of source") as failed:
+        stream.sink(plait.Discard()).run(epoch_records=epoch_records)
+    assert failed.value.row == 3
+
+
 class Impatient(Process):
     out: ClassVar[Any] = OUT
 

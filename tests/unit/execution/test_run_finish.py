@@ -71,6 +71,24 @@ JOBS: dict[str, Callable[[Stream, Stream], Stream]] = {
     "windows of windows": lambda a, _: (
         a.key_by("k").tumbling("5s").count().by_window().top(1, by="count")
     ),
+    "marked": lambda a, _: a.key_by("k").tumbling("10s", complete="whole").count(),
+    "marked panes": lambda a, _: (
+        a.key_by("k").sliding("12s", every="4s", early="3s", complete="whole").count()
+    ),
+    "marked sessions": lambda a, _: (
+        a.key_by("k").session(gap="4s", early="3s", complete="whole").count()
+    ),
+    "marked top": lambda a, _: a.tumbling("10s", complete="whole").top(2, by="n"),
+    "marked windows of windows": lambda a, _: (
+        a.key_by("k")
+        .tumbling("5s", complete="whole")
+        .count()
+        .by_window(complete="all_whole")
+        .top(1, by="count")
+    ),
+    "marked, two sources": lambda a, b: (
+        plait.union(a, b).key_by("k").tumbling("10s", complete="whole").count()
+    ),
     "left join": lambda a, b: left_join(a, b, "left"),
     "anti join": lambda a, b: left_join(a, b, "anti"),
     "inner join": lambda a, b: left_join(a, b, "inner"),
@@ -200,3 +218,59 @@ def test_a_wrong_choice_is_refused() -> None:
     stream.sink(plait.Discard())
     with pytest.raises(plait.JobError, match=r'finish is .all.; .* "leave", "flush"'):
         plait.run(stream.job, finish="all")
+
+
+def whole_of(stream: Any) -> list[tuple[int, bool]]:
+    """The seconds at which windows end, and whether each was over."""
+    return [(int((r.window_end - BASE).total_seconds()), r.whole) for r in stream]
+
+
+def test_windows_at_the_end_of_their_source_are_over() -> None:
+    stream = plait.stream(plait.Items(rows(), schema=SCHEMA), event_time="ts")
+    windows = stream.tumbling("50s", complete="whole").count()
+    assert windows.schema.names == ("window_start", "window_end", "count", "whole")
+    assert whole_of(windows.collect()) == [(50, True), (100, True), (150, True)]
+
+
+def test_early_results_are_not() -> None:
+    stream = plait.stream(plait.Items(rows(), schema=SCHEMA), event_time="ts")
+    windows = stream.tumbling("50s", early="30s", complete="whole").count()
+    assert whole_of(windows.collect()) == [
+        (50, False),
+        (50, True),
+        (100, False),
+        (100, False),
+        (100, True),
+        (150, True),
+    ]
+
+
+def test_nor_are_windows_that_a_stopped_run_gives() -> None:
+    feed = Feed(SCHEMA)
+    records: list[Any] = []
+    job = plait.Job("stopped")
+    windows = job.source(feed, event_time="ts").tumbling("50s", complete="whole").count()
+    windows.sink(plait.Call(records.append))
+    running = start(job, finish="flush")
+    feed.push(rows())
+    while running.engine.records_read() < ROWS:
+        running.engine.wait(0.001)
+    running.stop()
+    running.wait()
+    assert whole_of(records) == [(50, True), (100, True), (150, False)]
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda s: s.tumbling("1s", complete="count").count(), "the name of another column"),
+        (lambda s: s.tumbling("1s", complete="window_end").count(), "the name of another"),
+        (lambda s: s.tumbling("1s", complete="n").top(1, by="n"), "the name of another column"),
+        (lambda s: s.tumbling("1s", complete=True).count(), "must be the name of a column"),
+        (lambda s: s.window(plait.Rows(3), complete="c").count(), "always complete"),
+    ],
+)
+def test_what_complete_cannot_be(build: Any, words: str) -> None:
+    stream = plait.stream(plait.Items(rows(), schema=SCHEMA), event_time="ts")
+    with pytest.raises(plait.JobError, match=words):
+        build(stream)

@@ -17,6 +17,7 @@
 
 #include "plait/columns/reach.hpp"
 #include "plait/columns/tag_bits.hpp"
+#include "plait/columns/text_limit.hpp"
 #include "plait/core/buffer.hpp"
 
 namespace plait {
@@ -84,8 +85,9 @@ struct Column {
 inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
 // What a source's time is worth: it goes on, it has had nothing for a while, it was stopped where
-// it would have gone on, or it is at its end. Of the parts of a unit the least one counts.
-enum class Flow : uint8_t { Running, Idle, Cut, Over };
+// it would have gone on (Flushed: and counts as if it were at its end), or it is at its end. Of the
+// parts of a unit the least one counts.
+enum class Flow : uint8_t { Running, Idle, Cut, Flushed, Over };
 
 struct Letter;   // a dead letter that rides with its batch to the first sink (engine's)
 struct Failure;  // the error that ends the job after this batch's rows (engine's)

@@ -26,9 +26,10 @@ enum class FailureKind : uint8_t {
   Pool,       // no worker process can be used
   Scheduler,  // one from outside
   Internal,   // the runtime itself, or what a function raised that is no matter of one record
-  Sum,        // a sum of int64 does not fit
+  Sum,        // sums that were added to each other do not fit int64
+  Text,       // the texts of a unit take more than a column can hold
 };
-inline constexpr FailureKind kLastFailureKind = FailureKind::Sum;
+inline constexpr FailureKind kLastFailureKind = FailureKind::Text;
 
 // A record that failed: where it is in the total order, what it looked like, and what was wrong.
 struct Letter {
@@ -46,7 +47,7 @@ struct Letter {
   std::string message;
   int32_t code = 0;     // a kernel's error number (RowError), `message` being the value; 0: none
   int64_t handle = -1;  // the Python exception's number on the Python side; -1: none
-  Batch record;         // one row, the operator's input
+  Batch record;         // one row, the operator's input; none: it is not here
 };
 
 struct Failure {

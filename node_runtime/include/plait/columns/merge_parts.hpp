@@ -31,7 +31,7 @@ inline Column concat_columns(const std::vector<const Column*>& parts, int64_t le
     nulls |= c->validity != nullptr;
     if (is_varlen(c->type) && c->length) bytes += c->offsets[c->length] - c->offsets[0];
   }
-  if (bytes > INT32_MAX) throw std::length_error("texts of one epoch take more than 2 GiB");
+  check_text(bytes);
   if (nulls) {
     out.validity_owner = BufferRef::zeroed(bit_bytes(length));
     int64_t at = 0;

@@ -61,7 +61,8 @@ class Builder {
   uint32_t keyed_stage(KeyedStageSpec spec) {
     const uint32_t lanes = spec.plan->lanes();
     auto& s = add<KeyedStage>(spec.stage, spec.op, std::move(spec.plan), lanes, spec.queue,
-                              engine_.workers(), std::move(spec.before), std::move(spec.after));
+                              engine_.workers(), std::move(spec.before), std::move(spec.after),
+                              std::move(spec.errors));
     if (cluster_) s.moves(*cluster_);
     s.keeps_bits = true;
     return s.index;
@@ -71,9 +72,10 @@ class Builder {
     engine_.epochs.closes = true;
     const auto kind = spec.plan->spec.kind;
     const bool join = kind == TimedSpec::Kind::Join || kind == TimedSpec::Kind::Span;
-    auto& s = add<TimedStage>(spec.stage, spec.op, std::move(spec.plan),
-                              join ? make_join_lane : make_window_lane, spec.queue,
-                              engine_.workers(), std::move(spec.before), std::move(spec.after));
+    auto& s =
+        add<TimedStage>(spec.stage, spec.op, std::move(spec.plan),
+                        join ? make_join_lane : make_window_lane, spec.queue, engine_.workers(),
+                        std::move(spec.before), std::move(spec.after), std::move(spec.errors));
     if (cluster_) s.moves(*cluster_);
     return s.index;
   }

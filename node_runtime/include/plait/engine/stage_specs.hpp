@@ -64,6 +64,7 @@ struct KeyedStageSpec {
   uint32_t op = 0;
   std::shared_ptr<KeyedPlan> plan{};
   QueueKind queue = QueueKind::Lanes;
+  StateErrors errors{};
   Operators before{}, after{};
 };
 
@@ -73,6 +74,7 @@ struct TimedStageSpec {
   uint32_t op = 0;
   std::shared_ptr<TimedPlan> plan{};
   QueueKind queue = QueueKind::Lanes;
+  StateErrors errors{};
   Operators before{}, after{};
 };
 

@@ -213,7 +213,9 @@ class GatherStage final : public Stage, public Inlet {
       hand_on(std::move(parts[own_]), worker);
       return 0;
     }
-    Batch out = merged(parts);
+    Batch out;
+    out.same_unit(parts[own_]);
+    guarded(out, op_, [&] { out = merged(parts); });  // their texts may be too much for one unit
     if (out.failure) failed_.store(true, std::memory_order_relaxed);
     stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
     hand_on(std::move(out), worker);

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +31,22 @@ class SpanCells {
 
   void start(uint64_t* cells) const { std::fill(cells, cells + words_, 0); }
 
-  // Adds a right record. `values` has valid(i), word(i) and text(i) of input i.
+  bool checked() const { return checked_; }
+  // Whether a right record fits the sums; if not, why says what is wrong.
+  template <class Values>
+  bool fits(const uint64_t* cells, const Values& values, std::string& why) const {
+    for (const Op& op : ops_) {
+      if (!op.checked() || (op.nullable && !values.valid(size_t(op.value)))) continue;
+      const auto old = int64_t(cells[op.cell]), value = int64_t(values.word(size_t(op.value)));
+      int64_t sum;
+      if (!__builtin_add_overflow(old, value, &sum)) continue;
+      why = sum_misfit(old, value);
+      return false;
+    }
+    return true;
+  }
+
+  // Adds a right record, which fits. `values` has valid(i), word(i) and text(i) of input i.
   template <class Values>
   void add(uint64_t* cells, const Values& values) const {
     const bool first_row = cells[0]++ == 0;
@@ -121,6 +137,7 @@ class SpanCells {
     bool nullable, text;
     int value;  // among inputs(); -1: count of rows
     int cell, seen;
+    bool checked() const { return kind == AggregateKind::Sum && type != Type::Float64; }
   };
 
   void add(const AggregateSpec& a) {
@@ -143,21 +160,23 @@ class SpanCells {
     }
     if (op.nullable) op.seen = int(words_++);
     texts_ = texts_ || op.text;
+    checked_ = checked_ || op.checked();
     ops_.push_back(op);
   }
 
   template <AggregateKind kKind>
   static void take_as(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
+    bool misfit = false;  // it never is: see fits()
     if (op.type == Type::Float64) {
-      const double now =
-          fold<kKind, double>(first, std::bit_cast<double>(cell), std::bit_cast<double>(bits));
+      const double now = fold<kKind, double>(first, std::bit_cast<double>(cell),
+                                             std::bit_cast<double>(bits), misfit);
       cell = std::bit_cast<uint64_t>(now);
     } else if constexpr (kKind == AggregateKind::Mean) {
       const double now =
-          fold<kKind, double>(first, std::bit_cast<double>(cell), double(int64_t(bits)));
+          fold<kKind, double>(first, std::bit_cast<double>(cell), double(int64_t(bits)), misfit);
       cell = std::bit_cast<uint64_t>(now);
     } else {
-      cell = uint64_t(fold<kKind, int64_t>(first, int64_t(cell), int64_t(bits)));
+      cell = uint64_t(fold<kKind, int64_t>(first, int64_t(cell), int64_t(bits), misfit));
     }
   }
   static void take(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
@@ -189,7 +208,7 @@ class SpanCells {
   std::vector<Op> ops_;
   std::vector<int> inputs_;
   size_t words_ = 1;
-  bool texts_ = false;
+  bool texts_ = false, checked_ = false;
 };
 
 }  // namespace plait

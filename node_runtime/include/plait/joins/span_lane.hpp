@@ -3,11 +3,14 @@
 // A right record goes into the cells of the left records of its key that are there, and is kept for
 // those that may still come: in the log (span_log.hpp), or in its key's list, where all is older. A
 // left record begins with the right ones that are kept, in the order they came, and comes out when
-// the watermark is above its end: at once if it is already, and the record itself is not late. One
-// thread at a time: the holder of the lane; never waits.
+// the watermark is above its end: at once if it is already, and the record itself is not late. A
+// record of either side that does not fit a sum fails, and is not kept. One thread at a time: the
+// holder of the lane; never waits.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "plait/joins/due_queue.hpp"
@@ -48,7 +51,7 @@ class SpanLane final : public JoinState {
       const uint32_t row = rows.row(i);
       const KeyView v = keys_.read(row, rows.hashes[i]);
       if (sides[row] != 0) {
-        take_right(v, row, clock[row], row_clock);
+        take_right(v, row, clock[row], row_clock, out);
       } else if (row_clock.passed(std::max(ends[row], left_clock[row]))) {
         ++out.late;
       } else {
@@ -141,14 +144,22 @@ class SpanLane final : public JoinState {
   const char* row_of(const JoinRecord& r) const { return r.body() + cell_bytes(r); }
   size_t row_size(const JoinRecord& r) const { return r.body_size() - cell_bytes(r); }
 
-  void take_right(const KeyView& v, uint32_t row, int64_t time, RowClock& clock) {
+  void take_right(const KeyView& v, uint32_t row, int64_t time, RowClock& clock, Emitter& out) {
     if (v.null) return;
     JoinKey* key = find(v);
     const OfBatch values{layouts_[1], row};
-    for (JoinRecord* l = key ? key->lists[0].head : nullptr; l; l = l->next) {
-      if (l->time <= time && time <= l->last && !clock.passed(l->last)) {
-        cells_.add(words(l), values);
-      }
+    JoinRecord* first = key ? key->lists[0].head : nullptr;
+    const auto spans = [&](const JoinRecord* l) {
+      return l->time <= time && time <= l->last && !clock.passed(l->last);
+    };
+    std::string why;
+    for (JoinRecord* l = cells_.checked() ? first : nullptr; l; l = l->next) {
+      if (!spans(l) || cells_.fits(words(l), values, why)) continue;
+      out.failed.push_back({row, std::move(why)});
+      return;
+    }
+    for (JoinRecord* l = first; l; l = l->next) {
+      if (spans(l)) cells_.add(words(l), values);
     }
     if (clock.passed(add_times(time, spec_.wait))) return;
     if (!key) key = add(v);
@@ -171,19 +182,27 @@ class SpanLane final : public JoinState {
     JoinRecord* l = make(cells_.bytes() + layouts_[0].size(row));
     cells_.start(words(l));
     layouts_[0].pack(row, l->body() + cells_.bytes());
+    std::string why;
+    const auto take = [&](const char* body) {
+      const OfPacked values{layouts_[1], body};
+      if (!why.empty() || !cells_.fits(words(l), values, why)) return;
+      cells_.add(words(l), values);
+    };
     for (const JoinRecord* r = key->lists[1].head; r; r = r->next) {
-      if (start <= r->time && r->time <= end && !clock.passed(r->last)) {
-        cells_.add(words(l), OfPacked{layouts_[1], r->body()});
-      }
+      if (start <= r->time && r->time <= end && !clock.passed(r->last)) take(r->body());
     }
     log_.each_of(*key, [&](const SpanLog::LogEntry& e) {
       if (start <= e.time && e.time <= end && !clock.passed(add_times(e.time, spec_.wait))) {
-        cells_.add(words(l), OfPacked{layouts_[1], e.body()});
+        take(e.body());
       }
     });
-    if (!clock.passed(end)) return enter(key, l, 0, start, end, place);
+    if (why.empty() && !clock.passed(end)) return enter(key, l, 0, start, end, place);
     l->side = 0;
-    emit(l, kAtOnce, place, out);
+    if (why.empty()) {
+      emit(l, kAtOnce, place, out);
+    } else {
+      out.failed.push_back({row, std::move(why)});
+    }
     settle(key);
     forget(l);
   }

@@ -203,7 +203,7 @@ struct Workspace {
   Arena arena;
   std::vector<size_t> scopes;
   std::vector<const void*> pointers;
-  int64_t text_limit = INT32_MAX;  // bytes of one text, and of all texts of a result column
+  int64_t text_limit = TextLimit::bytes();  // of one text, and of all texts of a result column
 
   void prepare(const Program& p) {
     if (p.slots > slots) {

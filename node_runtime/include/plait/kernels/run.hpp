@@ -87,7 +87,8 @@ class ColumnWriter {
     int32_t* at = offsets_.as<int32_t>() + c.base;
     for (int64_t i = 0; i < c.n; ++i) {
       const Text t = v.ok(i) ? v.text(i) : Text{"", 0};
-      if (t.size > limit_ - used_) {
+      if (t.size <= limit_ && t.size > limit_ - used_) throw TooMuchText();
+      if (t.size > limit_) {
         c.errors.add(c.base + i, RowError::TooLong);
       } else {
         std::memcpy(data_.data() + used_, t.data, size_t(t.size));

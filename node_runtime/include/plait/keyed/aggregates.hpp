@@ -4,9 +4,10 @@
 // row i's value into the cells of slots[i] and writes the result as of that row. Rows of one key
 // meet their cells in row order, so the results are those of a sequential run. Nulls are skipped;
 // min and max leave NaN out unless there is nothing else (of equal values, such as -0.0 and 0.0,
-// the earlier stays); a sum of integers that int64 cannot hold throws SumOverflow, unless it wraps;
-// mean is the float64 sum of the values over their number. For one thread at a time (the holder of
-// the lane); never waits.
+// the earlier stays); mean is the float64 sum of the values over their number. A sum of integers
+// that int64 cannot hold says so once for the whole block, unless it wraps: sums go back by
+// subtracting, and then rows can be tried one by one. For one thread at a time (the holder of the
+// lane); never waits.
 #pragma once
 
 #include <bit>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include "plait/keyed/keyed_plan.hpp"
@@ -55,24 +57,29 @@ struct Blob {
   }
 };
 
-// A sum of int64 that does not fit: the state of its lane is of no more use.
+// What is wrong with a sum of int64 that does not fit.
+inline std::string sum_misfit(int64_t sum, int64_t value) {
+  return "a sum does not fit int64: " + std::to_string(sum) + " + " + std::to_string(value) +
+         "; write plait.sum(..., wrap=True) if it is to wrap around, or sum floats:"
+         " plait.sum(col(...).cast(float))";
+}
+// Sums that were added to each other and do not fit: no single record is to blame, and the state of
+// the lane is of no more use.
 struct SumOverflow : std::runtime_error {
-  SumOverflow()
-      : std::runtime_error(
-            "a sum does not fit int64; write plait.sum(..., wrap=True) if it is to wrap around, or"
-            " sum floats: plait.sum(col(...).cast(float))") {}
+  SumOverflow(int64_t sum, int64_t value) : std::runtime_error(sum_misfit(sum, value)) {}
+  explicit SumOverflow(const std::string& what) : std::runtime_error(what) {}
 };
-[[noreturn, gnu::noinline, gnu::cold]] inline void throw_sum_overflow() { throw SumOverflow(); }
 
-// What a value does to its cell. `first`: the cell holds nothing yet.
+// What a value does to its cell. `first`: the cell holds nothing yet. `misfit` becomes true if the
+// sum does not fit int64; what is returned has wrapped around then.
 template <AggregateKind kKind, class T>
-inline T fold(bool first, T old, T value) {
+inline T fold(bool first, T old, T value, bool& misfit) {
   using K = AggregateKind;
   if constexpr (kKind == K::Sum || kKind == K::WrappingSum || kKind == K::Mean) {
     if constexpr (std::is_same_v<T, int64_t>) {
       T sum;
-      if (__builtin_add_overflow(old, value, &sum) && kKind != K::WrappingSum) [[unlikely]]
-        throw_sum_overflow();
+      const bool over = __builtin_add_overflow(old, value, &sum);
+      if constexpr (kKind == K::Sum) misfit |= over;
       return sum;
     }
     // A new cell is +0.0; the sum starts with the first value so that -0.0 stays -0.0.
@@ -123,14 +130,16 @@ struct LoadBoolAsDouble {
 };
 
 template <AggregateKind kKind, class T, class Get>
-void run_fixed(const AggregateOp& op, const Block& b, const Column& c, LaneResult& out) {
+bool run_fixed(const AggregateOp& op, const Block& b, const Column& c, LaneResult& out) {
   constexpr bool kMean = kKind == AggregateKind::Mean;
   const Get get(c);
   uint64_t* values = out.values.as<uint64_t>() + b.from;
+  bool misfit = false;
   if (!op.nullable) {
     for (uint32_t i = 0; i < b.n; ++i) {
       uint64_t& cell = b.slots[i][op.cell];
-      const T now = fold<kKind, T>(b.rows_seen[i] == 1, std::bit_cast<T>(cell), get(b.rows[i]));
+      const T now =
+          fold<kKind, T>(b.rows_seen[i] == 1, std::bit_cast<T>(cell), get(b.rows[i]), misfit);
       cell = std::bit_cast<uint64_t>(now);
       if constexpr (kMean) {
         values[i] = std::bit_cast<uint64_t>(now / double(b.rows_seen[i]));
@@ -138,14 +147,14 @@ void run_fixed(const AggregateOp& op, const Block& b, const Column& c, LaneResul
         values[i] = cell;
       }
     }
-    return;
+    return misfit;
   }
   uint8_t* valid = out.valid.data() + b.from;
   for (uint32_t i = 0; i < b.n; ++i) {
     uint64_t& cell = b.slots[i][op.cell];
     uint64_t& seen = b.slots[i][op.seen];
     if (c.valid(b.rows[i])) {
-      const T now = fold<kKind, T>(seen == 0, std::bit_cast<T>(cell), get(b.rows[i]));
+      const T now = fold<kKind, T>(seen == 0, std::bit_cast<T>(cell), get(b.rows[i]), misfit);
       cell = std::bit_cast<uint64_t>(now);
       ++seen;
     }
@@ -156,10 +165,11 @@ void run_fixed(const AggregateOp& op, const Block& b, const Column& c, LaneResul
       values[i] = cell;
     }
   }
+  return misfit;
 }
 
 template <AggregateKind kKind>
-void run_typed(const AggregateOp& op, const Block& b, const Column& c, LaneResult& out) {
+bool run_typed(const AggregateOp& op, const Block& b, const Column& c, LaneResult& out) {
   if (op.type == Type::Float64) return run_fixed<kKind, double, Load<double>>(op, b, c, out);
   if constexpr (kKind == AggregateKind::Mean) {
     if (op.type == Type::Bool) return run_fixed<kKind, double, LoadBoolAsDouble>(op, b, c, out);
@@ -215,13 +225,45 @@ inline LaneResult make_result(const AggregateOp& op, uint32_t n) {
   return r;
 }
 
-inline void run_aggregate(const AggregateOp& op, const Block& b, const Batch& batch,
+// The value of a checked sum.
+inline int64_t whole_number(const AggregateOp& op, const Column& c, uint32_t row) {
+  return op.type == Type::Bool ? int64_t(c.boolean(row)) : c.i64()[row];
+}
+// Whether the row's value fits a checked sum as it is; `why` says what does not.
+inline bool fits_sum(const AggregateOp& op, const uint64_t* slot, const Batch& batch, uint32_t row,
+                     std::string& why) {
+  const Column& c = batch.columns[size_t(op.input)];
+  if (op.nullable && !c.valid(row)) return true;
+  const auto old = int64_t(slot[op.cell]), value = whole_number(op, c, row);
+  int64_t sum;
+  if (!__builtin_add_overflow(old, value, &sum)) [[likely]]
+    return true;
+  why = sum_misfit(old, value);
+  return false;
+}
+// Adds the row's value to a checked sum that it fits.
+inline void add_sum(const AggregateOp& op, uint64_t* slot, const Batch& batch, uint32_t row) {
+  const Column& c = batch.columns[size_t(op.input)];
+  if (op.nullable && !c.valid(row)) return;
+  slot[op.cell] += uint64_t(whole_number(op, c, row));
+  if (op.seen >= 0) ++slot[op.seen];
+}
+// A checked sum as it was before a row: what was added to it, wrapped around or not, is taken off.
+inline void take_off_sum(const AggregateOp& op, uint64_t* slot, const Batch& batch, uint32_t row) {
+  const Column& c = batch.columns[size_t(op.input)];
+  if (op.nullable && !c.valid(row)) return;
+  slot[op.cell] -= uint64_t(whole_number(op, c, row));
+  if (op.seen >= 0) --slot[op.seen];
+}
+
+// Whether a sum did not fit: then the block's sums are to be taken back.
+inline bool run_aggregate(const AggregateOp& op, const Block& b, const Batch& batch,
                           LaneResult& out) {
   using namespace aggregates_detail;
   using K = AggregateKind;
   const Column* c = op.input < 0 ? nullptr : &batch.columns[size_t(op.input)];
-  if (op.kind == K::Count) return run_count(op, b, c, out);
-  if (op.text) return run_text(op, b, *c, out);
+  if (op.kind == K::Count) return run_count(op, b, c, out), false;
+  if (op.text) return run_text(op, b, *c, out), false;
   switch (op.kind) {
     case K::Sum:
       return run_typed<K::Sum>(op, b, *c, out);

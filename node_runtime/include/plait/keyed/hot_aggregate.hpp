@@ -67,12 +67,14 @@ inline void run_hot(StateTable& table, Part& part, Update update) {
 namespace hot_detail {
 // Slot: {hash, rows seen, cell, values seen or unused}.
 template <AggregateKind kKind, class T, class In, bool kSeen>
-void run(StateTable& table, Part& part) {
+bool run(StateTable& table, Part& part) {
   const uint64_t* in = part.input;
   uint64_t* out = part.output;
-  run_hot<4>(table, part, [in, out](uint64_t* slot, uint64_t seen, uint32_t i) {
+  bool misfit = false;
+  run_hot<4>(table, part, [in, out, &misfit](uint64_t* slot, uint64_t seen, uint32_t i) {
     if constexpr (kSeen) seen = ++slot[3];
-    const T now = fold<kKind, T>(seen == 1, std::bit_cast<T>(slot[2]), T(std::bit_cast<In>(in[i])));
+    const T now =
+        fold<kKind, T>(seen == 1, std::bit_cast<T>(slot[2]), T(std::bit_cast<In>(in[i])), misfit);
     slot[2] = std::bit_cast<uint64_t>(now);
     if constexpr (kKind == AggregateKind::Mean) {
       out[i] = std::bit_cast<uint64_t>(now / double(seen));
@@ -80,10 +82,11 @@ void run(StateTable& table, Part& part) {
       out[i] = slot[2];
     }
   });
+  return misfit;
 }
 
 template <AggregateKind kKind>
-void run_typed(const AggregateOp& op, StateTable& table, Part& part) {
+bool run_typed(const AggregateOp& op, StateTable& table, Part& part) {
   constexpr bool kMean = kKind == AggregateKind::Mean;
   using Int = std::conditional_t<kMean, double, int64_t>;
   if (op.type == Type::Float64) {
@@ -95,9 +98,13 @@ void run_typed(const AggregateOp& op, StateTable& table, Part& part) {
 }
 }  // namespace hot_detail
 
-inline void run_hot_plan(const KeyedPlan& plan, StateTable& table, Part& part) {
+// Whether a sum did not fit: see KeyedState::try_rows.
+inline bool run_hot_plan(const KeyedPlan& plan, StateTable& table, Part& part) {
   using K = AggregateKind;
-  if (plan.hot_op < 0) return run_hot<2>(table, part, [](uint64_t*, uint64_t, uint32_t) {});
+  if (plan.hot_op < 0) {
+    run_hot<2>(table, part, [](uint64_t*, uint64_t, uint32_t) {});
+    return false;
+  }
   const AggregateOp& op = plan.ops[size_t(plan.hot_op)];
   switch (op.kind) {
     case K::Sum:

@@ -19,8 +19,8 @@
 
 namespace plait {
 
-// Distinct, the number of different values that are not null, is in windows only. A Sum of int64
-// that does not fit throws SumOverflow; a WrappingSum wraps around.
+// Distinct, the number of different values that are not null, is in windows only. A record that
+// does not fit a Sum of int64 fails; a WrappingSum wraps around.
 enum class AggregateKind : uint8_t {
   Count,
   Sum,
@@ -51,6 +51,8 @@ struct AggregateOp : AggregateSpec {
   bool text = false;  // the cell owns a Blob
 
   bool counts_rows() const { return kind == AggregateKind::Count && cell < 0; }
+  // Whether there are values that it cannot take.
+  bool checked() const { return kind == AggregateKind::Sum && type != Type::Float64; }
 };
 
 struct KeyedPlan {
@@ -59,6 +61,7 @@ struct KeyedPlan {
   std::vector<int> key_columns;
   std::vector<Type> key_types;
   std::vector<AggregateOp> ops;
+  std::vector<size_t> sums;  // the numbers of those that are checked
   unsigned bin_bits = 0, lane_bits = 0, segment_bits = 0;
   bool wide = false;        // the slot holds the key's address
   unsigned used_words = 2;  // of a slot
@@ -135,6 +138,7 @@ struct KeyedPlan {
       default:
         op.result = op.type;
     }
+    if (op.checked()) sums.push_back(ops.size());
     ops.push_back(op);
   }
 

@@ -1,13 +1,18 @@
 // One lane's state of a keyed aggregation.
 //
 // process() takes the lane's parts in batch order, folds each row into its key's slot and leaves
-// the results in the part; bins go out and come in between batches (keyed_bins.hpp). All calls
-// belong to the holder of the lane's lock, one at a time; nothing here waits. split_by_lane()
-// before and merge_lanes() after need no lock. The lane is the partition of the hybrid queue (Fig.
-// 7) of the ordered data-parallel runtime.
+// the results in the part. A row that does not fit a sum changes nothing and is said to have
+// failed: sums are folded first, and if one of a block (of a whole part in the hot loops) did not
+// fit, they are taken back and the rows are tried one by one. Bins go out and come in between
+// batches (keyed_bins.hpp). All calls belong to the holder of the lane's lock, one at a time;
+// nothing here waits. split_by_lane() before and merge_lanes() after need no lock. The lane is the
+// partition of the hybrid queue (Fig. 7) of the ordered data-parallel runtime.
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "plait/keyed/hot_aggregate.hpp"
 #include "plait/keyed/keyed_bins.hpp"
@@ -25,7 +30,11 @@ class KeyedState : public KeyedBins {
     table().even_out(part.n);
     if (tracker_.any()) [[unlikely]]
       tracker_.mark(part.hash, part.n);  // the hot loops write over the hashes
-    if (s.hot) return run_hot_plan(plan_, table(), part);
+    if (s.hot) {
+      if (run_hot_plan(plan_, table(), part)) [[unlikely]]
+        try_rows(batch, part, lane);
+      return;
+    }
     for (const AggregateOp& op : plan_.ops) part.results.push_back(make_result(op, part.n));
     if (plan_.wide) {
       run_wide(batch, s, part);
@@ -36,11 +45,90 @@ class KeyedState : public KeyedBins {
 
  private:
   void flush(const Batch& batch, Part& part, Block& b) {
-    for (size_t op = 0; op < plan_.ops.size(); ++op) {
-      run_aggregate(plan_.ops[op], b, batch, part.results[op]);
+    bool misfit = false;
+    for (size_t op : plan_.sums) {
+      misfit |= run_aggregate(plan_.ops[op], b, batch, part.results[op]);
+    }
+    if (misfit) [[unlikely]] {
+      try_block(batch, part, b);
+    } else {
+      for (size_t op = 0; op < plan_.ops.size(); ++op) {
+        if (plan_.ops[op].checked()) continue;
+        run_aggregate(plan_.ops[op], b, batch, part.results[op]);
+      }
     }
     b.from += b.n;
     b.n = 0;
+  }
+
+  // Whether a row fits all sums as they are; if not it has failed.
+  bool fits(const uint64_t* slot, const Batch& batch, uint32_t row, Part& part) {
+    std::string why;
+    for (size_t op : plan_.sums) {
+      if (fits_sum(plan_.ops[op], slot, batch, row, why)) continue;
+      part.failed.push_back({row, std::move(why)});
+      return false;
+    }
+    return true;
+  }
+
+  // A block whose sums have been folded and did not fit, once more, row by row. The first row of a
+  // key fits always, so no slot is left without rows.
+  [[gnu::noinline, gnu::cold]] void try_block(const Batch& batch, Part& part, const Block& b) {
+    for (uint32_t i = 0; i < b.n; ++i) {
+      --b.slots[i][1];
+      for (size_t op : plan_.sums) take_off_sum(plan_.ops[op], b.slots[i], batch, b.rows[i]);
+    }
+    Block one;
+    one.n = 1;
+    for (uint32_t i = 0; i < b.n; ++i) {
+      one.from = b.from + i;
+      if (!fits(b.slots[i], batch, b.rows[i], part)) {
+        for (size_t op = 0; op < plan_.ops.size(); ++op) no_result(part.results[op], op, one.from);
+        continue;
+      }
+      one.slots[0] = b.slots[i];
+      one.rows_seen[0] = ++b.slots[i][1];
+      one.rows[0] = b.rows[i];
+      for (size_t op = 0; op < plan_.ops.size(); ++op) {
+        run_aggregate(plan_.ops[op], one, batch, part.results[op]);
+      }
+    }
+  }
+  void no_result(LaneResult& of, size_t op, uint32_t at) {
+    if (plan_.ops[op].text) {
+      of.values.as<uint32_t>()[at] = 0;
+    } else {
+      of.values.as<uint64_t>()[at] = 0;
+    }
+    if (of.valid) of.valid.data()[at] = 0;
+  }
+
+  // The same for a part of the hot way. Its hashes are gone, and maybe its values: they are made
+  // anew from the batch. No key is new to the table any more, so slots do not move.
+  [[gnu::noinline, gnu::cold]] void try_rows(const Batch& batch, Part& part, unsigned lane) {
+    const AggregateOp& op = plan_.ops[size_t(plan_.hot_op)];
+    std::vector<uint64_t> hashes(size_t(batch.length));
+    SplitBatch unused;
+    split_detail::hash_rows(plan_, batch, unused, hashes.data());
+    std::vector<std::pair<uint64_t*, uint32_t>> rows;
+    std::unordered_map<uint64_t*, uint64_t> seen;  // rows of a slot before this part
+    for (uint32_t row = 0; row < uint32_t(batch.length); ++row) {
+      if (plan_.lane_bits && hashes[row] >> (64 - plan_.lane_bits) != lane) continue;
+      uint64_t* slot = table().find<0>(hashes[row]);
+      rows.push_back({slot, row});
+      --seen.try_emplace(slot, slot[1]).first->second;
+      take_off_sum(op, slot, batch, row);
+    }
+    for (uint32_t i = 0; i < uint32_t(rows.size()); ++i) {
+      const auto [slot, row] = rows[i];
+      part.hash[i] = part.output[i] = 0;
+      if (!fits(slot, batch, row, part)) continue;
+      part.hash[i] = ++seen[slot];
+      add_sum(op, slot, batch, row);
+      part.output[i] = slot[op.cell];
+    }
+    for (const auto& [slot, n] : seen) slot[1] = n;
   }
 
   // Counts one row in its slot and adds it to the block. The block is worked off before a table

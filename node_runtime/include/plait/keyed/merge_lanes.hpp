@@ -73,9 +73,7 @@ inline Column text_column(const SplitBatch& s, size_t op, Type type) {
   int64_t total = 0;
   for (int64_t i = 0; i < s.length; ++i) {
     total += offsets[i + 1];
-    if (total > std::numeric_limits<int32_t>::max()) {
-      throw std::length_error("the text results of one batch exceed 2 GiB; use smaller batches");
-    }
+    check_text(total);
     offsets[i + 1] = int32_t(total);
   }
   c.offsets = offsets;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plait/columns/failure.hpp"
 #include "plait/columns/lane_mask.hpp"
 #include "plait/keyed/keyed_plan.hpp"
 
@@ -32,7 +33,8 @@ struct alignas(64) Part {
   const uint32_t* row =
       nullptr;  // the batch's rows of the part, ascending; null: one lane, or kept as a mask
   std::vector<LaneResult> results;  // general plans: one for each aggregate
-  bool overflowed = false;          // a sum of the part does not fit
+  std::vector<RowFailure> failed;   // rows that do not fit a sum, ascending; they have no results
+  std::string overflowed;           // sums that were added to each other do not fit, and why
 };
 
 struct SplitBatch {
@@ -95,7 +97,7 @@ inline void hash_columns(const KeyedPlan& plan, const Batch& batch, SplitBatch& 
     const size_t at = bytes.size();
     offsets[i] = uint32_t(at);
     encode_key(columns, i, bytes);
-    if (bytes.size() > 0xFFFFFFFF) throw std::length_error("the keys of one batch exceed 4 GiB");
+    if (bytes.size() > 0xFFFFFFFF) throw TooMuchText();
     out[i] = xxh64(bytes.data() + at, bytes.size() - at, 0);
   }
   offsets[batch.length] = uint32_t(bytes.size());

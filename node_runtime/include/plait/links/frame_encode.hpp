@@ -64,7 +64,7 @@ inline int64_t text_bytes(const Column& c, const uint32_t* rows, int64_t n) {
   } else {
     for (int64_t i = 0; i < n; ++i) total += c.size(rows[i]);
   }
-  if (total > INT32_MAX) throw std::length_error("more than 2 GiB of text in one batch");
+  check_text(total);
   return total;
 }
 

@@ -103,9 +103,7 @@ inline Column woven(const std::vector<const Column*>& from, const std::vector<Pi
     offsets[0] = 0;
     for (size_t i = 0; i < picks.size(); ++i) {
       total += from[picks[i].lane]->size(picks[i].row);
-      if (total > std::numeric_limits<int32_t>::max()) {
-        throw std::length_error("the text results of one batch exceed 2 GiB; use smaller batches");
-      }
+      check_text(total);
       offsets[i + 1] = int32_t(total);
     }
     out.offsets = offsets;

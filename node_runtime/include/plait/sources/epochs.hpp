@@ -31,9 +31,10 @@ class Epochs {
     enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
-    bool later = false;  // Wait: only word from another node can change it
-    bool over = false;   // Empty: the source is at its end ...
-    bool cut = false;    // ... or was stopped before it
+    bool later = false;    // Wait: only word from another node can change it
+    bool over = false;     // Empty: the source is at its end ...
+    bool cut = false;      // ... or was stopped before it
+    bool flushed = false;  // over: it was stopped, and counts as if it were at its end
   };
   // How far the sources of this node are; `done`: they have no more rows.
   struct Progress {
@@ -242,6 +243,7 @@ class Epochs {
     t.kind = Turn::Kind::Empty;
     t.over = of.over;
     t.cut = of.stopped && !of.over;
+    t.flushed = of.stopped && of.over;
     of.asked = true;
   }
   bool all_done() const {

@@ -108,6 +108,18 @@ inline int64_t rows_due(double rate, int64_t sent, int64_t most, int64_t& start,
   return std::min(most, ready);
 }
 
+// How many of the `n` rows from `at` on fit a unit by their texts; at least one.
+inline int64_t rows_within(const Batch& from, int64_t at, int64_t n) {
+  for (const Column& c : from.columns) {
+    if (!is_varlen(c.type)) continue;
+    const int32_t* ends = c.offsets + at + 1;
+    const int64_t most = c.offsets[at] + TextLimit::unit_bytes();
+    if (ends[n - 1] <= most) continue;
+    n = std::max<int64_t>(1, std::upper_bound(ends, ends + n, most) - ends);
+  }
+  return n;
+}
+
 // A table in memory, sliced without copying; optionally at a given rate, from its due times.
 class TableOrigin final : public Origin {
  public:
@@ -173,7 +185,7 @@ class TableOrigin final : public Origin {
       return;
     }
     const Batch& from = chunks_[chunk_];
-    const int64_t n = std::min(max_rows, from.length - at_);
+    const int64_t n = rows_within(from, at_, std::min(max_rows, from.length - at_));
     out.kind = Polled::Kind::Rows;
     out.batch.length = n;
     for (const auto& c : from.columns) out.batch.columns.push_back(c.slice(at_, n));

@@ -135,7 +135,10 @@ class SourceStage final : public Stage {
       }
       case Kind::Empty: {
         if (ahead_) first_row_ = unit_base(turn.epoch);
-        const Flow flow = turn.over ? Flow::Over : turn.cut ? Flow::Cut : Flow::Running;
+        const Flow flow = turn.flushed ? Flow::Flushed
+                          : turn.over  ? Flow::Over
+                          : turn.cut   ? Flow::Cut
+                                       : Flow::Running;
         return data(empty_, turn.epoch, 0, {unit_base(turn.epoch), 0, flow}, worker);
       }
       case Kind::Data:

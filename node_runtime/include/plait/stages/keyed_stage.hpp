@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,10 +21,11 @@ class KeyedStage final : public LaneStage, public MovingState {
  public:
   KeyedStage(std::string name, const StageLimits& limits, uint32_t op,
              std::shared_ptr<const KeyedPlan> plan, uint32_t lanes, QueueKind kind,
-             unsigned workers, Operators before, Operators after)
+             unsigned workers, Operators before, Operators after, StateErrors errors = {})
       : LaneStage(std::move(name), limits, op, lanes, kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
+        errors_(std::move(errors)),
         lane_(new KeyedLane[lanes]) {
     for (uint32_t l = 0; l < lanes; ++l) lane_[l].state = std::make_unique<KeyedState>(*plan_, l);
   }
@@ -71,7 +73,19 @@ class KeyedStage final : public LaneStage, public MovingState {
   void put_together(Slot& s, Worker& worker) override {
     Batch out;
     merge_lanes(*plan_, s.batch, s.split, out);
-    s.batch.columns = std::move(out.columns);
+    std::vector<RowFailure> failed;
+    for (Part& part : s.split.parts) {
+      std::move(part.failed.begin(), part.failed.end(), std::back_inserter(failed));
+    }
+    if (failed.empty()) [[likely]] {
+      s.batch.columns = std::move(out.columns);
+    } else {
+      std::sort(failed.begin(), failed.end(),
+                [](const RowFailure& a, const RowFailure& b) { return a.row < b.row; });
+      const Batch input = errors_.records(s.batch);
+      s.batch.columns = std::move(out.columns);
+      RowErrors(op_, errors_.on_error).settle(s.batch, input, failed, worker);
+    }
     Counts::add(worker.shared.counts[op_].out, s.batch.length);
   }
 
@@ -108,6 +122,7 @@ class KeyedStage final : public LaneStage, public MovingState {
 
   static constexpr uint64_t kSayEvery = 16;
   const std::shared_ptr<const KeyedPlan> plan_;
+  const StateErrors errors_;
   std::unique_ptr<KeyedLane[]> lane_;
 };
 

@@ -22,6 +22,20 @@
 
 namespace plait {
 
+// What becomes of rows that do not fit a sum: the operator's policy, and which columns of the rows
+// that reach the state are the record as it came to the operator. None: the record is not here.
+struct StateErrors {
+  OnError on_error = OnError::Fail;
+  std::vector<int> record{};
+
+  Batch records(const Batch& rows) const {
+    Batch input = rows;
+    input.columns.clear();
+    for (int c : record) input.columns.push_back(rows.columns[size_t(c)]);
+    return input;
+  }
+};
+
 enum class QueueKind : uint8_t {
   // A flag for each batch and a try-lock for each lane, without a queue: the default, the fastest.
   Lanes,
@@ -216,8 +230,8 @@ class LaneStage : public Stage {
     } else if (holds_rows(s.batch)) {
       try {
         run_part(s, lane);
-      } catch (const SumOverflow&) {
-        s.split.parts[lane].overflowed = true;  // of this batch: those before it go on
+      } catch (const SumOverflow& error) {
+        s.split.parts[lane].overflowed = error.what();  // of this batch: those before it go on
       } catch (const std::exception& error) {
         broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
       }
@@ -232,7 +246,7 @@ class LaneStage : public Stage {
       guarded(batch, op_, [&] {
         if (broken_.load(std::memory_order_relaxed)) throw std::bad_alloc();
         for (const Part& part : s.split.parts) {
-          if (part.overflowed) throw SumOverflow();
+          if (!part.overflowed.empty()) throw SumOverflow(part.overflowed);
         }
         put_together(s, worker);
       });

@@ -22,26 +22,48 @@
 
 namespace plait {
 
+inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure);
+
+// What becomes of rows that an operator in the graph could not take.
+class RowErrors {
+ public:
+  RowErrors(uint32_t number, OnError on_error) : number_(number), on_error_(on_error) {}
+  // Takes the failed rows (ascending, of `input`) out of `batch`, which has a row for each row of
+  // `input` still.
+  void settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures,
+              Worker& worker) const;
+  // Notes a failed row without touching the batch.
+  void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker) const;
+  OnError on_error() const { return on_error_; }
+
+ private:
+  Counts& counts(Worker& worker) const { return worker.shared.counts[number_]; }
+
+  uint32_t number_;
+  OnError on_error_;
+};
+
 class Operator {
  public:
-  Operator(uint32_t number, OnError on_error) : number_(number), on_error_(on_error) {}
+  Operator(uint32_t number, OnError on_error) : number_(number), errors_(number, on_error) {}
   virtual ~Operator() = default;
   virtual void run(Batch& batch, Worker& worker) = 0;
   // Of the operator in the graph.
   uint32_t number() const { return number_; }
-  OnError on_error() const { return on_error_; }
+  OnError on_error() const { return errors_.on_error(); }
 
  protected:
-  // Takes the failed rows (ascending, of `input`) out of `batch`, which has a row for each row of
-  // `input` still.
-  void settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures, Worker& worker);
-  // Notes a failed row without touching the batch.
-  void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker);
+  void settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures, Worker& worker) {
+    errors_.settle(batch, input, failures, worker);
+  }
+  void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker) {
+    errors_.note(batch, input, failure, worker);
+  }
   Counts& counts(Worker& worker) const { return worker.shared.counts[number_]; }
 
  private:
   const uint32_t number_;
-  const OnError on_error_;
+  const RowErrors errors_;
 };
 
 inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) {
@@ -57,7 +79,7 @@ inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) 
   letter.message = std::move(failure.message);
   letter.handle = failure.handle;
   letter.code = failure.code;
-  letter.record.length = 1;
+  letter.record.length = failure.record || !input.columns.empty();
   if (failure.record) {
     letter.record.columns = failure.record->columns;
     return letter;
@@ -66,7 +88,8 @@ inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) 
   return letter;
 }
 
-inline void Operator::note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker) {
+inline void RowErrors::note(Batch& batch, const Batch& input, RowFailure& failure,
+                            Worker& worker) const {
   if (on_error_ == OnError::Skip) {
     Counts::add(counts(worker).skipped, 1);
   } else if (on_error_ == OnError::DeadLetter) {
@@ -96,8 +119,8 @@ inline void truncate(Batch& batch, int64_t count) {
   batch.length = count;
 }
 
-inline void Operator::settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures,
-                             Worker& worker) {
+inline void RowErrors::settle(Batch& batch, const Batch& input, std::vector<RowFailure>& failures,
+                              Worker& worker) const {
   if (failures.empty()) return;
   if (on_error_ == OnError::Fail) {
     note(batch, input, failures.front(), worker);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -45,10 +46,11 @@ class TimedStage final : public LaneStage {
 
   TimedStage(std::string name, const StageLimits& limits, uint32_t op,
              std::shared_ptr<const TimedPlan> plan, MakeLane make, QueueKind kind, unsigned workers,
-             Operators before, Operators after)
+             Operators before, Operators after, StateErrors errors = {})
       : LaneStage(std::move(name), limits, op, plan->keys.lanes(), kind, workers, std::move(before),
                   std::move(after)),
         plan_(std::move(plan)),
+        errors_(std::move(errors)),
         units_(new PendingUnit[limits.batches]) {
     const bool keyless = plan_->spec.key_columns.empty();
     const uint32_t bins = 1u << (plan_->spec.bin_bits - plan_->spec.lane_bits);
@@ -121,7 +123,7 @@ class TimedStage final : public LaneStage {
     PendingUnit& u = unit(s);
     Counts& counts = worker.shared.counts[op_];
     const int64_t in = batch.length;
-    int64_t late = 0, left_out = 0;
+    int64_t late = 0, left_out = 0, failed = 0;
     std::vector<TimedRow> rows;
     std::vector<size_t> starts{0};
     for (const Emitter& e : u.made) {
@@ -129,8 +131,11 @@ class TimedStage final : public LaneStage {
       if (rows.size() > starts.back()) sort_run(rows, starts);
       late += e.late;
       left_out += e.left_out;
+      failed += int64_t(e.failed.size());
     }
     merge_runs(rows, starts);
+    if (failed) [[unlikely]]
+      settle(batch, u, rows, worker);
     const bool nodes = plan_->nodes;
     if (nodes && batch.failure) {
       batch.failure = placed(*batch.failure, batch, u.base, plan_->sub_bits);
@@ -139,12 +144,12 @@ class TimedStage final : public LaneStage {
     batch.columns = columns_of(u, rows);
     batch.length = int64_t(rows.size());
     for (Emitter& e : u.made) {
-      if (e.length() || e.late || e.left_out) e.clear();
+      if (e.length() || e.late || e.left_out || failed) e.clear();
     }
     u.order = BufferRef();
     Counts::add(counts.late, late);
     Counts::add(counts.filtered, left_out);
-    Counts::add(counts.absorbed, in - late - left_out);
+    Counts::add(counts.absorbed, in - late - left_out - failed);
     Counts::add(counts.made, batch.length);
     Counts::add(counts.out, batch.length);
   }
@@ -184,6 +189,28 @@ class TimedStage final : public LaneStage {
   };
   PendingUnit& unit(const Slot& s) { return units_[s.serial & (limits_.batches - 1)]; }
 
+  // Rows of the unit that do not fit a sum, by the operator's policy. If the first of them ends the
+  // job, what was made behind it is not given.
+  void settle(Batch& batch, PendingUnit& u, std::vector<TimedRow>& rows, Worker& worker) {
+    std::vector<RowFailure> failed;
+    for (Emitter& e : u.made) {
+      std::move(e.failed.begin(), e.failed.end(), std::back_inserter(failed));
+    }
+    std::sort(failed.begin(), failed.end(),
+              [](const RowFailure& a, const RowFailure& b) { return a.row < b.row; });
+    const Batch input = errors_.records(batch);
+    const RowErrors errors(op_, errors_.on_error);
+    if (errors.on_error() != OnError::Fail) {
+      for (RowFailure& one : failed) errors.note(batch, input, one, worker);
+      return;
+    }
+    const uint32_t row = failed.front().row;
+    errors.note(batch, input, failed.front(), worker);
+    const uint64_t place = u.base + (plan_->nodes ? u.order.as<uint32_t>()[row] : row);
+    const TimedRow last{{kAtOnce, place, uint32_t(batch.position(row))}, 0};
+    rows.erase(std::lower_bound(rows.begin(), rows.end(), last), rows.end());
+  }
+
   // The rows from the last start on are those of one lane.
   static void sort_run(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
     const auto from = rows.begin() + int64_t(starts.back());
@@ -205,7 +232,9 @@ class TimedStage final : public LaneStage {
 
   static std::vector<Column> columns_of(const PendingUnit& u, const std::vector<TimedRow>& rows) {
     const auto n = int64_t(rows.size());
-    bool as_made = true;
+    int64_t all = 0;
+    for (const Emitter& e : u.made) all += e.length();
+    bool as_made = n == all;
     BufferRef order = BufferRef::make(4 * n);
     for (int64_t i = 0; i < n; ++i) {
       order.as<uint32_t>()[i] = rows[size_t(i)].at;
@@ -220,7 +249,7 @@ class TimedStage final : public LaneStage {
       }
       if (made.empty()) made.push_back(u.made[0].columns[c].finish());
       for (const Column& column : made) parts.push_back(&column);
-      Column whole = parts.size() == 1 ? made[0] : concat_columns(parts, n);
+      Column whole = parts.size() == 1 ? made[0] : concat_columns(parts, all);
       out.push_back(as_made ? std::move(whole) : take(whole, order.as<uint32_t>(), n));
     }
     return out;
@@ -228,6 +257,7 @@ class TimedStage final : public LaneStage {
 
   static constexpr uint64_t kSayEvery = 64;
   const std::shared_ptr<const TimedPlan> plan_;
+  const StateErrors errors_;
   std::atomic<int64_t> bytes_{0};
   std::vector<std::unique_ptr<TimedLane>> lane_;
   std::unique_ptr<PendingUnit[]> units_;

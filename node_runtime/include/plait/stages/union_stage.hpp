@@ -140,9 +140,14 @@ class UnionStage final : public Stage {
       filled.push_back(std::move(parts[i]));
     }
     even_halves(filled);
-    Batch out = filled.size() > 1    ? merge_parts(filled, false)
-                : filled.size() == 1 ? std::move(filled[0])
-                                     : std::move(parts[failed_at]);
+    Batch out;
+    out.same_unit(unit);
+    guarded(out, op_, [&] {  // the texts of all parts may be too much for one
+      out = filled.size() > 1    ? merge_parts(filled, false)
+            : filled.size() == 1 ? std::move(filled[0])
+                                 : std::move(parts[failed_at]);
+    });
+    if (broken(out)) failure = out.failure;
     out.same_unit(unit);
     out.ingest_ns = ingest_ns;
     out.letters = letters->empty() ? nullptr : letters;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/columns/failure.hpp"
 #include "plait/time/timed_spec.hpp"
 
 namespace plait {
@@ -97,7 +98,7 @@ inline Column GrowingColumn::finish() const {
       if (words_[size_t(i)]) set_bit(c.data_owner.data(), i);
     }
   } else if (is_varlen(type_)) {
-    if (text_.size() > INT32_MAX) throw std::length_error("texts of one unit take more than 2 GiB");
+    check_text(int64_t(text_.size()));
     c.data_owner = BufferRef::make(int64_t(text_.size()));
     if (!text_.empty()) std::memcpy(c.data_owner.data(), text_.data(), text_.size());
     c.offsets_owner = BufferRef::make(4 * (length_ + 1));
@@ -137,11 +138,17 @@ class Emitter {
   void clear() {
     for (auto& c : columns) c.clear();
     orders.clear();
+    failed.clear();
     late = left_out = 0;
   }
 
   std::vector<GrowingColumn> columns;
   std::vector<Order> orders;
+  std::vector<RowFailure>
+      failed;  // input rows that do not fit a sum and changed nothing, ascending
+  // How far time is without sources that were stopped and flushed: windows that end later are not
+  // over, though they are due.
+  int64_t held = kAllTime;
   int64_t late = 0;      // input rows that came too late and changed nothing
   int64_t left_out = 0;  // input rows that are no part of any result for another reason (Late:
                          // those that were in time)

@@ -73,6 +73,7 @@ class TimedLane {
   void run(const Batch& unit, const uint32_t* rows, uint32_t n, const uint64_t* hashes,
            const uint32_t* order, Emitter& out) {
     const UnitClock clock = time.watermarks.pass(unit);
+    out.held = time.watermarks.held();
     if (!used) return;  // see below
     const LaneRows all{unit, rows, n, hashes, time.place(unit), order, clock};
     const TagFinder tag_of{unit, order, clock};

@@ -47,6 +47,7 @@ struct TimedSpec {
   int64_t k = 0;  // Top; Last: n
   int by = -1;
   bool greatest = true, ties = false, empty = false;
+  bool complete = false;  // Window, Top: the last column says whether the window was over
 
   How how = How::Inner;
   int side = -1;  // the int64 column that is 0 for the left and 1 for the right

@@ -34,6 +34,9 @@ class Watermarks {
       : sources_(std::move(sources)), of_(sources_->size()) {}
 
   int64_t now() const { return now_; }
+  // How far time is without sources that were stopped and count as if they were at their end;
+  // kAllTime if there are none.
+  int64_t held() const { return flushed_ ? held_ : kAllTime; }
   // The greatest wall clock of the units so far.
   int64_t clock() const { return clock_; }
 
@@ -48,12 +51,18 @@ class Watermarks {
       return clock;
     }
     // A source that was stopped holds time up.
-    if (unit.flow != Flow::Cut) of_[unit.source].flow = unit.flow;
+    if (unit.flow == Flow::Flushed) {
+      if (!flushed_) held_ = now_;
+      flushed_ = of_[unit.source].flushed = true;
+    } else if (unit.flow != Flow::Cut) {
+      of_[unit.source].flow = unit.flow;
+    }
     clock_ = std::max(clock_, unit.stamp);
     if (const int64_t behind = least(of_.size()); behind != kNoTime) {
       clock.end_at(std::max(clock.end(), behind));
     }
     now_ = clock.end();
+    if (flushed_) held_ = std::max(held_, least(of_.size(), true));
     return clock;
   }
 
@@ -74,7 +83,8 @@ class Watermarks {
   struct SourceTime {
     int64_t time = kNoTime;
     Flow flow = Flow::Running;
-    uint8_t none[7] = {};
+    bool flushed = false;  // it was stopped since
+    uint8_t none[6] = {};
   };
   UnitClock rows_of(const Batch& unit) {
     const TimedSource& source = (*sources_)[unit.source];
@@ -109,14 +119,16 @@ class Watermarks {
 
   // The least watermark of the sources that hold time up, but for one; kAllTime if there are none,
   // unless that is because none of them knows time and one goes on: then kNoTime.
-  int64_t least(size_t but) const {
+  // `held`: one that was stopped and flushed holds time up as before.
+  int64_t least(size_t but, bool held = false) const {
     int64_t found = kAllTime;
     bool over = true, running = false;
     for (size_t s = 0; s < of_.size(); ++s) {
       const TimedSource& source = (*sources_)[s];
       if (!source.reaches || s == but) continue;
-      over = over && of_[s].flow == Flow::Over;
-      if (!source.timed || of_[s].flow != Flow::Running) continue;
+      const Flow flow = of_[s].flushed && !held ? Flow::Over : of_[s].flow;
+      over = over && flow == Flow::Over;
+      if (!source.timed || flow != Flow::Running) continue;
       running = true;
       if (of_[s].time == kNoTime) return kNoTime;
       found = std::min(found, add_times(of_[s].time, -source.out_of_order));
@@ -128,6 +140,9 @@ class Watermarks {
   std::vector<SourceTime> of_;
   int64_t now_ = kNoTime;
   int64_t clock_ = 0;
+  // Bins do not move behind a stop, so nobody else needs to know.
+  bool flushed_ = false;
+  int64_t held_ = kNoTime;
 };
 
 }  // namespace plait

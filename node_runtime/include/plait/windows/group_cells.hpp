@@ -3,7 +3,8 @@
 //
 // What a value does to a cell is `fold` of aggregates.hpp; two groups are combined in the order in
 // which the caller gives them (sums of floats: the second's sum is added to the first's), first and
-// last by the places of their values. For one thread at a time (the holder of the lane); never
+// last by the places of their values. Sums of two groups that do not fit int64 together throw
+// SumOverflow. For one thread at a time (the holder of the lane); never
 // waits.
 #pragma once
 
@@ -23,11 +24,15 @@ inline uint64_t seen(const GroupOp& op, const uint64_t* slot) {
 
 template <AggregateKind kKind>
 uint64_t fold_bits(const GroupOp& op, bool first, uint64_t old, uint64_t value) {
+  bool misfit = false;
   if (op.type == Type::Float64 || kKind == AggregateKind::Mean) {
-    return std::bit_cast<uint64_t>(
-        fold<kKind, double>(first, std::bit_cast<double>(old), std::bit_cast<double>(value)));
+    return std::bit_cast<uint64_t>(fold<kKind, double>(first, std::bit_cast<double>(old),
+                                                       std::bit_cast<double>(value), misfit));
   }
-  return uint64_t(fold<kKind, int64_t>(first, int64_t(old), int64_t(value)));
+  const int64_t now = fold<kKind, int64_t>(first, int64_t(old), int64_t(value), misfit);
+  if (misfit) [[unlikely]]
+    throw SumOverflow(int64_t(old), int64_t(value));
+  return uint64_t(now);
 }
 
 inline bool has_value(const GroupOp& op, const uint64_t* slot) {

@@ -26,12 +26,14 @@ struct GroupOp : AggregateOp {
 struct GroupPlan {
   KeyCodec keys;
   std::vector<GroupOp> ops;
-  bool tops = false;  // the groups are of top rows, in `top_cell`
+  std::vector<GroupOp> sums;  // those of them that are checked
+  bool tops = false;          // the groups are of top rows, in `top_cell`
   int top_cell = -1;
   TopRule top;
   bool owns = false;         // some cells own memory
   bool counts_only = false;  // no cells at all
   bool needs_places = false;
+  bool complete = false;  // the last column of a result says whether the window was over
   unsigned first_cell = 2, used_words = 2, words = 2;
   unsigned bin_bits = 0, lane_bits = 0;
   uint64_t fingerprint = 0;
@@ -55,6 +57,7 @@ struct GroupPlan {
     } else {
       for (const AggregateSpec& a : spec.aggregates) add(a, combined);
     }
+    complete = spec.complete;
     counts_only = used_words == header;
     words = used_words <= 8 ? std::bit_ceil(used_words) : (used_words + 7) / 8 * 8;
     fingerprint = identity(spec);
@@ -100,6 +103,7 @@ struct GroupPlan {
       if (op.kind == K::Mean) op.result = Type::Float64;
       if (is_sum(op.kind) && op.type != Type::Float64) op.result = Type::Int64;
     }
+    if (op.checked()) sums.push_back(op);
     ops.push_back(op);
   }
 

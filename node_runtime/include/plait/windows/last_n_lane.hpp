@@ -57,8 +57,14 @@ class LastNLane : public LaneOperator {
         slot[1] = 1;
         ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
       }
-      if (time_word_ >= 0) live(slot, rows, i);
       LastRows& last = *of(slot);
+      const bool gone = time_word_ >= 0 && forgotten(slot, rows, i);
+      if (gone) {
+        last.drop(last_);
+        last = LastRows();
+      }
+      if (!last.fits(last_, rows.batch, row, out.failed)) continue;
+      if (time_word_ >= 0) live(slot, time_of(rows, i), last.total() == 0);
       last.add(last_, rows.batch, row);
       const uint64_t n = last.total();
       if (each_ || (n >= size_ && n % every_ == 0)) give(last, rows, i, out);
@@ -129,17 +135,17 @@ class LastNLane : public LaneOperator {
     for (const GroupOp& op : plan_.ops) emit_result(op, scratch_.data(), out.columns[c++]);
     drop_cells(plan_, scratch_.data());
   }
-  // Takes the time of a row; the records of a key that was forgotten are gone.
-  void live(uint64_t* slot, const LaneRows& rows, uint32_t i) {
-    const int64_t t = clamp_time(rows.batch.columns[size_t(time_)].i64()[rows.row(i)]);
-    auto last = int64_t(slot[time_word_]);
-    const bool fresh = of(slot)->total() == 0;
-    if (!fresh && ttl_.over(last, std::max(t, rows.at(i)))) {
-      of(slot)->drop(last_);
-      *of(slot) = LastRows();
-      last = t;
-    }
-    slot[time_word_] = uint64_t(fresh ? t : std::max(t, last));
+  int64_t time_of(const LaneRows& rows, uint32_t i) const {
+    return clamp_time(rows.batch.columns[size_t(time_)].i64()[rows.row(i)]);
+  }
+  // Whether the records of a key were forgotten before row i comes.
+  bool forgotten(const uint64_t* slot, const LaneRows& rows, uint32_t i) const {
+    return of(slot)->total() != 0 &&
+           ttl_.over(int64_t(slot[time_word_]), std::max(time_of(rows, i), rows.at(i)));
+  }
+  // Takes the time of a row; `fresh`: it is the first of its key.
+  void live(uint64_t* slot, int64_t t, bool fresh) {
+    slot[time_word_] = uint64_t(fresh ? t : std::max(t, int64_t(slot[time_word_])));
   }
   void read(GroupReader& in, uint32_t bin) {
     uint64_t place = 0;

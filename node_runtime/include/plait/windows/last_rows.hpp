@@ -2,16 +2,21 @@
 //
 // A ring of rows, each a word with a bit for every value that is null, then a word for every input;
 // a text's word owns its bytes. Results are computed anew from the rows in their order, so that
-// sums of floats are those of a plain loop. For one thread at a time (the holder of the lane);
+// sums of floats are those of a plain loop. Whether a record fits the checked sums is known before
+// it is added: as long as a bound of all that the ring may add up to fits, without a look at the
+// ring. For one thread at a time (the holder of the lane);
 // never waits.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
+#include "plait/columns/failure.hpp"
 #include "plait/windows/group_cells.hpp"
 
 namespace plait {
@@ -20,7 +25,8 @@ namespace plait {
 struct LastPlan {
   std::vector<int> columns;
   std::vector<Type> types;
-  std::vector<int> of_op;  // the input's number; -1: count of rows
+  std::vector<int> of_op;    // the input's number; -1: count of rows
+  std::vector<size_t> sums;  // the inputs' numbers of checked sums
   uint64_t n = 1;
 
   LastPlan(const GroupPlan& plan, uint64_t n) : n(n) {
@@ -31,6 +37,7 @@ struct LastPlan {
       }
       const auto at = std::find(columns.begin(), columns.end(), op.input);
       of_op.push_back(int(at - columns.begin()));
+      if (op.checked()) sums.push_back(size_t(at - columns.begin()));
       if (at != columns.end()) continue;
       columns.push_back(op.input);
       types.push_back(op.type);
@@ -62,6 +69,50 @@ class LastRows {
         std::memcpy(to + c + 1, column.data + 8 * size_t(row), 8);
       }
     }
+  }
+
+  // Whether a row fits the sums over it and those before it that stay with it, added in their
+  // order; if not it has failed. A row that fits is added next.
+  bool fits(const LastPlan& plan, const Batch& batch, uint32_t row,
+            std::vector<RowFailure>& failed) {
+    if (plan.sums.empty()) return true;
+    uint64_t most = 0;
+    for (size_t input : plan.sums) {
+      const Column& c = batch.columns[size_t(plan.columns[input])];
+      if (c.valid(row)) most = std::max(most, size_of(word_of(c, row)));
+    }
+    if (grows(bound_, most)) [[likely]]
+      return true;
+    const uint64_t from = total_ - std::min(total_, plan.n - 1);
+    bound_ = 0;
+    bool small = true;
+    for (uint64_t r = from; r < total_ && small; ++r) {
+      uint64_t here = 0;
+      for (size_t input : plan.sums) {
+        if (has(plan, r, input)) here = std::max(here, size_of(kept(plan, r, input)));
+      }
+      small = grows(bound_, here);
+    }
+    if (small && grows(bound_, most)) return true;
+    bound_ = std::numeric_limits<uint64_t>::max();  // the next row looks again
+    for (size_t input : plan.sums) {
+      int64_t sum = 0;
+      const auto takes = [&](int64_t value) {
+        int64_t next;
+        if (__builtin_add_overflow(sum, value, &next)) {
+          failed.push_back({row, sum_misfit(sum, value)});
+          return false;
+        }
+        sum = next;
+        return true;
+      };
+      for (uint64_t r = from; r < total_; ++r) {
+        if (has(plan, r, input) && !takes(kept(plan, r, input))) return false;
+      }
+      const Column& c = batch.columns[size_t(plan.columns[input])];
+      if (c.valid(row) && !takes(word_of(c, row))) return false;
+    }
+    return true;
   }
 
   // Into the cells of a slot, which are 0.
@@ -121,9 +172,30 @@ class LastRows {
       }
     }
     total_ = total;
+    bound_ = std::numeric_limits<uint64_t>::max();
   }
 
  private:
+  static int64_t word_of(const Column& c, uint32_t row) {
+    return c.type == Type::Bool ? int64_t(c.boolean(row)) : c.i64()[row];
+  }
+  static uint64_t size_of(int64_t value) { return value < 0 ? -uint64_t(value) : uint64_t(value); }
+  // Adds to a bound unless int64 might not hold the sum then.
+  static bool grows(uint64_t& bound, uint64_t size) {
+    constexpr uint64_t kMost = uint64_t(std::numeric_limits<int64_t>::max());
+    if (bound > kMost || size > kMost - bound) return false;
+    bound += size;
+    return true;
+  }
+  const uint64_t* row_of(const LastPlan& plan, uint64_t r) const {
+    return words_.data() + size_t(r % plan.n) * plan.stride();
+  }
+  bool has(const LastPlan& plan, uint64_t r, size_t input) const {
+    return !(row_of(plan, r)[0] >> input & 1);
+  }
+  int64_t kept(const LastPlan& plan, uint64_t r, size_t input) const {
+    return int64_t(row_of(plan, r)[input + 1]);
+  }
   template <class Visit>
   void each(const LastPlan& plan, Visit visit) const {
     const uint64_t rows = std::min(total_, plan.n);
@@ -179,6 +251,7 @@ class LastRows {
   }
 
   uint64_t total_ = 0;  // records so far; number r is in row r % n
+  uint64_t bound_ = 0;  // no part of the ring adds up to more; only where sums are checked
   std::vector<uint64_t> words_;
 };
 

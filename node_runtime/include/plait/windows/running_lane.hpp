@@ -52,6 +52,8 @@ class RunningLane : public LaneOperator {
       } else if (is_over(int64_t(slot[time_word_]), t, rows, i)) {
         forget(slot);
         slot[time_word_] = uint64_t(t);
+      } else if (!fits_sums(plan_, slot, rows.batch, row, out.failed)) {
+        continue;
       }
       slot[time_word_] = uint64_t(std::max(t, int64_t(slot[time_word_])));
       block_.slots[0] = slot;
@@ -59,7 +61,7 @@ class RunningLane : public LaneOperator {
       block_.rows[0] = row;
       block_.places[0] = rows.place(i);
       block_.n = 1;
-      fold_block(plan_, rows.batch, block_);
+      fold_block(plan_, rows.batch, block_, out.failed);
       out.at_once(rows.place(i));
       size_t c = 0;
       for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], row);

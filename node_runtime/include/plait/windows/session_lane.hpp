@@ -3,7 +3,9 @@
 // A record extends the session it falls into, joins those it connects (their groups are combined in
 // the order of time), or begins one. A heap has one entry for each session that says when to look
 // at it again; a session that was extended since is put back, so a record costs no heap operation.
-// All calls belong to the holder of the lane; never waits.
+// Whether a record fits the sums of what it joins is known before anything changes: so checked sums
+// are added row by row, other results in blocks. All calls belong to the holder of the lane; never
+// waits.
 #pragma once
 
 #include <algorithm>
@@ -53,19 +55,21 @@ class SessionLane : public LaneOperator {
       }
       const Key key = plan_.keys.of_row(rows.hashes[i], row);
       if (behind) settle(key, watermark, rows, out);
+      if (!plan_.sums.empty() && !fits(key, t, rows.batch, row, out)) continue;
       uint64_t* s = session(key, t, rows, i);
+      for (const GroupOp& op : plan_.sums) add_sum(op, s, rows.batch, row);
       block_.slots[block_.n] = s;
       block_.seen[block_.n] = ++s[Store::kRows];
       block_.rows[block_.n] = row;
       block_.places[block_.n] = rows.place(i);
-      if (++block_.n == GroupBlock::kRows) fold_block(plan_, rows.batch, block_);
+      if (++block_.n == GroupBlock::kRows) work_off(rows);
       if (behind && Store::end(s) <= watermark) {
-        fold_block(plan_, rows.batch, block_);
+        work_off(rows);
         give(s, kAtOnce, rows.place(i), out);
         s[Store::kNext] |= Store::kGiven;
       }
     }
-    fold_block(plan_, rows.batch, block_);
+    work_off(rows);
   }
 
   int64_t early() const override { return early_; }
@@ -97,7 +101,7 @@ class SessionLane : public LaneOperator {
       if (!store_.alive(changed.id, changed.serial)) continue;
       uint64_t* s = store_.slot(changed.id);
       s[Store::kNext] &= ~Store::kEarly;
-      if (Store::end(s) > watermark) give(s, Store::end(s), s[Store::kPlace], out);
+      if (Store::end(s) > watermark) give(s, Store::end(s), s[Store::kPlace], out, true);
     }
     changed_.clear();
   }
@@ -159,7 +163,7 @@ class SessionLane : public LaneOperator {
       next = store_.next(s);
       if (Store::end(s) > watermark) return;
       if (!(s[Store::kNext] & Store::kGiven)) {
-        fold_block(plan_, rows.batch, block_);
+        work_off(rows);
         give(s, Store::end(s), s[Store::kPlace], out);
         s[Store::kNext] |= Store::kGiven;
       }
@@ -167,13 +171,42 @@ class SessionLane : public LaneOperator {
     }
   }
 
-  // The session of a record, joined and extended by it.
-  uint64_t* session(const Key& key, int64_t t, const LaneRows& rows, uint32_t i) {
-    const int64_t end = t + gap_;
+  void work_off(const LaneRows& rows) {
+    group_detail::fold_others(plan_, rows.batch, block_);
+    block_.n = 0;
+  }
+
+  // The first session of a key that ends after t, or kNone.
+  uint32_t first_after(const Key& key, int64_t t) const {
     uint32_t id = store_.first(key);
     while (id != Store::kNone && Store::end(store_.slot(id)) <= t) {
       id = store_.next(store_.slot(id));
     }
+    return id;
+  }
+  // Whether a record fits the sums of the sessions that it joins, one added to the other; if not it
+  // has failed. Sums of sessions that do not fit together are nobody's fault.
+  bool fits(const Key& key, int64_t t, const Batch& batch, uint32_t row, Emitter& out) const {
+    const uint32_t from = first_after(key, t);
+    if (from == Store::kNone || Store::start(store_.slot(from)) >= t + gap_) return true;
+    uint32_t next = store_.next(store_.slot(from));
+    if (next == Store::kNone || Store::start(store_.slot(next)) >= t + gap_) {
+      return fits_sums(plan_, store_.slot(from), batch, row, out.failed);
+    }
+    std::vector<uint64_t> whole(store_.slot(from), store_.slot(from) + plan_.words);
+    for (; next != Store::kNone && Store::start(store_.slot(next)) < t + gap_;
+         next = store_.next(store_.slot(next))) {
+      for (const GroupOp& op : plan_.sums) {
+        group_detail::combine_op(op, whole.data(), store_.slot(next));
+      }
+    }
+    return fits_sums(plan_, whole.data(), batch, row, out.failed);
+  }
+
+  // The session of a record, joined and extended by it.
+  uint64_t* session(const Key& key, int64_t t, const LaneRows& rows, uint32_t i) {
+    const int64_t end = t + gap_;
+    uint32_t id = first_after(key, t);
     uint64_t* s = id == Store::kNone ? nullptr : store_.slot(id);
     if (!s || Store::start(s) >= end) {
       id = store_.insert(key, t, end, rows.place(i));
@@ -196,7 +229,7 @@ class SessionLane : public LaneOperator {
     for (uint32_t id = store_.next(s); id != Store::kNone; id = store_.next(s)) {
       const uint64_t* other = store_.slot(id);
       if (Store::start(other) >= end) return;
-      fold_block(plan_, rows.batch, block_);  // the groups must be as of now
+      work_off(rows);  // the groups must be as of now
       combine(plan_, s, other);
       s[Store::kPlace] = std::min(s[Store::kPlace], other[Store::kPlace]);
       s[Store::kEnd] = uint64_t(std::max(Store::end(s), Store::end(other)));
@@ -212,8 +245,9 @@ class SessionLane : public LaneOperator {
     heap_.push_back({due, id, s[Store::kSerial]});
     std::push_heap(heap_.begin(), heap_.end());
   }
-  void give(uint64_t* s, int64_t time, uint64_t place, Emitter& out) {
-    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), time, place, false, out);
+  void give(uint64_t* s, int64_t time, uint64_t place, Emitter& out, bool early = false) {
+    emit_group(plan_, store_.key(s), s, Store::start(s), Store::end(s), time, place, false, out,
+               early);
   }
 
   void write(const uint64_t* s, GroupWriter& out) const {

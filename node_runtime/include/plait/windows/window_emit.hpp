@@ -16,15 +16,18 @@
 namespace plait {
 
 // One group as rows of the output: its keys, window and results, or its top rows. They come at
-// `time` (kAtOnce, or the end) and place.
+// `time` (kAtOnce, or the end) and place. `early`: before the end of the window.
 inline void emit_group(const GroupPlan& plan, const Key& key, uint64_t* slot, int64_t start,
-                       int64_t end, int64_t time, uint64_t place, bool given, Emitter& out) {
+                       int64_t end, int64_t time, uint64_t place, bool given, Emitter& out,
+                       bool early = false) {
   auto& columns = out.columns;
+  const bool complete = !early && end <= out.held;
   if (plan.tops) {
     if (!slot[plan.top_cell]) return;
     const size_t n = plan.top.types.size();
     return TopRows::of(slot[plan.top_cell])->emit(plan.top, columns, [&] {
       out.begin(time, place);
+      if (plan.complete) columns.back().word(complete);
       if (given) return;
       columns[n].word(uint64_t(start));
       columns[n + 1].word(uint64_t(end));
@@ -36,6 +39,7 @@ inline void emit_group(const GroupPlan& plan, const Key& key, uint64_t* slot, in
   columns[c++].word(uint64_t(start));
   columns[c++].word(uint64_t(end));
   for (const GroupOp& op : plan.ops) emit_result(op, slot, columns[c++]);
+  if (plan.complete) columns[c].word(complete);
 }
 
 class WindowEmit {
@@ -83,7 +87,8 @@ class WindowEmit {
       GroupTable& table = panes[0]->table;
       for (uint32_t i : panes[0]->early) {
         uint64_t* slot = table.slot(i);
-        emit_group(plan_, table.key(slot), slot, start, end, end, table.place(i), given_, out);
+        emit_group(plan_, table.key(slot), slot, start, end, end, table.place(i), given_, out,
+                   true);
       }
       return;
     }
@@ -94,7 +99,7 @@ class WindowEmit {
         if (!to[1]) gather(panes, key, to);
       }
     }
-    give_whole(start, end, out);
+    give_whole(start, end, out, true);
   }
 
  private:
@@ -121,9 +126,9 @@ class WindowEmit {
       if (slot[1]) add(to, slot, p->table.place(p->table.number(slot)));
     }
   }
-  void give_whole(int64_t start, int64_t end, Emitter& out) {
+  void give_whole(int64_t start, int64_t end, Emitter& out, bool early = false) {
     whole_.each([&](uint64_t* slot, uint64_t) {
-      emit_group(plan_, whole_.key(slot), slot, start, end, end, slot[place_], given_, out);
+      emit_group(plan_, whole_.key(slot), slot, start, end, end, slot[place_], given_, out, early);
     });
     whole_.clear();
   }

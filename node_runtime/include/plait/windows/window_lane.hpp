@@ -156,7 +156,7 @@ class WindowLane : public LaneOperator {
 
   // Gives what has ended before a row comes that it must not change.
   void catch_up(const LaneRows& rows, int64_t watermark, Emitter& out) {
-    fold_block(p_.plan, rows.batch, block_);
+    work_off(rows, out);
     give_ended(advanced_, watermark, false, out);
     advanced_ = std::max(advanced_, watermark);
   }
@@ -164,7 +164,8 @@ class WindowLane : public LaneOperator {
   void give_again(const LaneRows& rows, uint32_t i, const WindowPane& pane, uint64_t* slot,
                   Emitter& out) {
     again_ = false;
-    fold_block(p_.plan, rows.batch, block_);
+    work_off(rows, out);
+    if (!out.failed.empty() && out.failed.back().row == rows.row(i)) return;
     const int64_t watermark = rows.at(i);
     const Key key = pane.table.key(slot);
     int64_t first = pane.start, last = pane.start;
@@ -259,8 +260,8 @@ class WindowLane : public LaneOperator {
   // kNarrow: every key is its hash.
   template <unsigned kWords, bool kNarrow, class PaneOf>
   void run_rows(const LaneRows& rows, Emitter& out, PaneOf pane_of) {
-    const bool marks = p_.early_mark >= 0, folds = !p_.plan.counts_only,
-               places = p_.plan.needs_places;
+    const bool folds = !p_.plan.counts_only, places = p_.plan.needs_places,
+               marks = p_.early_mark >= 0, marks_later = marks && !p_.plan.sums.empty();
     GroupBlock& block = block_;
     for (uint32_t i = 0; i < rows.count; ++i) {
       const uint32_t row = rows.row(i);
@@ -272,32 +273,48 @@ class WindowLane : public LaneOperator {
       if constexpr (kNarrow) {
         slot = table.template find_hash<kWords>(rows.hashes[i]);
         if (slot[1] == 0) [[unlikely]]
-          slot = enter(table, Key{rows.hashes[i], false, {}}, slot, rows, i);
+          slot = enter(table, Key{rows.hashes[i], false, {}}, slot, rows, i, out);
       } else {
         const Key key = p_.plan.keys.of_row(rows.hashes[i], row);
         slot = table.find(key);
-        if (slot[1] == 0) slot = enter(table, key, slot, rows, i);
+        if (slot[1] == 0) slot = enter(table, key, slot, rows, i, out);
       }
       const uint64_t seen = ++slot[1];
-      if (marks) mark(*pane, slot);
+      if (marks && !marks_later) mark(*pane, slot);
       if (folds) {
+        if (marks_later) panes_[block.n] = pane;
         block.slots[block.n] = slot;
         block.seen[block.n] = seen;
         block.rows[block.n] = row;
         if (places) block.places[block.n] = rows.place(i);
-        if (++block.n == GroupBlock::kRows) fold_block(p_.plan, rows.batch, block);
+        if (++block.n == GroupBlock::kRows) work_off(rows, out);
       }
       if (again_) [[unlikely]]
         give_again(rows, i, *pane, slot, out);
     }
-    if (folds) fold_block(p_.plan, rows.batch, block);
+    if (folds) work_off(rows, out);
+  }
+
+  // Works the block off. Rows that fail change nothing, so their groups are marked here.
+  void work_off(const LaneRows& rows, Emitter& out) {
+    const uint32_t n = block_.n;
+    size_t failed = out.failed.size();
+    fold_block(p_.plan, rows.batch, block_, out.failed);
+    if (p_.early_mark < 0 || p_.plan.sums.empty()) return;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (failed < out.failed.size() && out.failed[failed].row == block_.rows[i]) {
+        ++failed;
+      } else {
+        mark(*panes_[i], block_.slots[i]);
+      }
+    }
   }
 
   // The block is worked off before a table grows, because growing moves the slots.
   [[gnu::noinline]] uint64_t* enter(GroupTable& table, const Key& key, uint64_t* slot,
-                                    const LaneRows& rows, uint32_t i) {
+                                    const LaneRows& rows, uint32_t i, Emitter& out) {
     if (table.full()) {
-      fold_block(p_.plan, rows.batch, block_);
+      work_off(rows, out);
       table.grow();
       slot = table.find(key);
     }
@@ -352,8 +369,9 @@ class WindowLane : public LaneOperator {
   WindowPanes p_;
   WindowEmit emit_;
   GroupBlock block_;
-  int64_t advanced_ = kNoTime;  // windows that ended up to then have been given
-  bool again_ = false;          // the present row changes windows that have ended
+  WindowPane* panes_[GroupBlock::kRows] = {};  // of the block's rows, if they are marked later
+  int64_t advanced_ = kNoTime;                 // windows that ended up to then have been given
+  bool again_ = false;                         // the present row changes windows that have ended
 };
 
 }  // namespace plait

@@ -128,6 +128,10 @@ inline Failure runtime_failure(uint32_t op, const std::exception& error) {
   failure.letter.row = -1;
   failure.letter.kind = FailureKind::Internal;
   failure.letter.message = std::string("the runtime failed: ") + error.what();
+  if (dynamic_cast<const TooMuchText*>(&error)) {
+    failure.letter.kind = FailureKind::Text;
+    failure.letter.message = error.what();
+  }
   return failure;
 }
 

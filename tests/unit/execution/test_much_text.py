@@ -1,0 +1,139 @@
+"""Units with much text: sources cut them, and where an operator makes too much of one the job ends
+with words. No good record fails, and nothing wraps around. The limit is lowered for that."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import plait
+from plait import col
+from plait.connectors import files
+from plait.node_runtime.functions import calls
+from plait.node_runtime.native import _engine, _records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    EntryPoint = Callable[..., plait.Result]
+
+LIMIT = 8000
+"""Bytes of text in a column of a unit; sources put 1001 into one."""
+ROWS = 100
+TEXT = "x" * 90
+
+
+@pytest.fixture(autouse=True)
+def _little_room() -> Iterator[None]:
+    _engine.limit_text(LIMIT)
+    _records.limit_text(LIMIT)
+    yield
+    _engine.limit_text()
+    _records.limit_text()
+
+
+def table() -> pa.Table:
+    return pa.table({"n": list(range(ROWS)), "s": [TEXT] * ROWS})
+
+
+def test_units_of_a_table_are_cut() -> None:
+    stream = plait.stream(plait.Table(table())).select("n", t=col("s") + "!")
+    result = stream.sink(plait.Collect(), name="out").run(workers=2)
+    assert result.outputs["out"].column("n").to_pylist() == list(range(ROWS))
+    assert max(next(iter(result.cuts.values()))) == 11
+
+
+def test_a_row_that_is_larger_is_a_unit_of_its_own() -> None:
+    texts = ["a", "b" * 5000, "c"]
+    result = plait.stream(pa.table({"s": texts})).sink(plait.Collect(), name="out").run()
+    assert result.outputs["out"].column("s").to_pylist() == texts
+    assert next(iter(result.cuts.values()))[:3] == (1, 1, 1)
+
+
+def test_units_of_a_file_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "much.parquet"
+    pq.write_table(table(), path)
+    monkeypatch.setattr(files, "UNIT_BYTES", 1000)
+    result = plait.stream(str(path)).sink(plait.Collect(), name="out").run()
+    assert result.outputs["out"].column("n").to_pylist() == list(range(ROWS))
+    assert max(next(iter(result.cuts.values()))) < 20
+
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def given() -> plait.Items:
+    """Units of 20 records that fit; the first record is a long one."""
+    texts = [TEXT * 20] + [TEXT] * (ROWS - 1)
+    return plait.Items([{"n": n, "s": text, "ts": START} for n, text in enumerate(texts)])
+
+
+def many(record: Any) -> list[Any]:
+    return [record] * 20
+
+
+def longer(record: Any) -> Any:
+    return {"n": record.n, "s": record.s * 10, "ts": record.ts}
+
+
+def many_rows(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table] * 20)
+
+
+PYTHON: dict[str, Any] = {
+    "flat_map": lambda s: s.flat_map(many, on_error="skip"),
+    "map": lambda s: s.map(longer, on_error="skip"),
+    "map_batches": lambda s: s.map_batches(many_rows, on_error="skip"),
+}
+NATIVE: dict[str, Any] = {
+    "an expression": lambda s: s.with_columns(s=plait.concat(*[col("s")] * 5), on_error="skip"),
+    "a running result": lambda s: s.first("s", on_error="skip"),
+    "windows that end together": lambda s: (
+        s.key_by("n").tumbling("1h").aggregate(last=plait.last("s"), on_error="skip")
+    ),
+}
+
+
+WORDS = r"more than 2 GiB in (a|one) unit; .*epoch_records="
+
+
+def job_of(make: Any) -> plait.Job:
+    job = plait.Job("much")
+    make(job.source(given(), event_time="ts")).sink(plait.Collect())
+    return job
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_an_operator_that_makes_too_much_ends_the_job(entry_point: EntryPoint, name: str) -> None:
+    with pytest.raises(plait.JobError, match=WORDS):
+        entry_point(job_of(NATIVE[name]), epoch_records=20)
+
+
+@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_so_does_a_function(monkeypatch: pytest.MonkeyPatch, name: str, workers: int) -> None:
+    monkeypatch.setattr(calls, "MOST_TEXT", LIMIT)
+    with pytest.raises(plait.JobError, match=WORDS):
+        plait.run(job_of(PYTHON[name]), epoch_records=20, workers=workers)
+
+
+@pytest.mark.parametrize("name", PYTHON | NATIVE)
+def test_smaller_units_help(name: str) -> None:
+    job = plait.Job("much")
+    made = (PYTHON | NATIVE)[name](job.source(given(), event_time="ts").filter(col("n") > 20))
+    made.sink(plait.Collect(), name="out")
+    result = job.run(epoch_records=3)
+    assert result.account.skipped == 0
+    assert result.outputs["out"].num_rows >= ROWS - 21
+
+
+def test_a_poll_of_too_much_is_refused_in_words() -> None:
+    stream = plait.stream(plait.Items([{"s": TEXT}] * ROWS))
+    with pytest.raises(plait.PlaitError, match="more than 2 GiB"):
+        stream.collect()
