@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.operators import TimedOp
+from plait.graph.delays import origins_read
+from plait.graph.operators import EventTimeOp, SourceOp, TimedOp
 from plait.graph.source_order import is_in_time
+from plait.graph.stages import source_numbers
 from plait.graph.temporal import ProcessSpec
 from plait.node_runtime.assembly.engine_parts import ElsewhereEnd, EngineParts, RateEnd, TableEnd
 from plait.node_runtime.assembly.stage_builders import add_stage
@@ -97,10 +99,12 @@ def make_engine(graph: Graph, settings: Settings, seat: Seat | None) -> NativeEn
 def set_times(engine: NativeEngine, pipeline: Pipeline) -> None:
     """Event time of the sources and the beat of the wall clock, where an operator uses them."""
     if any(stage.kind in ("timed", "process") for stage in pipeline.stages):
-        for source, op in enumerate(sources_of(pipeline.graph)):
-            if op.event_time is not None:
+        read = origins_read(pipeline.graph.operators)
+        for number, source in source_numbers(pipeline.graph).items():
+            op = pipeline.graph.operators[number]
+            if isinstance(op, SourceOp) and op.event_time is not None and number in read:
                 engine.event_time(source, op.schema.index(op.event_time), op.idle_us)
-    if any(has_timeouts(op) for op in pipeline.graph.operators):
+    if any(looks_at_clock(op) for op in pipeline.graph.operators):
         engine.beat(BEAT_US)
 
 
@@ -115,8 +119,10 @@ def set_order(engine: NativeEngine, graph: Graph, sources: Mapping[int, SourceEn
     engine.order_by_time(times)
 
 
-def has_timeouts(op: Op) -> bool:
-    """Whether the operator has timers on the wall clock."""
+def looks_at_clock(op: Op) -> bool:
+    """Whether the operator has timers on the wall clock, or is idle by it."""
+    if isinstance(op, EventTimeOp):
+        return op.idle_us > 0
     if not isinstance(op, TimedOp) or not isinstance(op.spec, ProcessSpec):
         return False
     return hasattr(op.spec.process, "on_timeout")

@@ -1,17 +1,20 @@
-"""Operators that take a batch row by row and run inside a stage: filters and projections, and those
-that prepare the rows of a running aggregate."""
+"""Operators that take a batch row by row and run inside a stage: filters, projections, those that
+name the event time, and those that prepare the rows of a running aggregate."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.operators import FilterOp, ProjectOp, TimedOp
+from plait.graph.delays import origins_read
+from plait.graph.operators import EventTimeOp, FilterOp, ProjectOp, TimedOp
+from plait.graph.stages import origin_numbers
 from plait.graph.temporal import time_columns
 from plait.model.schema import Type
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.lowering.temporal import native_kind
 from plait.node_runtime.native._kernels import NativeProgram
 from plait.node_runtime.native.stage_specs import (
+    EventTimeSpec,
     FilterSpec,
     NanKeySpec,
     ProjectSpec,
@@ -46,6 +49,14 @@ def row_operator(context: StageContext, number: int) -> RowOperatorSpec:
         case ProjectOp():
             items = [project_item(expr, schema) for _, expr in op.columns]
             return ProjectSpec(op=number, on_error=op.on_error, items=items)
+        case EventTimeOp():
+            return EventTimeSpec(
+                op=number,
+                on_error=op.on_error,
+                time=project_item(op.time, schema),
+                origin=origin_numbers(context.graph)[number],
+                read=number in origins_read(context.graph.operators),
+            )
         case _:
             raise AssertionError(f"{op} does not run inside a stage")
 

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.graph.delays import watermark_delays
-from plait.graph.operators import SourceOp, TimedOp
+from plait.graph.operators import EventTimeOp, SourceOp, TimedOp, upstream
+from plait.graph.stages import origin_numbers, source_numbers
 from plait.graph.temporal import OperatorSpec
 from plait.node_runtime.assembly.exchange_builders import add_exchange
 from plait.node_runtime.assembly.row_operators import (
@@ -20,7 +21,7 @@ from plait.node_runtime.assembly.row_operators import (
     row_operators,
     state_errors,
 )
-from plait.node_runtime.assembly.stage_context import StageEnds, sources_of
+from plait.node_runtime.assembly.stage_context import StageEnds
 from plait.node_runtime.lowering.expressions import lower
 from plait.node_runtime.lowering.temporal import lower_timed
 from plait.node_runtime.native._timed import NativeTimedPlan
@@ -112,16 +113,26 @@ def timed_number(context: StageContext) -> int:
     return next(i for i in context.stage.operators if isinstance(operators[i], TimedOp))
 
 
-def timed_sources(context: StageContext) -> list[tuple[bool, bool, int, int]]:
-    """Of each source of the job: whether it reaches the stage, and what is known of its time."""
-    reach = context.pipeline.sources_of(context.number)
+Origin = tuple[bool, bool, int, int, list[int], int]
+
+
+def timed_origins(context: StageContext) -> list[Origin]:
+    """Of each origin of time of the job: what the stage knows of it, for `NativeTimedPlan`."""
+    reaching = context.pipeline.sources_of(context.number)
     operators = context.graph.operators
+    sources = source_numbers(context.graph)
     delays = watermark_delays(operators)[timed_number(context)]
-    numbers = [i for i, op in enumerate(operators) if isinstance(op, SourceOp)]
-    return [
-        (i in reach, number in delays, delays.get(number, 0), source.max_jump_us)
-        for i, (number, source) in enumerate(zip(numbers, sources_of(context.graph), strict=True))
-    ]
+    found: list[Origin] = []
+    for number, origin in origin_numbers(context.graph).items():
+        op = operators[number]
+        assert isinstance(op, SourceOp | EventTimeOp)
+        named = isinstance(op, EventTimeOp)
+        above = [sources[i] for i in upstream(operators, number) if i in sources] if named else []
+        reaches = not named and origin in reaching
+        late = delays.get(number, 0)
+        idle = op.idle_us if named else 0
+        found.append((reaches, number in delays, late, op.max_jump_us, above, idle))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +160,7 @@ def lower_plan(context: StageContext, number: int) -> LoweredPlan:
         out_types=[field.type for field in op.schema],
         keys=timed.keys,
         aggregates=timed.aggregates,
-        sources=timed_sources(context),
+        origins=timed_origins(context),
         numbers=timed.numbers,
         bin_bits=context.settings.bin_bits,
         lane_bits=context.lane_bits if op.keys else 0,
@@ -177,7 +188,7 @@ def time_plan(context: StageContext) -> NativeTimedPlan:
         out_types=[],
         keys=[],
         aggregates=[],
-        sources=timed_sources(context),
+        origins=timed_origins(context),
         numbers={"kind": "Window"},
         bin_bits=0,
         lane_bits=0,

@@ -33,8 +33,9 @@ from plait.node_runtime.native.declarations.engine cimport (
     OnError, Operators, ParallelStageSpec, PoolStageSpec, ProcessStageSpec, ProjectItem,
     PythonState, QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec,
     StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
-    add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of, kept_of,
-    latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call, set_text_limit,
+    add_event_time, add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of,
+    kept_of, latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call,
+    set_text_limit,
     stage_load_of, stage_names_of, stamps_of, state_bytes_of, take_letters, unfinished_of,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
@@ -42,7 +43,9 @@ from plait.node_runtime.native.declarations.keyed cimport (
 )
 
 from plait.node_runtime.native._kernels import NativeProgram as ProgramType
-from plait.node_runtime.native.stage_specs import FilterSpec, NanKeySpec, ProjectSpec
+from plait.node_runtime.native.stage_specs import (
+    EventTimeSpec, FilterSpec, NanKeySpec, ProjectSpec,
+)
 from plait.node_runtime.native._outside import interrupt
 from plait.node_runtime.lowering.expressions import error_text
 from plait.model.schedulers import NativeScheduler
@@ -101,6 +104,16 @@ def limit_text(int64_t most=2**31 - 1):
     """Sets how many bytes of text a column of a unit may hold, for tests, while nothing runs;
     without an argument as many as it can."""
     set_text_limit(most)
+
+
+cdef ProjectItem item_of(column):
+    """A program, or the number of a column."""
+    cdef ProjectItem item
+    if isinstance(column, ProgramType):
+        item.program = (<NativeProgram>column).program
+    else:
+        item.index = column
+    return item
 
 
 cdef class NativeEngine:
@@ -173,6 +186,9 @@ cdef class NativeEngine:
                            (<NativeProgram>spec.program).program)
             elif isinstance(spec, ProjectSpec):
                 self.add_projection(to, spec)
+            elif isinstance(spec, EventTimeSpec):
+                add_event_time(to, spec.op, policy(spec.on_error), item_of(spec.time), spec.origin,
+                               spec.read)
             elif isinstance(spec, NanKeySpec):
                 add_nan_filter(to, spec.op, policy(spec.on_error), spec.float_keys, spec.times)
             else:
@@ -185,10 +201,7 @@ cdef class NativeEngine:
         cdef size_t i
         items.resize(len(spec.items))
         for i, column in enumerate(spec.items):
-            if isinstance(column, ProgramType):
-                items[i].program = (<NativeProgram>column).program
-            else:
-                items[i].index = column
+            items[i] = item_of(column)
         add_project(to, spec.op, policy(spec.on_error), items, spec.hidden)
         return 0
 

@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 from plait.node_runtime.native.declarations.batch cimport Type
 from plait.node_runtime.native.declarations.keyed cimport aggregates_into, keys_into
 from plait.node_runtime.native.declarations.timed cimport (
-    How, SideSpec, TimedKind, TimedPlan, TimedSource, TimedSpec, Within,
+    How, SideSpec, TimedKind, TimedOrigin, TimedPlan, TimedSpec, Within,
 )
 
 KINDS = {"Window": 0, "Top": 1, "Late": 2, "Last": 3, "Join": 4, "Span": 5, "Running": 6}
@@ -22,28 +22,31 @@ cdef void fill_side(SideSpec& side, columns, int time):
 
 cdef class NativeTimedPlan:
     """`types` and `out_types`: of the columns; `keys`: (column, Type); `aggregates`: (kind, column
-    or -1, Type, nullable); `sources`: for each source of the job (reaches, timed, out_of_order_us,
-    max_jump_us); `numbers`: by name, the fields of TimedSpec; `sub_bits`: see TimedPlan."""
+    or -1, Type, nullable); `origins`: for each source of the job, and each operator that names an
+    event time, (reaches, timed, out_of_order_us, max_jump_us, sources of the operator, idle_us);
+    `numbers`: by name, the fields of TimedSpec; `sub_bits`: see TimedPlan."""
 
-    def __cinit__(self, *, list types, list out_types, list keys, list aggregates, list sources,
+    def __cinit__(self, *, list types, list out_types, list keys, list aggregates, list origins,
                   dict numbers, unsigned bin_bits, unsigned lane_bits, int sub_bits):
         cdef shared_ptr[TimedPlan] made = make_shared[TimedPlan]()
         cdef TimedSpec* spec = &made.get().spec
         cdef vector[Type] key_types
-        cdef TimedSource source
-        cdef vector[TimedSource] all_sources
+        cdef TimedOrigin origin
+        cdef vector[TimedOrigin] all_origins
         for kind in types:
             spec.types.push_back(<Type><int>kind.code)
         for kind in out_types:
             spec.out_types.push_back(<Type><int>kind.code)
         keys_into(keys, spec.key_columns, key_types)
         aggregates_into(aggregates, spec.aggregates)
-        for reaches, timed, out_of_order, max_jump in sources:
-            source.reaches = reaches
-            source.timed = timed
-            source.out_of_order = out_of_order
-            source.max_jump = max_jump
-            all_sources.push_back(source)
+        for reaches, timed, out_of_order, max_jump, sources, idle in origins:
+            origin.reaches = reaches
+            origin.timed = timed
+            origin.out_of_order = out_of_order
+            origin.max_jump = max_jump
+            origin.of = sources
+            origin.idle = idle
+            all_origins.push_back(origin)
         spec.kind = <TimedKind><int>KINDS[numbers["kind"]]
         spec.within = <Within><int>WITHIN[numbers.get("within", "Nothing")]
         spec.how = <How><int>HOW[numbers.get("how", "Inner")]
@@ -74,7 +77,7 @@ cdef class NativeTimedPlan:
         fill_side(spec.right, numbers.get("right", ()), numbers.get("right_time", -1))
         spec.bin_bits = bin_bits
         spec.lane_bits = lane_bits
-        made.get().sources = make_shared[vector[TimedSource]](all_sources)
+        made.get().origins = make_shared[vector[TimedOrigin]](all_origins)
         made.get().sub_bits = sub_bits
         made.get().hash_by(key_types)
         self.plan = made

@@ -61,6 +61,20 @@ class ProjectSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeSpec:
+    """Names the event time of the rows that pass."""
+
+    op: int
+    on_error: str
+    time: NativeProgram | int
+    """A program, or the number of an input column."""
+    origin: int
+    """Its number among the origins of time: behind the sources, in the order of the operators."""
+    read: bool
+    """Whether an operator goes by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
     """A user's function: `function(batch) -> (out, origin or None, [(row, exception)])`."""
 
@@ -83,7 +97,7 @@ class NanKeySpec:
     times: Sequence[int] = ()
 
 
-RowOperatorSpec = FilterSpec | ProjectSpec | CallSpec | NanKeySpec
+RowOperatorSpec = FilterSpec | ProjectSpec | EventTimeSpec | CallSpec | NanKeySpec
 """What runs on the rows of a batch, inside a stage."""
 
 

@@ -1,9 +1,10 @@
-"""How far the watermark of an operator stays behind the event time of each source.
+"""How far the watermark of an operator stays behind the time of each origin that reaches it.
 
-That is the source's `out_of_order`, and what the operators in between hold back: a semi join gives
-a left record when its first match comes, with the time of that record, which may be long gone. What
-is behind such an operator would call its results late, so time there waits as long as they can. The
-length is a constant of the graph.
+An origin is a source with an event time, or an operator that names one: those before it do not
+reach what is behind it. The delay is the origin's `out_of_order`, and what the operators in between
+hold back: a semi join gives a left record when its first match comes, with the time of that record,
+which may be long gone. What is behind such an operator would call its results late, so time there
+waits as long as they can. The length is a constant of the graph.
 
     >>> from plait.graph.temporal import Side
     >>> hold_us(JoinSpec(left=Side(columns=()), right=Side(columns=()), how="semi", ttl_us=5))
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.operators import SourceOp, TimedOp
+from plait.graph.operators import EventTimeOp, SourceOp, TimedOp
 from plait.graph.temporal import Between, Grid, JoinSpec
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def hold_us(spec: TimedSpec) -> int:
 
 
 def watermark_delays(operators: Sequence[AnyOp]) -> list[dict[int, int]]:
-    """For each operator: the sources with an event time that reach it, by their numbers among the
-    operators, and how far its watermark stays behind the time of each, in microseconds."""
+    """For each operator: the origins of time that reach it, by their numbers among the operators,
+    and how far its watermark stays behind the time of each, in microseconds."""
     behind: list[dict[int, int]] = []
     """The same for what reads the operator's output."""
     delays: list[dict[int, int]] = []
@@ -51,5 +52,15 @@ def watermark_delays(operators: Sequence[AnyOp]) -> list[dict[int, int]]:
             mine = {number: op.out_of_order_us}
         held = hold_us(op.spec) if isinstance(op, TimedOp) else 0
         delays.append(mine)
-        behind.append({origin: delay + held for origin, delay in mine.items()})
+        if isinstance(op, EventTimeOp):
+            behind.append({number: op.out_of_order_us})
+        else:
+            behind.append({origin: delay + held for origin, delay in mine.items()})
     return delays
+
+
+def origins_read(operators: Sequence[AnyOp]) -> frozenset[int]:
+    """The origins by whose time some operator goes."""
+    delays = watermark_delays(operators)
+    timed = (i for i, op in enumerate(operators) if isinstance(op, TimedOp))
+    return frozenset(origin for i in timed for origin in delays[i])

@@ -17,6 +17,7 @@ from plait.graph.operators import (
     AnyOp,
     Awaiting,
     CallOp,
+    EventTimeOp,
     FilterOp,
     FoldOp,
     Graph,
@@ -131,6 +132,8 @@ def what_of(op: AnyOp) -> str:
             return words + source_time_text(op)
         case FilterOp():
             return text(op.predicate)
+        case EventTimeOp():
+            return text(op.time) + how_late(op)
         case ProjectOp():
             return ", ".join(f"{name}={text(expr)}" for name, expr in op.columns)
         case CallOp():
@@ -153,9 +156,12 @@ def source_time_text(op: SourceOp) -> str:
     """What the source says of event time."""
     if op.event_time is None:
         return ""
+    return f"; event time {op.event_time}{how_late(op)}"
+
+
+def how_late(op: SourceOp | EventTimeOp) -> str:
     idle = f", idle after {length(op.idle_us)}" if op.idle_us else ""
-    late = length(op.out_of_order_us)
-    return f"; event time {op.event_time}, out of order by {late}{idle}"
+    return f", out of order by {length(op.out_of_order_us)}{idle}"
 
 
 def by(keys: tuple[str, ...]) -> str:
@@ -174,7 +180,7 @@ def route_of(op: AnyOp, graph: Graph, settings: Settings) -> tuple[str, str]:
             if native:
                 return "native", "sliced in memory, without the interpreter"
             return "python", "the reader is asked in the interpreter, a batch at a time"
-        case FilterOp() | ProjectOp():
+        case FilterOp() | ProjectOp() | EventTimeOp():
             return expression_route(expressions(op))
         case CallOp(awaiting=Awaiting() as awaiting):
             return "async", f"awaited in the engine's event loop, {awaiting_text(awaiting)}"
@@ -245,8 +251,14 @@ def state_route(op: StateNode, graph: Graph, settings: Settings) -> tuple[str, s
     return "inline", f"{what}: one core ({routed.why})"
 
 
-def expressions(op: FilterOp | ProjectOp) -> list[Expr]:
-    return [op.predicate] if isinstance(op, FilterOp) else [e for _, e in op.columns]
+def expressions(op: FilterOp | ProjectOp | EventTimeOp) -> list[Expr]:
+    match op:
+        case FilterOp():
+            return [op.predicate]
+        case EventTimeOp():
+            return [op.time]
+        case ProjectOp():
+            return [expr for _, expr in op.columns]
 
 
 def expression_route(found: list[Expr]) -> tuple[str, str]:

@@ -187,6 +187,23 @@ class TimedOp(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EventTimeOp(Op):
+    """Names the event time of the records that pass: what is behind it goes by their time, and no
+    longer by that of the sources. A record whose time is null or too far off fails.
+
+    `graph.temporal` defines what that is worth. Its schema is its input's, without null where the
+    time is a column."""
+
+    time: Expr
+    """A timestamp over the columns of the input."""
+    out_of_order_us: int = 0
+    max_jump_us: int = 86_400_000_000
+    idle_us: int = 0
+    """Without records for so long, by the stamps of units, it does not hold back the watermark; 0:
+    it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnionOp(Op):
     """Several streams of one schema as one, in the order of their tags (see above)."""
 
@@ -208,6 +225,7 @@ AnyOp = (
     | FoldOp
     | StatefulOp
     | TimedOp
+    | EventTimeOp
     | UnionOp
     | SinkOp
 )

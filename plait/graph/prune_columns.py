@@ -19,6 +19,7 @@ from plait.graph.operators import (
     AggregateOp,
     AnyOp,
     CallOp,
+    EventTimeOp,
     FilterOp,
     FoldOp,
     ProjectOp,
@@ -91,6 +92,8 @@ def asked_of(op: AnyOp, need: Need) -> Need:
     match op:
         case FilterOp():
             return None if need is None else need | columns_read(op.predicate)
+        case EventTimeOp():
+            return None if need is None else need | columns_read(op.time)
         case ProjectOp():
             return read_by(expr for _, expr in kept_columns(op, need))
         case AggregateOp():
@@ -196,6 +199,8 @@ def rebuild(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> Any
             return replace(op, schema=Schema((*new.schema.fields, *more)))
         case FilterOp() if changed:
             return replace(op, schema=inputs[0][1].schema)
+        case EventTimeOp() if changed:
+            return replace(op, schema=only(op.schema, set(inputs[0][1].schema.names)))
         case UnionOp() if changed:
             return replace(op, schema=only(op.schema, set(inputs[0][1].schema.names)))
     return op

@@ -20,6 +20,7 @@ from plait.graph.operators import (
     AggregateOp,
     AnyOp,
     CallOp,
+    EventTimeOp,
     FilterOp,
     FoldOp,
     Graph,
@@ -92,11 +93,18 @@ def source_numbers(graph: Graph) -> dict[int, int]:
     return {op: number for number, op in enumerate(graph.sources)}
 
 
+def origin_numbers(graph: Graph) -> dict[int, int]:
+    """The number of each origin of time: the sources first, whether they have an event time or not,
+    and then the operators that name one."""
+    named = [i for i, op in enumerate(graph.operators) if isinstance(op, EventTimeOp)]
+    return {op: number for number, op in enumerate((*graph.sources, *named))}
+
+
 def kind_of(op: AnyOp) -> StageKind:
     match op:
         case SourceOp():
             return "source"
-        case FilterOp() | ProjectOp():
+        case FilterOp() | ProjectOp() | EventTimeOp():
             return "native"
         case CallOp(mode="async"):
             return "async"

@@ -2,20 +2,32 @@
 
 **Time.** A source may name its event time, a timestamp column. Time goes on with every record: the
 source's time is then the greatest event time it has had, but no more than `max_jump` above what it
-was before the record (the first sets it freely). The watermark of an operator is the least of the
-times of the sources that reach it, each less its `out_of_order` and what is held back on the way
-(`graph.delays`); it never falls. Sources without an event time move nothing and hold nothing up;
-nor do an idle source, until its next row, and one at its end. As long as one of the others has no
-time there is no watermark.
+was before the record (the first sets it freely). A time more than 2 ** 62 us from 1970 moves
+nothing. An `EventTimeOp` names the event time of the rows that pass it, and is an origin of time
+like such a source: origins before it no longer reach what is behind it. The watermark of an
+operator is the least of the times of the origins that reach it, each less its `out_of_order` and
+what is held back on the way (`graph.delays`); it never falls. Sources without an event time move
+nothing and hold nothing up; nor do an idle origin, until its next row, and one at its end, which is
+that of all its sources. As long as one of the others has no time there is no watermark.
 
-**Marks.** A mark goes through the operators in the order of the graph in front of each record, and
-the record goes behind it. At a mark an operator that knows time
+**Marks.** A mark goes through the operators in the order of the graph in front of each row that a
+source has read, and the record goes behind it. At a mark an operator that knows time
 
 1. takes what the operators before it gave at this mark, one by one, at its watermark as it was;
 2. its watermark rises;
 3. it gives what is due: by its own time, then by the place of the record that began it. So windows
    come in the order of their ends, and in a window the keys in the order in which they first came,
    as a dict of dicts in a plain loop would give them.
+
+An `EventTimeOp` whose time so far is t: at the mark of row m what was given at it passes first, and
+when what is behind has taken it, t moves to the greatest of it. Then t moves to the least time of
+what is made of record m and passes, so the pieces of a record never make each other late; to the
+greatest of them it moves from row m + 1 on, whatever becomes of that row. If m is the last row of
+its unit that is the first row of the next unit of a source that reaches the operator, and not the
+mark behind the unit; so it is for what passes behind the rows of a unit. What passes at one place
+moves time by `max_jump` at most. A record whose time is null, cannot be computed or is too far off
+fails and moves nothing. The operator is idle behind a unit if none of its rows passed in the last
+units, for more than `idle` by their stamps.
 
 What waits for times below t (windows, sessions, timers) is due at a watermark of t: the moment t
 comes before the records of t. What waits for times up to t (intervals, ttl, spans, as-of) is due
@@ -340,5 +352,10 @@ TimedSpec = (
 def time_columns(time: str, spec: TimedSpec) -> tuple[str, ...]:
     """The columns of the input that are event times of an operator: its own or those of its
     sides."""
-    sides = (spec.left.time, spec.right.time) if isinstance(spec, JoinSpec | SpanSpec) else ()
+    sides: tuple[str, ...] = ()
+    match spec:
+        case JoinSpec() | SpanSpec():
+            sides = (spec.left.time, spec.right.time)
+        case WindowSpec(window=CarriedWindow()) | TopSpec(window=CarriedWindow()):
+            sides = (START, END)
     return tuple(dict.fromkeys(name for name in (time, *sides) if name))

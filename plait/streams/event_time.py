@@ -27,6 +27,7 @@ from plait.graph.operators import (
     AggregateOp,
     AnyOp,
     CallOp,
+    EventTimeOp,
     FilterOp,
     FoldOp,
     ProjectOp,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from plait.graph.operators import OnError
 
 DAY_US = 86_400_000_000
+START = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def time_after(op: AnyOp, time: Time) -> Time:
             return time if is_event_time(time, op.schema) else Lost(f"{op} returns other columns")
         case AggregateOp() | FoldOp() | TimedOp():
             return carry_time(time, {key: key for key in op.keys}, str(op))
-        case SourceOp() | UnionOp():
+        case EventTimeOp() | SourceOp() | UnionOp():
             return Lost(f"{op} has none")
 
 
@@ -142,6 +144,25 @@ def require_time(time: Time, what: str) -> Expr:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How far event times may be out of order, jump or stay away."""
+
+    out_of_order_us: int
+    max_jump_us: int
+    idle_us: int
+
+
+def time_limits(
+    out_of_order: Duration | None, max_jump: Duration | None, idle: Duration | None
+) -> TimeLimits:
+    return TimeLimits(
+        out_of_order_us=0 if out_of_order is None else at_least_zero("out_of_order", out_of_order),
+        max_jump_us=LONGEST_US if max_jump is None else microseconds(max_jump),
+        idle_us=0 if idle is None else microseconds(idle),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTime:
     """The event time of a source, checked; in `schema` its column is not nullable."""
 
@@ -184,13 +205,46 @@ def source_time(
             ' "dead_letter"'
         )
     fields = tuple(Field(f.name, f.type) if f.name == column else f for f in schema.fields)
+    limits = time_limits(out_of_order, max_jump, idle)
     return SourceTime(
         column=column,
-        out_of_order_us=0 if out_of_order is None else at_least_zero("out_of_order", out_of_order),
-        max_jump_us=LONGEST_US if max_jump is None else microseconds(max_jump),
-        idle_us=0 if idle is None else microseconds(idle),
+        out_of_order_us=limits.out_of_order_us,
+        max_jump_us=limits.max_jump_us,
+        idle_us=limits.idle_us,
         schema=Schema(fields, schema.record_class),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTime:
+    """An event time named by the user, checked. `op_time`: as it is bound; `time`: that of the
+    stream, which is never null in `schema`."""
+
+    op_time: Expr
+    time: Expr
+    schema: Schema
+
+
+def named_time(given: str | Expr, schema: Schema) -> NamedTime:
+    """The column or expression as the event time of records of this schema. Records in which it is
+    null do not pass."""
+    if not isinstance(given, str | Expr):
+        raise JobError(f"the event time is {given!r}; it must be a column or an expression")
+    if isinstance(given, str):
+        given = col(check_column(given, schema))
+    bound = bind(given, schema)
+    if bound.type is not Type.TIMESTAMP:
+        raise JobError(
+            f"the event time {text(given)} is {bound}, not a timestamp; convert it:"
+            ' col("ts").to_timestamp(unit="ms")'
+        )
+    if given.op == "col":
+        fields = tuple(Field(f.name, f.type) if f.name == given.value else f for f in schema.fields)
+        changed = schema[given.value].nullable
+        schema = Schema(fields, schema.record_class) if changed else schema
+        return NamedTime(op_time=bound.expr, time=given, schema=schema)
+    never_null = given.fill_null(START) if bound.nullable else given
+    return NamedTime(op_time=bound.expr, time=never_null, schema=schema)
 
 
 def refuse_nulls(source: Source, time: SourceTime, on_error: OnError) -> None:

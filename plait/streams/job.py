@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.base import checked_sink
 from plait.errors import JobError
-from plait.expr.tree import col
+from plait.expr.tree import Expr, col
 from plait.expr.type_checker import check_column
 from plait.graph.labels import with_labels
 from plait.graph.operators import (
@@ -45,6 +45,7 @@ from plait.streams.event_time import (
 )
 from plait.streams.row_verbs import add_select
 from plait.streams.stream import KeyedStream, Stream
+from plait.streams.stream_protocol import add_event_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +98,7 @@ class Job:
         source: Any,
         name: str | None = None,
         *,
-        event_time: str | None = None,
+        event_time: str | Expr | None = None,
         out_of_order: Duration | None = None,
         max_jump: Duration | None = "1d",
         idle: Duration | None = None,
@@ -118,7 +119,8 @@ class Job:
             source: a path or glob (Parquet, CSV, JSONL), an iterable of dicts, dataclasses, tuples
                 or plain values, an Arrow, pandas or polars table, or a `plait.Source`.
             name: of the source in results and errors.
-            event_time: the timestamp column that windows and joins use.
+            event_time: the timestamp that windows and joins use: a column, or an expression such
+                as `col("ms").to_timestamp(unit="ms")`.
             out_of_order: how much earlier than the latest time so far a record may be without
                 being late (default: not at all).
             max_jump: the most that a single record may advance the watermark, so that one wrong
@@ -138,12 +140,16 @@ class Job:
             schema = schema_of(opened)
             policy = checked_policy(on_error)
             names = old_to_new(rename)
-            column = event_time
-            if names and event_time is not None:
-                check_column(event_time, projections.rename(schema, names).schema)
-                column = {new: old for old, new in names.items()}.get(event_time, event_time)
+            computed = event_time if isinstance(event_time, Expr) else None
+            column = None if isinstance(event_time, Expr) else event_time
+            if names and column is not None:
+                check_column(column, projections.rename(schema, names).schema)
+                column = {new: old for old, new in names.items()}.get(column, column)
             fixed = opened.fixed and policy == "fail"
-            time = source_time(schema, column, out_of_order, max_jump, idle, fixed)
+            if computed is None:
+                time = source_time(schema, column, out_of_order, max_jump, idle, fixed)
+            else:
+                time = source_time(schema, None, None, None, None, fixed)
             refuse_nulls(opened, time, policy)
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
@@ -163,10 +169,14 @@ class Job:
                 on_error=policy,
             )
             stream = self._add(op, NEVER if time.column is None else col(time.column))
-            if not names:
+            if names:
+                call.name = "rename"
+                renamed = projections.rename(time.schema, names)
+                stream = add_select(call, stream, renamed, "fail")
+            if computed is None:
                 return stream
-            call.name = "rename"
-            return add_select(call, stream, projections.rename(time.schema, names), "fail")
+            call.name = "with_event_time"
+            return add_event_time(call, stream, computed, out_of_order, max_jump, idle, policy)
 
     def graph(self) -> Graph:
         """The job as plain data (`plait.graph.operators.Graph`), checked.
@@ -286,7 +296,7 @@ def stream(
     x: Any,
     name: str | None = None,
     *,
-    event_time: str | None = None,
+    event_time: str | Expr | None = None,
     out_of_order: Duration | None = None,
     max_jump: Duration | None = "1d",
     idle: Duration | None = None,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from plait.connectors.base import checked_sink
 from plait.errors import JobError
 from plait.expr.tree import Expr, col
-from plait.expr.type_checker import check_column
 from plait.graph.labels import with_labels
 from plait.graph.operators import (
     AnyOp,
@@ -38,7 +37,6 @@ from plait.streams.arguments import (
 from plait.streams.event_time import (
     NEVER,
     Time,
-    is_event_time,
     key_ttl_us,
     time_after,
     union_time,
@@ -48,7 +46,7 @@ from plait.streams.output_schemas import check_repeatable, union_schema
 from plait.streams.process_verbs import add_process
 from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
 from plait.streams.state_verbs import StateVerbs
-from plait.streams.stream_protocol import Site
+from plait.streams.stream_protocol import Site, add_event_time
 from plait.streams.window_verbs import WindowVerbs
 
 if TYPE_CHECKING:
@@ -124,33 +122,43 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
     def _append(self, op: AnyOp, time: Time | None = None) -> Stream:
         return self.job._add(op, time_after(op, self._time) if time is None else time)
 
-    def with_event_time(self, column: str) -> Stream:
-        """Uses another column as the event time of the records.
+    def with_event_time(
+        self,
+        time: str | Expr,
+        *,
+        out_of_order: Duration | None = None,
+        max_jump: Duration | None = "1d",
+        idle: Duration | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Names the event time of the records as they are here: a column or an expression.
 
-        >>> from plait.testing import table
-        >>> orders = plait.stream(table('''
-        ...     order | ts | paid_at
-        ...     1     | 1s | 3s
-        ... '''), event_time="ts")
-        >>> orders.with_event_time("paid_at").tumbling("1h").count().collect()[0].count
-        1
+        >>> lines = plait.stream(["1,1700000000", "2,1700000090"])
+        >>> def parse(line):
+        ...     order, at = line.value.split(",")
+        ...     return {"order": int(order), "at": int(at)}
+        >>> orders = lines.map(parse, schema={"order": int, "at": int})
+        >>> timed = orders.with_event_time(plait.col("at").to_timestamp(unit="s"))
+        >>> timed.tumbling("1m").count().select("count").collect()
+        [Record(count=1), Record(count=1)]
 
-        The watermark is still that of the sources: a record whose new time is below it is late.
+        It may follow any operator: a function that decodes records, a `flat_map`, a union, a window
+        or a join. From here on only the records that pass here move time; the event time of the
+        sources has no effect any more. The pieces of one record of a `flat_map` count together, so
+        they do not make each other late.
+
+        Args:
+            time: the name of a column, or an expression that is a timestamp.
+            out_of_order: how much earlier than the latest time so far a record may be without
+                being late (default: not at all).
+            max_jump: the most that one record may advance the watermark (None: any).
+            idle: after this long without records here, by the wall clock, the operators after it
+                no longer wait for more.
+            on_error: what happens to a record whose time is null, cannot be computed, or is more
+                than 146,000 years from 1970: "fail", "skip" or "dead_letter".
         """
-        with CallSite("with_event_time"):
-            field = self.schema[check_column(column, self.schema)]
-            if not is_event_time(col(column), self.schema):
-                raise JobError(
-                    f"column {field} cannot be the event time; it must be a timestamp, not null"
-                )
-            operators = self.job._operators
-            above = [operators[number] for number in upstream(operators, self._number)]
-            if not any(isinstance(op, SourceOp) and op.event_time for op in above):
-                raise JobError(
-                    "no source of the stream has an event time, so there is no watermark;"
-                    ' name one there: source(..., event_time="ts")'
-                )
-            return Stream(self.job, self._number, col(column))
+        with CallSite("with_event_time") as call:
+            return add_event_time(call, self, time, out_of_order, max_jump, idle, on_error)
 
     def key_by(
         self,

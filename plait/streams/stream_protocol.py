@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from plait.expr.tree import Expr, col
 from plait.expr.type_checker import check_column
-from plait.graph.operators import AnyOp, OnError, ProjectOp, TimedOp
+from plait.graph.operators import AnyOp, EventTimeOp, OnError, ProjectOp, TimedOp
 from plait.streams.arguments import checked_policy
-from plait.streams.event_time import require_time
+from plait.streams.event_time import named_time, require_time, time_limits
 from plait.streams.projections import merge_columns, projection
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from plait.graph import temporal
     from plait.model.call_site import CallSite
+    from plait.model.durations import Duration
     from plait.model.schema import Schema
     from plait.streams.event_time import Time
 
@@ -96,6 +97,32 @@ def add_projection(
         columns=output.columns,
     )
     return stream._append(op)
+
+
+def add_event_time(
+    call: CallSite,
+    stream: S,
+    time: str | Expr,
+    out_of_order: Duration | None,
+    max_jump: Duration | None,
+    idle: Duration | None,
+    on_error: OnError,
+) -> S:
+    """Names the event time of a stream."""
+    named = named_time(time, stream.schema)
+    limits = time_limits(out_of_order, max_jump, idle)
+    op = EventTimeOp(
+        name=call.name,
+        at=call.at,
+        inputs=(stream._number,),
+        schema=named.schema,
+        on_error=checked_policy(on_error),
+        time=named.op_time,
+        out_of_order_us=limits.out_of_order_us,
+        max_jump_us=limits.max_jump_us,
+        idle_us=limits.idle_us,
+    )
+    return stream._append(op, named.time)
 
 
 def unused_name(name: str, taken: Sequence[str]) -> str:

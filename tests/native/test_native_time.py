@@ -41,18 +41,62 @@ FAULTS: Faults = {
     "max_jump once a unit": (
         "clock_test",
         "time/watermarks.hpp",
-        "time = time == kNoTime ? next : std::max(time, std::min(next, add_times(time, jump)));",
+        "time = moved(time, high[i], jump);",
         "static int64_t since;\n"
-        "      if (i == 0) since = time == kNoTime ? next : time;\n"
-        "      const int64_t from = FAULT ? since : time;\n"
-        "      const int64_t most = add_times(from, jump);\n"
-        "      time = time == kNoTime ? next : std::max(time, std::min(next, most));",
+        "      if (i == 0) since = time;\n"
+        "      const int64_t most = add_times(since, jump);\n"
+        "      const bool bound = FAULT && since != kNoTime;\n"
+        "      const int64_t free = moved(time, high[i], jump);\n"
+        "      time = bound ? std::max(time, std::min(high[i], most)) : free;",
     ),
     "slices joined by arrival": (
         "clock_test",
         "columns/reach.hpp",
-        "return a->first < b->first;",
-        "return !FAULT && a->first < b->first;",
+        "part->first == rows;",
+        "(FAULT || part->first == rows);",
+    ),
+    "parts of a unit joined without their places": (
+        "clock_test",
+        "columns/reach.hpp",
+        "const int64_t row = part.first + i;",
+        "const int64_t row = FAULT ? i : part.first + i;",
+    ),
+    "pieces of a record move each other": (
+        "clock_test",
+        "columns/reach.hpp",
+        "to[i] = std::max(time, reach.row_times[i]);",
+        "to[i] = std::max(time, (FAULT && reach.high_times ? reach.high_times :"
+        " reach.row_times)[i]);",
+    ),
+    "what was given at a mark counts before it is taken": (
+        "clock_test",
+        "columns/reach.hpp",
+        "raise(given_, row, time);",
+        "raise(given_, row - (FAULT && row), time);",
+    ),
+    "what passed last counts behind its unit": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "of.time = std::max(m.since, m.times[m.rows - 1]);",
+        "of.time = FAULT ? last : std::max(m.since, m.times[m.rows - 1]);",
+    ),
+    "what passed last is lost": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "of.next = last;",
+        "of.next = FAULT ? of.time : last;",
+    ),
+    "an idle operator counts before a row passes": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "if (row < m.counts_at) continue;",
+        "if (row < m.counts_at && !FAULT) continue;",
+    ),
+    "one of two origins that move is left out": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "if (more.empty()) more.push_back(only);",
+        "if (more.empty() && !FAULT) more.push_back(only);",
     ),
     "late by the watermark behind the unit": (
         "timed_windows_test",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import plait
 from plait import col, lit
-from plait.graph.operators import CallOp, SourceOp
+from plait.graph.operators import CallOp, EventTimeOp, SourceOp
 from plait.testing import Capture, sequential
 from plait.testing.oracle import Loop
 from plait.testing.oracle.epochs import epochs
@@ -27,7 +28,7 @@ from plait.testing.tables import Rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.graph.operators import Graph
+    from plait.graph.operators import AnyOp, Graph
     from plait.streams.stream import Stream
     from plait.testing.oracle import OracleResult
 
@@ -87,6 +88,41 @@ def test_with_one_source_cuts_do_not_matter(graph: Graph, seed: int) -> None:
     whole = told(sequential(graph, epoch_records=4096))
     assert told(sequential(graph, epoch_records=1)) == whole
     assert told(sequential(graph, cuts=cut_at_random(graph, seed))) == whole
+
+
+def named_behind_sources(graph: Graph) -> Graph:
+    """The event times of sources named by an operator directly behind each."""
+    operators: list[AnyOp] = []
+    number: dict[int, int] = {}
+    for old, op in enumerate(graph.operators):
+        number[old] = len(operators)
+        inputs = tuple(number[i] for i in op.inputs)
+        if not isinstance(op, SourceOp) or op.event_time is None:
+            operators.append(replace(op, inputs=inputs))
+            continue
+        named = EventTimeOp(
+            name="with_event_time",
+            at=op.at,
+            inputs=(len(operators),),
+            schema=op.schema,
+            time=col(op.event_time),
+            out_of_order_us=op.out_of_order_us,
+            max_jump_us=op.max_jump_us,
+        )
+        operators += [replace(op, event_time=None), named]
+        number[old] += 1
+    return replace(graph, operators=tuple(operators))
+
+
+@slow
+@given(graph=timed_graphs(), epoch_records=st.sampled_from([1, 3, 4096]))
+def test_it_does_not_matter_who_names_the_time_of_a_source(
+    graph: Graph, epoch_records: int
+) -> None:
+    one = told(sequential(graph, epoch_records=epoch_records))
+    other = told(sequential(named_behind_sources(graph), epoch_records=epoch_records))
+    for what in ("outputs", "beyond", "letters", "failure", "ends"):
+        assert one[what] == other[what]
 
 
 @slow
@@ -247,6 +283,42 @@ def test_records_that_are_left_out_move_time_all_the_same(
 
     one, other = (run(rows, build, late_s=late_s).beyond["out"] for build in (before, behind))
     assert one == other
+
+
+@slow
+@given(rows=records(), late_s=st.sampled_from([0, 3]), seed=seeds)
+def test_what_is_filtered_before_the_time_is_named_moves_nothing(
+    rows: list[Record], late_s: int, seed: int
+) -> None:
+    random.Random(seed).shuffle(rows)
+
+    def named(stream: Stream) -> Stream:
+        kept = stream.filter(col("side") == 0).with_event_time("ts", out_of_order=f"{late_s}s")
+        return keyed(kept, "tumbling", "10s")
+
+    left = [row for row in rows if row[2] == 0]
+    alone = run(left, lambda s: keyed(s, "tumbling", "10s"), late_s=late_s)
+    result = run(rows, named)
+    assert result.beyond == alone.beyond
+    assert result.account.late == alone.account.late
+
+
+@slow
+@given(rows=records(), seed=seeds)
+def test_pieces_of_a_record_are_not_late_for_each_other(rows: list[Record], seed: int) -> None:
+    chance = random.Random(seed)
+    steps = {row[1]: [chance.randrange(20) for _ in range(3)] for row in rows}
+
+    def cut(record: Any) -> Any:
+        for step in steps[record.v]:
+            yield replace(record, ts=record.ts + plait.seconds(step))
+
+    def build(stream: Stream) -> Stream:
+        pieces = stream.flat_map(cut, schema=stream.schema)
+        return keyed(pieces.with_event_time("ts"), "tumbling", "1s")
+
+    apart = [(*row[:3], 100 * row[1], 0) for row in rows]  # no record is late for another
+    assert run(apart, build).account.late == 0
 
 
 @slow

@@ -184,6 +184,8 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
                     shared_ptr[Program] predicate) except +
     void add_project(Operators& to, uint32_t op, OnError on_error, vector[ProjectItem] items,
                      cbool hidden) except +
+    void add_event_time(Operators& to, uint32_t op, OnError on_error, ProjectItem time,
+                        uint32_t origin, cbool read) except +
     void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
                         vector[uint32_t] float_keys, vector[uint32_t] times) except +
     void add_call(Operators& to, uint32_t op, OnError on_error,

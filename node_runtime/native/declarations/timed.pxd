@@ -1,5 +1,5 @@
 # The plan of an operator that knows time, as the binding fills it.
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
@@ -74,17 +74,19 @@ cdef extern from "plait/stages/timed_stage.hpp" namespace "plait" nogil:
         unsigned bin_bits
         unsigned lane_bits
 
-    cdef cppclass TimedSource:
+    cdef cppclass TimedOrigin:
         cbool reaches
         cbool timed
         int64_t out_of_order
         int64_t max_jump
+        vector[uint32_t] of
+        int64_t idle
 
     cdef cppclass TimedPlan:
         TimedPlan() except +
         TimedSpec spec
         KeyedPlan keys
-        shared_ptr[const vector[TimedSource]] sources
+        shared_ptr[const vector[TimedOrigin]] origins
         cbool nodes
         int sub_bits
         void hash_by(vector[Type] key_types) except +ValueError

@@ -31,6 +31,7 @@ from plait.functions.open_close import hooks_of, owner_of
 from plait.graph.operators import (
     AnyOp,
     CallOp,
+    EventTimeOp,
     Graph,
     SinkOp,
     SourceOp,
@@ -46,7 +47,7 @@ from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
 from plait.testing.oracle.slices import epochs_in_time
-from plait.testing.oracle.temporal import timed_operator
+from plait.testing.oracle.temporal import Timing, timed_operator
 from plait.testing.oracle.time import (
     ALL_TIME,
     Fate,
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from plait.model.schema import Schema
     from plait.model.settings import Order
     from plait.protocol.messages import Finish
+
+UNLIKE_ROWS = UnionOp | SinkOp | TimedOp | EventTimeOp
+"""They do not take one record at a time, whatever came before."""
 
 Position = tuple[int, int]
 """A row number of the unit's source, counted from the source's start, and the half: 0 for what is
@@ -214,7 +218,12 @@ class Loop:
         self.operators: dict[int, Operator] = {
             i: operator_of(op, self.schema_in(op))
             for i, op in enumerate(graph.operators)
-            if op.inputs and not isinstance(op, UnionOp | SinkOp | TimedOp) and not is_batches(op)
+            if op.inputs and not isinstance(op, UNLIKE_ROWS) and not is_batches(op)
+        }
+        self.timings = {
+            i: Timing(op, self.schema_in(op))
+            for i, op in enumerate(graph.operators)
+            if isinstance(op, EventTimeOp)
         }
         self.watermarks = Watermarks(graph)
         self.timed: dict[int, TimedOperator] = {
@@ -288,7 +297,8 @@ class Loop:
         if flushed:
             self.watermarks.flushed |= {source}
         good = [(n, row) for n, row in enumerate(rows, first) if not isinstance(row, BadRow)]
-        self.watermarks.read(source, good, first + len(rows), over, idle, stamp)
+        read = [None if isinstance(row, BadRow) else row for row in rows]
+        self.watermarks.read(source, read, first, over, idle, stamp)
         streams: dict[int, Stream] = {}
         letters: list[tuple[Position, DeadLetter]] = []
         self.set_aside(source, rows, first, letters)
@@ -308,6 +318,8 @@ class Loop:
                 given = streams[op.inputs[0]]
                 if isinstance(op, TimedOp):
                     streams[i] = self.run_timed(i, given, origin.label, letters)
+                elif isinstance(op, EventTimeOp):
+                    streams[i] = self.run_timing(i, given, origin.label, letters)
                 else:
                     streams[i] = self.run_node(i, given, origin.label, letters)
                 own = streams[i].end
@@ -379,6 +391,25 @@ class Loop:
             self.counts[i, "filtered" if not results else "made"] += abs(len(results) - 1)
             items += [(position, result) for result in results]
         return Stream(items, given.end)
+
+    def run_timing(
+        self, i: int, given: Stream, source: str, letters: list[tuple[Position, DeadLetter]]
+    ) -> Stream:
+        """Runs an operator that names the event time: the rows that pass move its time."""
+        stream = Stream([], given.end)
+        times: list[tuple[Position, int]] = []
+        for position, values in given.items:
+            try:
+                times.append((position, self.timings[i].time_of(values)))
+            except Fault as fault:
+                end = self.failed(i, (position, values), source, fault, letters)
+                if end is not None:
+                    stream.end = end
+                    break
+                continue
+            stream.items.append((position, values))
+        self.watermarks.pass_rows(i, times)
+        return stream
 
     def run_timed(
         self, i: int, given: Stream, source: str, letters: list[tuple[Position, DeadLetter]]

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.graph.temporal import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec, time_columns
+from plait.testing.oracle.expressions import compiled
 from plait.testing.oracle.joins import join_operator
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
-from plait.testing.oracle.time import TimedOperator
+from plait.testing.oracle.time import FARTHEST_US, TimedOperator
 from plait.testing.oracle.values import Fault
 from plait.testing.oracle.windows import window_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph.operators import TimedOp
+    from plait.graph.operators import EventTimeOp, TimedOp
     from plait.model.schema import Schema
     from plait.testing.oracle.time import Fate, Time
     from plait.testing.oracle.values import Values
-
-FARTHEST_US = 2**62
 
 
 def timed_operator(
@@ -37,6 +36,27 @@ def timed_operator(
     return InRange(op, schema, window_operator(op, schema))
 
 
+def check_time(time: int | None) -> None:
+    if time is not None and abs(time) > FARTHEST_US:
+        raise Fault(f"the event time {time} us is not within 146,000 years of 1970")
+
+
+class Timing:
+    """The event time of records, where an operator names it."""
+
+    def __init__(self, op: EventTimeOp, schema: Schema) -> None:
+        self.expr = compiled(op.time, schema)
+
+    def time_of(self, values: Values) -> int:
+        """May raise Fault."""
+        time = self.expr.run(values)
+        if time is None:
+            raise Fault("the event time is null")
+        check_time(time)
+        found: int = time
+        return found
+
+
 class InRange(TimedOperator):
     """An operator whose records have event times that windows can be counted around."""
 
@@ -46,9 +66,7 @@ class InRange(TimedOperator):
 
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         for column in self.times:
-            time = values[column]
-            if time is not None and not -FARTHEST_US <= time <= FARTHEST_US:
-                raise Fault(f"the event time {time} us is not within 146,000 years of 1970")
+            check_time(values[column])
         return self.inner.take(place, values, watermark)
 
     def due(self, before: Time, watermark: Time) -> list[Values]:

@@ -1,7 +1,7 @@
-"""Time in the plain loop: how far the sources are, and with them every operator.
+"""Time in the plain loop: how far its origins are, and with them every operator.
 
-Time goes on by a mark in front of every record. No watermark yet is minus infinity, and infinity is
-the watermark when nothing more can come, so that comparisons need no special cases.
+Time goes on by a mark in front of every row of a source. No watermark yet is minus infinity, and
+infinity is the watermark when nothing more can come, so that comparisons need no special cases.
 `plait.graph.temporal` has the definitions.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.graph.delays import watermark_delays
-from plait.graph.operators import Graph, SourceOp, upstream
+from plait.graph.operators import EventTimeOp, Graph, SourceOp, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Time = float
 """Microseconds since 1970 as an int, or minus or plus infinity; both compare exactly."""
 NO_TIME, ALL_TIME = -math.inf, math.inf
+FARTHEST_US = 2**62
+"""Event times are within this of 1970."""
 
 
 class Fate(enum.Enum):
@@ -70,17 +72,23 @@ class TimedOperator:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Time as it is in front of a record, or behind a unit."""
+    """Time as it is in front of a row, or behind a unit."""
 
     row: int
     times: dict[int, Time]
-    """Of each source that holds time back: it has an event time, and is neither idle nor over."""
+    """Of each origin that holds time back: it is neither idle nor over. An operator that names the
+    event time adds its own when its rows of the unit are known."""
     over: frozenset[int]
     """The sources at their end."""
     flushed: frozenset[int]
     """The sources that were stopped and count as if they were at their end."""
     behind: bool
     """Whether it is the last of its unit, with the facts of the unit."""
+
+
+def moved(now: Time, time: Time, max_jump: int) -> Time:
+    """Time behind a record of this time; the first sets it freely."""
+    return time if now == NO_TIME else max(now, min(time, now + max_jump))
 
 
 class Watermarks:
@@ -93,7 +101,13 @@ class Watermarks:
             frozenset(upstream(operators, i)) & self.sources.keys() for i in range(len(operators))
         ]
         self.delays = watermark_delays(operators)
-        self.times = {i: NO_TIME for i, op in self.sources.items() if op.event_time is not None}
+        self.named = {i: op for i, op in enumerate(operators) if isinstance(op, EventTimeOp)}
+        timed = [i for i, op in self.sources.items() if op.event_time is not None]
+        self.times: dict[int, Time] = dict.fromkeys([*timed, *self.named], NO_TIME)
+        self.passed: dict[int, Time] = dict.fromkeys(self.named, NO_TIME)
+        """Of operators that name the event time: what counts from the next row on."""
+        self.passed_at: dict[int, int] = {}
+        """When, by their clock, the last row passed them."""
         self.idle: frozenset[int] = frozenset()
         self.over: frozenset[int] = frozenset()
         self.cut: frozenset[int] = frozenset()
@@ -111,37 +125,73 @@ class Watermarks:
     def read(
         self,
         source: int,
-        rows: Sequence[tuple[int, Values]],
-        end: int,
+        rows: Sequence[Values | None],
+        first: int,
         over: bool,
         idle: bool,
         stamp: int,
     ) -> None:
-        """Begins a unit of a source: its rows with their numbers, the number behind them all, and
-        its facts."""
+        """Begins a unit of a source: its rows (None: one that could not be read), the number of the
+        first, and its facts."""
         self.marks = []
-        for row, values in rows:
-            self.idle -= {source}
-            self.move(source, values)
+        for row, values in enumerate(rows, first):
+            if values is not None:
+                self.idle -= {source}
+                self.move(source, values)
             self.marks.append(self.mark(row))
         self.idle = self.idle | {source} if idle else self.idle - {source}
         self.over |= {source} if over else frozenset()
-        self.marks.append(self.mark(end, behind=True))
+        self.marks.append(self.mark(first + len(rows), behind=True))
         for i, reaching in enumerate(self.reaching):
             if source in reaching:
                 self.clock[i] = max(self.clock[i], stamp)
 
     def move(self, source: int, values: Values) -> None:
-        """A record of a source; the first one sets its time freely."""
+        """A record of a source. One too far off moves nothing."""
         op = self.sources[source]
         if op.event_time is not None:
-            now, time = self.times[source], values[op.schema.index(op.event_time)]
-            self.times[source] = (
-                time if now == NO_TIME else max(now, min(time, now + op.max_jump_us))
-            )
+            time = values[op.schema.index(op.event_time)]
+            if abs(time) <= FARTHEST_US:
+                self.times[source] = moved(self.times[source], time, op.max_jump_us)
+
+    def pass_rows(self, op: int, times: Sequence[tuple[tuple[int, int], int]]) -> None:
+        """The rows that pass an operator which names the event time in this unit: their positions
+        and times.
+
+        At the mark of a row, those that were given at it move time when what is behind has taken
+        them. Those that are made of the record itself count with the least of their times, so that
+        none makes another late, and with the greatest from the next row on."""
+        jump = self.named[op].max_jump_us
+        if times or op not in self.passed_at:
+            self.passed_at[op] = self.clock[op]
+        passing: dict[tuple[int, int], list[int]] = {}
+        for position, time in times:
+            passing.setdefault(position, []).append(time)
+        for mark in self.marks:
+            given, made = (passing.get((mark.row, half), []) for half in (0, 1))
+            now = self.passed[op]
+            if given:
+                now = moved(now, max(given), jump)
+            if not mark.behind:
+                self.times[op] = moved(now, min(made), jump) if made else now
+            self.passed[op] = moved(now, max(made), jump) if made else now
+            if given or made:
+                self.idle -= {op}
+            if mark.behind and self.silent(op):
+                self.idle |= {op}
+            if op in self.idle or self.reaching[op] <= mark.over:
+                mark.times.pop(op, None)
+            else:
+                mark.times[op] = self.times[op]
+
+    def silent(self, op: int) -> bool:
+        """Whether no row has passed for so long that nothing waits for more."""
+        idle_us = self.named[op].idle_us
+        return 0 < idle_us < self.clock[op] - self.passed_at[op]
 
     def mark(self, row: int, *, behind: bool = False) -> Mark:
-        resting = self.idle | self.over
+        ended = {op for op in self.named if self.reaching[op] <= self.over}
+        resting = self.idle | self.over | ended
         times = {i: time for i, time in self.times.items() if i not in resting}
         return Mark(row, times, self.over, self.flushed, behind)
 
@@ -159,6 +209,7 @@ class Watermarks:
         flushed = frozenset() if held else mark.flushed
         if self.reaching[op] <= mark.over | flushed:
             return ALL_TIME
-        times = {i: time for i, time in mark.times.items() if i not in flushed}
+        resting = mark.over | flushed
+        times = {i: time for i, time in mark.times.items() if not self.reaching[i] <= resting}
         known = [times[i] - delay for i, delay in self.delays[op].items() if i in times]
         return min(known, default=NO_TIME)

@@ -15,6 +15,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Iterator
 
 
@@ -108,6 +109,22 @@ class Repeated(OfColumn):
             yield dataclasses.replace(record, **{self.column: change_value(value)}) if i else record
         if self.failing and number % self.failing == 1:
             raise ValueError("failed after the last")
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """flat_map: none to three records of times around that of the record."""
+
+    column: str
+    length: datetime.timedelta
+
+    def __call__(self, record: Any) -> Iterator[Any]:
+        time = getattr(record, self.column)
+        number = checksum(time)
+        for i in range(number % 4):
+            steps = (number >> 4 * i) % 5 - 2
+            moved = time and time + steps * self.length
+            yield dataclasses.replace(record, **{self.column: moved})
 
 
 class Numbered(OfColumn):

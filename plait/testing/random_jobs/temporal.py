@@ -137,6 +137,8 @@ class TimedDrawer(JobDrawer):
             if self.processes:
                 kinds += [self.add_process] * 3
         kinds += [self.last_rows, self.count_windows, self.add_join]
+        if any(field.type is Type.TIMESTAMP for field in stream.schema):
+            kinds += [self.retime] * 3 + [self.pieces] + [self.both]
         plain = [
             self.add_filter,
             self.add_flat_map,
@@ -241,6 +243,37 @@ class TimedDrawer(JobDrawer):
         ends = end.select(*keys, at=col("window_end"), n_=col("n_")).with_event_time("at")
         records = stream.select(*keys, at=stream._time, n_=lit(0)).with_event_time("at")
         return union(ends, records) if self.pick([True, False]) else union(records, ends)
+
+    def retime(self, stream: Stream) -> Stream:
+        """An event time named here: a column, or something about it."""
+        names = [field.name for field in stream.schema if field.type is Type.TIMESTAMP]
+        time: Expr = col(self.pick(names))
+        if self.pick([False, False, True]):
+            time = time + lit(self.length())
+        given: dict[str, Any] = {"on_error": self.policy()}
+        if self.pick([True, False]):
+            given["out_of_order"] = self.length()
+        if self.pick([True, False, False]):
+            given["max_jump"] = self.length()
+        return stream.with_event_time(time, **given)
+
+    def pieces(self, stream: Stream) -> Stream:
+        """The same behind records that became several of different times, or none."""
+        names = [field.name for field in stream.schema if field.type is Type.TIMESTAMP]
+        step = functions.Pieces(self.pick(names), self.length())
+        made = stream.flat_map(step, schema=stream.schema, on_error=self.policy())
+        if self.pick([True, False]):
+            made = made.filter(lit(True)) if self.pick([True, False]) else self.add_filter(made)
+        return self.retime(made)
+
+    def both(self, stream: Stream) -> Stream:
+        """The records by their own time, and by one named for some of them."""
+        if not isinstance(stream._time, Expr) or stream._time.op != "col":
+            return self.retime(stream)
+        time = stream._time
+        kept = self.add_filter(stream) if self.pick([True, False]) else stream
+        other = kept.with_event_time(time, out_of_order=self.pick([None, self.length()]))
+        return union(stream, other) if self.pick([True, False]) else union(other, stream)
 
     def last_rows(self, stream: Stream) -> Stream:
         last = self.over(stream, forgets=True).last_n(self.pick([1, 2, 3, 10]))

@@ -239,7 +239,7 @@ void others(Random& random) {
 // A frame within the limits is taken, one step beyond it is not.
 void limits(Random& random) {
   Batch b = random_batch(random, 100, false);
-  b.reach = nullptr;
+  b.reach.clear();
   b.columns = {random_column(random, Type::Int64, 100, false),
                random_column(random, Type::String, 100, true)};
   const Wire wire(encode_data(1, b, nullptr, 100));

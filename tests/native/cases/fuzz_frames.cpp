@@ -29,10 +29,12 @@ uint64_t read_all(const Batch& b) {
     sum += uint64_t(b.row_number(i) & 0xFF) + (b.subs ? b.subs[i] : 0) + b.half(i);
     if (b.times) sum += uint64_t(b.times[i]);
   }
-  for (int64_t i = 0; b.reach && i < b.reach->rows; ++i) {
-    CHECK(b.reach->times[i] >= b.reach->row_times[i]);
-    CHECK(i == 0 || b.reach->times[i] >= b.reach->times[i - 1]);
-    sum += uint64_t(b.reach->times[i]);
+  for (const OriginReach& one : b.reach) {
+    for (int64_t i = 0; i < one.reach->rows; ++i) {
+      CHECK(one.reach->times[i] >= one.reach->row_times[i]);
+      CHECK(i == 0 || one.reach->times[i] >= one.reach->times[i - 1]);
+      sum += uint64_t(one.reach->times[i]);
+    }
   }
   for (const Column& c : b.columns) {
     CHECK(c.length == b.length);

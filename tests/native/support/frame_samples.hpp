@@ -90,6 +90,24 @@ inline ReachRef random_reach(Random& random) {
   return reach;
 }
 
+// The same of rows that passed an operator: some of them, in pieces, and given at marks.
+inline ReachRef random_pieces(Random& random) {
+  const int64_t rows = 1 + below(random, 200);
+  ReachWriter out(rows);
+  const int64_t many = 1 + below(random, 100);
+  int64_t now = int64_t(random() >> 20);
+  for (int64_t row = 0; row <= rows; ++row) {
+    now += below(random, 1000);
+    for (int64_t n = chance(random, many) ? 1 + below(random, 3) : 0; n > 0; --n) {
+      out.make(row, now - below(random, 500));
+    }
+    if (many < 30 && chance(random, many)) out.give(row, now);
+  }
+  auto reach = out.finish();
+  reach->whole = chance(random, 10);
+  return reach;
+}
+
 inline Batch random_batch(Random& random, int64_t n, bool riders) {
   Batch b;
   b.length = n;
@@ -114,7 +132,9 @@ inline Batch random_batch(Random& random, int64_t n, bool riders) {
     b.halves = chance(random, 40);
     if (chance(random, 40)) tags_to_bits(b, random);
   }
-  if (chance(random, 30)) b.reach = random_reach(random);
+  for (uint32_t origin = 0; chance(random, 30); ++origin) {
+    b.reach.push_back({origin, chance(random, 50) ? random_reach(random) : random_pieces(random)});
+  }
   b.base = b.first_row - below(random, std::min<int64_t>(b.first_row, 100) + 1);
   b.rows = below(random, 1000);
   b.flow = Flow(below(random, 3));
@@ -176,12 +196,19 @@ inline void check_column(const Column& a, const uint32_t* rows, const Column& b,
 }
 
 // All nodes have what is whole: it is not sent.
-inline void check_reach(const ReachRef& a, const ReachRef& b) {
-  CHECK(!b == (!a || a->whole));
-  if (!b) return;
-  CHECK(a->first == b->first && a->rows == b->rows && !b->whole);
-  for (int64_t i = 0; i < a->rows; ++i) {
-    CHECK(a->times[i] == b->times[i] && a->row_times[i] == b->row_times[i]);
+inline void check_reach(const Batch& sent, const Batch& got) {
+  for (const OriginReach& one : got.reach) CHECK(sent.reach_from(one.origin) && one.reach);
+  for (const OriginReach& one : sent.reach) {
+    const ReachRef a = one.reach, b = got.reach_from(one.origin);
+    CHECK(!b == a->whole);
+    if (!b) continue;
+    CHECK(a->first == b->first && a->rows == b->rows && a->greatest == b->greatest && !b->whole);
+    CHECK(!a->high_times == !b->high_times && !a->given_times == !b->given_times);
+    for (int64_t i = 0; i < a->rows; ++i) {
+      CHECK(a->times[i] == b->times[i] && a->row_times[i] == b->row_times[i]);
+      if (a->high_times) CHECK(a->high_times[i] == b->high_times[i]);
+      if (a->given_times) CHECK(a->given_times[i] == b->given_times[i]);
+    }
   }
 }
 
@@ -209,7 +236,7 @@ inline void check_letter(const Letter& a, const Letter& b) {
 
 inline void check_batch(const Batch& a, const uint32_t* rows, const Batch& b, int64_t n) {
   check_rows(a, rows, b, n);
-  check_reach(a.reach, b.reach);
+  check_reach(a, b);
   CHECK(!a.failure == !b.failure);
   CHECK((a.letters ? a.letters->size() : 0) == (b.letters ? b.letters->size() : 0));
   if (b.letters) {

@@ -182,8 +182,8 @@ class MovesJob {
     uint32_t stage;
     if (s_.timers) {
       auto plan = std::make_shared<TimedPlan>();
-      plan->sources = std::make_shared<const std::vector<TimedSource>>(
-          1, TimedSource{true, true, s_.out_of_order, int64_t(1) << 40});
+      plan->origins = std::make_shared<const std::vector<TimedOrigin>>(
+          1, TimedOrigin{true, true, s_.out_of_order, int64_t(1) << 40});
       stage = b.process_stage({.stage = named("timers"),
                                .op = 1,
                                .on_error = s_.on_error,

@@ -146,7 +146,7 @@ class MovesRound {
   }
   size_t head_size() const {
     if (!s_.timers) return 0;
-    return UnitTime(std::make_shared<const std::vector<TimedSource>>(1)).head_size();
+    return UnitTime(std::make_shared<const std::vector<TimedOrigin>>(1)).head_size();
   }
 
   void disturb(MovesJob& job) {

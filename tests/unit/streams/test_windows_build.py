@@ -15,7 +15,7 @@ import plait.streams.windows
 from plait import col
 from plait.connectors.base import Source
 from plait.graph import temporal
-from plait.graph.operators import FilterOp, ProjectOp, SourceOp, TimedOp
+from plait.graph.operators import EventTimeOp, FilterOp, ProjectOp, SourceOp, TimedOp
 from plait.graph.stages import make_pipeline
 from plait.model.schema import Schema
 from plait.streams.event_time import Lost
@@ -138,13 +138,39 @@ def bids_of(stream: plait.Stream) -> plait.Stream:
 
 def test_event_time_can_be_said_again() -> None:
     stream = bids().with_columns(ts=col("ts").truncate("1s"))
-    again = stream.with_event_time("ts")
-    assert again._number == stream._number
+    again = stream.with_event_time("ts", out_of_order="5s", max_jump=None, on_error="skip")
     assert repr(again._time) == 'col("ts")'
-    with pytest.raises(plait.JobError, match=r"with_event_time at .*must be a timestamp, not null"):
+    op = again._op
+    assert isinstance(op, EventTimeOp)
+    assert (op.out_of_order_us, op.max_jump_us, op.on_error) == (5_000_000, 2**58, "skip")
+    with pytest.raises(plait.JobError, match=r"with_event_time at .*not a timestamp; convert it"):
         stream.with_event_time("price")
-    with pytest.raises(plait.JobError, match="there is no watermark"):
-        bids(event_time=None, out_of_order=None).with_event_time("ts")
+    with pytest.raises(plait.JobError, match="it must be a column or an expression"):
+        stream.with_event_time(5)  # type: ignore[arg-type]
+    alone = bids(event_time=None, out_of_order=None).with_event_time("ts")
+    alone.tumbling("10s").count()  # its own watermark is enough
+
+
+def test_event_time_of_a_column_that_may_be_null() -> None:
+    source = plait.Job("test").source(Described({"ts": plait.Timestamp | None, "ms": int | None}))
+    assert not source.with_event_time("ts").schema["ts"].nullable
+    computed = source.with_event_time(col("ms").to_timestamp(unit="ms"))
+    assert computed.schema["ms"].nullable
+    assert computed.tumbling("10s").count().schema.names[0] == "window_start"
+
+
+def test_event_time_of_a_source_may_be_an_expression() -> None:
+    source = plait.Job("test").source(
+        Described({"milli": int}),
+        event_time=col("ms").to_timestamp(unit="ms"),
+        out_of_order="5s",
+        on_error="skip",
+        rename={"milli": "ms"},
+    )
+    op = source._op
+    assert isinstance(op, EventTimeOp)
+    assert (op.out_of_order_us, op.on_error) == (5_000_000, "skip")
+    assert repr(source._time) == "col(\"ms\").to_timestamp(unit='ms')"
 
 
 def test_a_union_of_different_times_has_none() -> None:

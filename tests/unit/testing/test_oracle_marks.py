@@ -140,9 +140,141 @@ def test_a_jump_is_of_one_record() -> None:
     rows = table("ts\n0s")
     job.source(rows, event_time="ts", max_jump="5s").tumbling("1s").count().sink(Capture())
     watermarks = Watermarks(job.graph())
-    times = [(row, (time * S,)) for row, time in enumerate((0, 100, 100, 6, 7, 16))]
-    watermarks.read(0, times, 6, over=False, idle=False, stamp=0)
+    times = [(time * S,) for time in (0, 100, 100, 6, 7, 16)]
+    watermarks.read(0, times, 0, over=False, idle=False, stamp=0)
     assert [mark.times[0] // S for mark in watermarks.marks] == [0, 5, 10, 10, 10, 15, 15]
+
+
+class Pieces:
+    """A record is so many pieces, 4 seconds apart, the first of its own time less 4 seconds."""
+
+    def __call__(self, record: Any) -> Iterator[Any]:
+        for n in range(record.v):
+            yield {"k": record.k, "v": n, "ts": record.ts + plait.seconds(4 * n - 4)}
+
+
+def cut(stream: Stream) -> Stream:
+    return stream.flat_map(Pieces(), schema=stream.schema).with_event_time("ts")
+
+
+def test_pieces_of_a_record_count_together() -> None:
+    def build(stream: Stream) -> Stream:
+        return beside(stream, cut(stream).key_by("k").tumbling("5s").count())
+
+    # Pieces at 6, 10 and 14 s: the least moves time, so none is late; the greatest counts from the
+    # next record on, which becomes nothing.
+    given = "k | v | ts\na | 3 | 10s\na | 0 | 11s\na | 1 | 12s\na | 1 | 25s"
+    result = run(given, build)
+    assert_rows(
+        result,
+        """
+        k | what   | n
+        a | record | 3
+        a | result | 1
+        a | record | 0
+        a | record | 1
+        a | result | 2
+        a | record | 1
+        a | result | 1
+        """,
+    )
+    assert result.account.late == 1  # the third record's piece, at 8 s
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 4096])
+def test_what_the_last_record_of_a_unit_gave_counts_from_the_next_unit_on(epoch: int) -> None:
+    job = plait.Job("test")
+    given = "k | v | ts\na | 3 | 10s\na | 0 | 11s"
+    stream = job.source(table(given), event_time="ts")
+    beside(stream, cut(stream).key_by("k").tumbling("5s").count()).sink(Capture(), name="out")
+    result = sequential(job.graph(), epoch_records=epoch)
+    expected = "k | what | n\na | record | 3\na | result | 1\na | record | 0\na | result | 2"
+    assert_rows(result, expected)
+
+
+def test_what_is_given_at_a_mark_is_taken_before_it_counts() -> None:
+    def build(stream: Stream) -> Stream:
+        counts = stream.key_by("k").tumbling("10s").count().with_event_time("window_start")
+        return beside(stream, counts.key_by("k").tumbling("10s").count())
+
+    # The result of [0, 10) passes at the mark of the record at 12 s, and is in time.
+    given = "k | v | ts\na | 1 | 1s\na | 2 | 12s\na | 3 | 21s"
+    result = run(given, build)
+    assert_rows(
+        result,
+        """
+        k | what   | n
+        a | record | 1
+        a | record | 2
+        a | result | 1
+        a | record | 3
+        a | result | 1
+        a | result | 1
+        """,
+    )
+    assert result.account.late == 0
+
+
+def test_a_record_without_a_time_fails_and_moves_nothing() -> None:
+    def build(stream: Stream) -> Stream:
+        named = stream.with_event_time("at", on_error="skip")
+        return named.key_by("k").tumbling("10s").count().select("k", "count")
+
+    given = "k | ts | at: timestamp?\na | 1s | 1s\nb | 50s | null\nc | 3s | 3s"
+    result = run(given, build)
+    assert_rows(result, "k | count\na | 1\nc | 1")
+    assert (result.account.skipped, result.account.late) == (1, 0)
+
+
+def test_a_far_time_of_a_source_moves_nothing() -> None:
+    job = plait.Job("test")
+    job.source(table("ts\n0s"), event_time="ts", max_jump=None).tumbling("1s").count().sink(
+        Capture()
+    )
+    watermarks = Watermarks(job.graph())
+    times = [(0,), (2**62 + 1,), (2**62,), (5,)]
+    watermarks.read(0, times, 0, over=False, idle=False, stamp=0)
+    assert [mark.times[0] for mark in watermarks.marks] == [0, 0, 2**58, 2**58, 2**58]
+
+
+def test_branches_with_a_named_time_and_without_meet() -> None:
+    def build(stream: Stream) -> Stream:
+        some = stream.filter(col("k") == "a").with_event_time("ts")
+        return beside(stream, plait.union(stream, some).key_by("k").tumbling("10s").count())
+
+    # Time is the least of both: that of the records of a.
+    given = "k | v | ts\na | 1 | 1s\nb | 2 | 15s\na | 3 | 11s\nb | 4 | 30s"
+    result = run(given, build)
+    assert_rows(
+        result,
+        """
+        k | what   | n
+        a | record | 1
+        b | record | 2
+        a | result | 2
+        a | record | 3
+        b | record | 4
+        b | result | 1
+        a | result | 2
+        b | result | 1
+        """,
+    )
+
+
+def test_nothing_waits_for_an_operator_that_no_record_passes_for_long() -> None:
+    job = plait.Job("test")
+    stream = job.source(table("k | ts\nx | 0s"), event_time="ts")
+    some = stream.filter(col("k") == "a").with_event_time("ts", idle="30s")
+    plait.union(stream, some).tumbling("10s").count().select("count").sink(Capture(), name="out")
+    loop = Loop(job.graph())
+    counts = []
+    units: tuple[list[tuple[str, int]], ...]
+    units = ([("a", 1)], [("b", 12)], [], [("b", 25)], [("a", 26)], [("b", 41)])
+    for stamp, rows in zip((0, 20, 30, 31, 32, 33), units, strict=True):
+        loop.unit(0, [(k, t * S) for k, t in rows], stamp=stamp * S)
+        counts.append(len(loop.outputs["out"]))
+    # Idle from 31 s on, behind the record at 25 s; the record of a counts again.
+    assert counts == [0, 0, 0, 2, 2, 2]
 
 
 def test_an_idle_source_counts_again_from_its_first_row() -> None:

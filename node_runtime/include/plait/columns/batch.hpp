@@ -81,9 +81,6 @@ struct Column {
   }
 };
 
-// No event time; it sorts before every real time (microseconds since 1970).
-inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
-
 // What a source's time is worth: it goes on, it has had nothing for a while, it was stopped where
 // it would have gone on (Flushed: and counts as if it were at its end), or it is at its end. Of the
 // parts of a unit the least one counts.
@@ -121,7 +118,8 @@ struct Batch {
   // many rows the source had, how the source is, and the wall clock when it was cut (microseconds
   // since 1970; 0 in jobs that have no use for it).
   int64_t base = 0, rows = 0;
-  ReachRef reach;  // how far event time is at each of them; null: none of them has a time
+  // How far event time is at each of them, for each origin that has rows in the unit; mostly one.
+  std::vector<OriginReach> reach;
   Flow flow = Flow::Running;
   int64_t stamp = 0;
 
@@ -170,6 +168,13 @@ struct Batch {
     reach = other.reach;
     flow = other.flow;
     stamp = other.stamp;
+  }
+  // Of an origin of time; null: none of its rows is in the unit.
+  ReachRef reach_from(uint32_t origin) const {
+    for (const OriginReach& one : reach) {
+      if (one.origin == origin) return one.reach;
+    }
+    return nullptr;
   }
   int64_t byte_size() const {
     int64_t n = tags ? 4 * length : 8 * bits.count;

@@ -1,15 +1,19 @@
 // Reach: how far an origin's event time is at each row of a unit.
 //
-// Entry i of `times` is the greatest event time of the unit's rows up to row `first` + i, so it
-// never falls; where the column is in order already it is the column itself, without a copy. What a
-// `max_jump` leaves of a time depends on the time before the unit, so the times of the single rows
-// stay at hand for the rare unit in which a jump is cut short. Written once, then only read: any
-// thread.
+// An origin is a source, or an operator that names the event time of the rows that pass it. Of each
+// row of the unit, from `first` on, a reach has the least (`row_times`) and the greatest time of
+// what was made of it, and the greatest of what was given at its mark; kNoTime where there is
+// nothing. From that follow the `times`: at row i it is the greatest time of all before it, of
+// what was given at its mark, and the least of its own. So `times` never falls; where it is one
+// time for each row, in order, it is the column itself, without a copy. What a `max_jump` leaves of
+// a time depends on the time before the unit, so the times of single rows stay at hand for the
+// rare unit in which a jump is cut short. Written once, then only read: any thread.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,17 +23,31 @@
 
 namespace plait {
 
+// No event time; it sorts before every real time (microseconds since 1970).
+inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
+// Event times are within this of 1970.
+inline constexpr int64_t kFarTime = int64_t(1) << 62;
+
 struct Reach {
-  BufferRef owner, row_owner;
+  BufferRef owner, row_owner, high_owner, given_owner;
   const int64_t* times = nullptr;
-  const int64_t* row_times = nullptr;  // of each row
-  int64_t first = 0, rows = 0;         // those of the unit's rows that it covers
+  const int64_t* row_times = nullptr;    // the least of what was made of each row
+  const int64_t* high_times = nullptr;   // the greatest; null: the least is all there is
+  const int64_t* given_times = nullptr;  // the greatest of what was given at its mark; null: none
+  int64_t first = 0, rows = 0;           // those of the unit's rows that it covers
+  int64_t greatest = kNoTime;            // of all; it counts behind the unit
   bool whole = false;  // on several nodes: it covers all rows, and no other node adds to it
 
-  int64_t last() const { return times[rows - 1]; }
+  bool plain() const { return !high_times && !given_times; }
 };
 
 using ReachRef = std::shared_ptr<const Reach>;
+
+// The reach of one origin of time in a unit.
+struct OriginReach {
+  uint32_t origin = 0;
+  ReachRef reach;
+};
 
 struct TimesFall {
   PLAIT_INLINE static bool run(const int64_t* times, int64_t rows) {
@@ -39,52 +57,170 @@ struct TimesFall {
   }
 };
 
-// Of the times of a unit's rows from `first` on, which lie in `owner`; at least one.
+// Finds `times` and `greatest` from the times of the rows.
+inline void settle_reach(Reach& reach) {
+  reach.owner = BufferRef::make(8 * reach.rows);
+  auto* to = reach.owner.as<int64_t>();
+  int64_t time = kNoTime;
+  for (int64_t i = 0; i < reach.rows; ++i) {
+    if (reach.given_times) time = std::max(time, reach.given_times[i]);
+    to[i] = std::max(time, reach.row_times[i]);
+    time = std::max(time, (reach.high_times ? reach.high_times : reach.row_times)[i]);
+  }
+  reach.times = to;
+  reach.greatest = time;
+}
+
+// Of the times of a unit's rows from `first` on, which lie in `owner`; at least one. A time too far
+// off moves nothing.
 inline std::shared_ptr<Reach> reach_of(const int64_t* times, int64_t rows, BufferRef owner,
                                        int64_t first) {
   auto reach = std::make_shared<Reach>();
   reach->first = first;
   reach->rows = rows;
-  reach->row_times = times;
-  reach->row_owner = owner;
-  if (!dispatch<TimesFall>(times, rows)) {
-    reach->times = times;
-    reach->owner = std::move(owner);
+  const bool falls = dispatch<TimesFall>(times, rows);
+  if (!falls && times[0] >= -kFarTime && times[rows - 1] <= kFarTime) {
+    reach->times = reach->row_times = times;
+    reach->greatest = times[rows - 1];
+    reach->owner = reach->row_owner = std::move(owner);
     return reach;
   }
-  reach->owner = BufferRef::make(8 * rows);
-  auto* to = reach->owner.as<int64_t>();
-  int64_t greatest = times[0];
-  for (int64_t i = 0; i < rows; ++i) to[i] = greatest = std::max(greatest, times[i]);
-  reach->times = to;
+  uint64_t far = 0;
+  for (int64_t i = 0; i < rows; ++i) far |= uint64_t(times[i] < -kFarTime || times[i] > kFarTime);
+  if (far) {
+    BufferRef near = BufferRef::make(8 * rows);
+    for (int64_t i = 0; i < rows; ++i) {
+      const bool counts = times[i] >= -kFarTime && times[i] <= kFarTime;
+      near.as<int64_t>()[i] = counts ? times[i] : kNoTime;
+    }
+    times = near.as<int64_t>();
+    owner = std::move(near);
+  }
+  reach->row_times = times;
+  reach->row_owner = std::move(owner);
+  settle_reach(*reach);
   return reach;
 }
 
-// The reach of a whole unit from what the nodes have of it, in any sequence: slices of its rows, or
-// of one reader all of them. Null: the unit has no rows with a time.
-inline ReachRef join_reach(std::vector<ReachRef> parts) {
-  std::erase(parts, nullptr);
-  for (const ReachRef& part : parts) {
-    if (part->whole) return part;
+// Memory for the times of rows, none of which has one yet.
+inline BufferRef no_times(int64_t rows) {
+  BufferRef out = BufferRef::make(8 * rows);
+  std::fill_n(out.as<int64_t>(), rows, kNoTime);
+  return out;
+}
+
+// Takes the times of rows that pass an operator, one by one, in any sequence.
+class ReachWriter {
+ public:
+  // For rows 0 to `last` of a unit. Behind them is one entry more: there all of them count.
+  explicit ReachWriter(int64_t last) : rows_(last + 2), low_(no_times(rows_)) {}
+
+  // At the mark of a row.
+  void give(int64_t row, int64_t time) {
+    if (!given_) given_ = no_times(rows_);
+    raise(given_, row, time);
   }
-  if (parts.empty()) return nullptr;
-  if (parts.size() == 1) {
-    auto whole = std::make_shared<Reach>(*parts[0]);
-    whole->whole = true;
-    return whole;
+  // Made of a row.
+  void make(int64_t row, int64_t time) {
+    int64_t& low = low_.as<int64_t>()[row];
+    if (low == kNoTime && !high_) {
+      low = time;
+      return;
+    }
+    add_high();
+    low = low == kNoTime ? time : std::min(low, time);
+    raise(high_, row, time);
   }
-  std::sort(parts.begin(), parts.end(),
-            [](const ReachRef& a, const ReachRef& b) { return a->first < b->first; });
-  int64_t rows = 0;
-  for (const ReachRef& part : parts) rows += part->rows;
+  // What another has of these rows.
+  void add(const Reach& part) {
+    for (int64_t i = 0; i < part.rows; ++i) {
+      const int64_t row = part.first + i;
+      if (part.given_times && part.given_times[i] != kNoTime) give(row, part.given_times[i]);
+      if (part.row_times[i] == kNoTime) continue;
+      make(row, part.row_times[i]);
+      if (part.high_times && part.high_times[i] != part.row_times[i]) {
+        make(row, part.high_times[i]);
+      }
+    }
+  }
+  std::shared_ptr<Reach> finish() {
+    auto reach = std::make_shared<Reach>();
+    reach->rows = rows_;
+    reach->row_times = low_.as<int64_t>();
+    reach->row_owner = std::move(low_);
+    if (high_) reach->high_times = high_.as<int64_t>();
+    if (given_) reach->given_times = given_.as<int64_t>();
+    reach->high_owner = std::move(high_);
+    reach->given_owner = std::move(given_);
+    settle_reach(*reach);
+    return reach;
+  }
+
+ private:
+  static void raise(BufferRef& times, int64_t row, int64_t time) {
+    int64_t& at = times.as<int64_t>()[row];
+    at = std::max(at, time);
+  }
+  void add_high() {
+    if (high_) return;
+    high_ = BufferRef::make(8 * rows_);
+    std::memcpy(high_.data(), low_.data(), size_t(8 * rows_));
+  }
+
+  const int64_t rows_;
+  BufferRef low_, high_, given_;
+};
+
+// Slices of a unit's rows from the first on, each read by one node: one behind the other.
+inline std::shared_ptr<Reach> concat_reach(const std::vector<ReachRef>& parts, int64_t rows) {
   BufferRef times = BufferRef::make(8 * rows);
   auto* to = times.as<int64_t>();
   for (const ReachRef& part : parts) {
     std::memcpy(to, part->row_times, size_t(8 * part->rows));
     to += part->rows;
   }
-  const auto* from = times.as<int64_t>();
-  auto whole = reach_of(from, rows, std::move(times), parts[0]->first);
+  auto reach = std::make_shared<Reach>();
+  reach->rows = rows;
+  reach->row_times = times.as<int64_t>();
+  reach->row_owner = std::move(times);
+  if (dispatch<TimesFall>(reach->row_times, rows)) {
+    settle_reach(*reach);
+    return reach;
+  }
+  reach->times = reach->row_times;
+  reach->owner = reach->row_owner;
+  reach->greatest = reach->times[rows - 1];
+  return reach;
+}
+
+// The reach of a whole unit from what the nodes have of it, in any sequence: slices of its rows,
+// all of them of one reader, or rows here and there behind an exchange. Null: the unit has no rows
+// with a time.
+inline ReachRef join_reach(std::vector<ReachRef> parts) {
+  std::erase(parts, nullptr);
+  for (const ReachRef& part : parts) {
+    if (part->whole) return part;
+  }
+  if (parts.empty()) return nullptr;
+  std::sort(parts.begin(), parts.end(),
+            [](const ReachRef& a, const ReachRef& b) { return a->first < b->first; });
+  int64_t rows = 0, last = 0;
+  bool follow = true;
+  for (const ReachRef& part : parts) {
+    follow = follow && part->plain() && part->first == rows;
+    rows += part->rows;
+    last = std::max(last, part->first + part->rows - 1);
+  }
+  std::shared_ptr<Reach> whole;
+  if (parts.size() == 1 && parts[0]->first == 0) {
+    whole = std::make_shared<Reach>(*parts[0]);
+  } else if (follow) {
+    whole = concat_reach(parts, rows);
+  } else {
+    ReachWriter all(last);
+    for (const ReachRef& part : parts) all.add(*part);
+    whole = all.finish();
+  }
   whole->whole = true;
   return whole;
 }

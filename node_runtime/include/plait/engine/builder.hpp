@@ -96,7 +96,7 @@ class Builder {
     PythonState& state = spec.state;
     auto op = std::make_unique<ProcessOperator>(
         spec.op, spec.on_error, spec.function, state.context, std::move(spec.types),
-        UnitTime(spec.plan->sources), cluster_ != nullptr, spec.plan->sub_bits, spec.pinned);
+        UnitTime(spec.plan->origins), cluster_ != nullptr, spec.plan->sub_bits, spec.pinned);
     if (state.lanes) {
       auto work = std::make_unique<UnitsWork>(*op, state.lanes, std::move(state.keys));
       return movable(add_pooled<ProcessStage>(spec.stage, std::move(op), state, std::move(work)),

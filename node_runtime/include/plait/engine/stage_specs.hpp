@@ -14,6 +14,7 @@
 #include "plait/pool/pool.hpp"
 #include "plait/pool/pool_lanes.hpp"
 #include "plait/stages/call_operator.hpp"
+#include "plait/stages/event_time_operator.hpp"
 #include "plait/stages/lane_stage.hpp"
 #include "plait/stages/nan_key_filter.hpp"
 #include "plait/stages/parallel_stage.hpp"
@@ -166,6 +167,11 @@ inline void add_filter(Operators& to, uint32_t op, OnError on_error,
 inline void add_project(Operators& to, uint32_t op, OnError on_error,
                         std::vector<ProjectOperator::Item> items, bool hidden) {
   to.push_back(std::make_unique<ProjectOperator>(op, on_error, std::move(items), hidden));
+}
+// Names the event time; see EventTimeOperator.
+inline void add_event_time(Operators& to, uint32_t op, OnError on_error, ProjectOperator::Item time,
+                           uint32_t origin, bool read) {
+  to.push_back(std::make_unique<EventTimeOperator>(op, on_error, std::move(time), origin, read));
 }
 // Before a keyed operator: counts its rows, and takes out those with a NaN in these key columns.
 inline void add_nan_filter(Operators& to, uint32_t op, OnError on_error,

@@ -241,12 +241,8 @@ class GatherStage final : public Stage, public Inlet {
     const Batch& own = parts[own_];
     Batch unit;
     unit.same_unit(own);
-    std::vector<ReachRef> reaches;
-    for (const Batch& p : parts) {
-      join_unit(unit, p);
-      reaches.push_back(p.reach);
-    }
-    unit.reach = own.reach && own.reach->whole ? own.reach : join_reach(std::move(reaches));
+    for (const Batch& p : parts) join_unit(unit, p);
+    unit.reach = join_reaches(parts);
     int64_t ingest_ns = own.ingest_ns;
     std::vector<Batch> filled;
     // A node that has no rows of an event-time operator may have sent others without halves.
@@ -267,6 +263,25 @@ class GatherStage final : public Stage, public Inlet {
     out.ingest_ns = ingest_ns;
     out.letters = letters;
     out.failure = failure && index_ ? last(*failure) : failure;
+    return out;
+  }
+  // How far each origin of time is, from what the nodes have of it. What is whole all nodes have.
+  std::vector<OriginReach> join_reaches(const std::vector<Batch>& parts) const {
+    std::vector<OriginReach> out;
+    for (const OriginReach& one : parts[own_].reach) {
+      if (one.reach->whole) out.push_back(one);
+    }
+    const auto known = [&](uint32_t origin) {
+      return std::any_of(out.begin(), out.end(), [&](const auto& o) { return o.origin == origin; });
+    };
+    for (const Batch& p : parts) {
+      for (const OriginReach& one : p.reach) {
+        if (known(one.origin)) continue;
+        std::vector<ReachRef> reaches;
+        for (const Batch& q : parts) reaches.push_back(q.reach_from(one.origin));
+        out.push_back({one.origin, join_reach(std::move(reaches))});
+      }
+    }
     return out;
   }
   // What all nodes know of a unit together: a node that does not read the source knows nothing of

@@ -3,8 +3,8 @@
 // Every count and size is checked against the limits and against what is left of the bytes before
 // it is used; nothing is read outside them, and columns, list tags and state point into them. Texts
 // are checked for offsets that go back or past the end, so later readers need no checks. What is
-// allocated: values that came narrow (8 bytes for each byte received at most), columns, letters;
-// all bounded by the limits. Any thread; nothing waits.
+// allocated: values that came narrow (8 bytes for each byte received at most), event times of rows,
+// columns, letters; all bounded by the limits. Any thread; nothing waits.
 #pragma once
 
 #include <bit>
@@ -19,6 +19,7 @@
 #include "plait/columns/packed_ints.hpp"
 #include "plait/core/msgpack.hpp"
 #include "plait/links/frame.hpp"
+#include "plait/links/frame_reach.hpp"
 
 namespace plait {
 
@@ -31,9 +32,7 @@ struct ShapeRead {
   uint32_t first_tag = 0;
   int64_t tag_words = 0;
   bool subs = false, times = false;
-  bool reach = false;
-  int64_t reach_first = 0, reach_rows = 0;
-  PackedInts reach_narrow;
+  std::vector<ReachRead> reaches;
   struct PartRead {
     Type type = Type::Int64;
     bool nulls = false;
@@ -44,7 +43,7 @@ struct ShapeRead {
 };
 
 inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, ShapeRead& s) {
-  const uint64_t fields = in.array(21);
+  const uint64_t fields = in.array(18);
   s.n = int64_t(in.uint(uint64_t(limits.max_rows)));
   batch.length = s.n;
   batch.epoch = in.uint();
@@ -63,16 +62,10 @@ inline bool read_shape(PackReader& in, const FrameLimits& limits, Batch& batch, 
   }
   const uint64_t flags = in.uint(3);
   batch.halves = flags & 1;
-  s.reach = flags & 2;
+  const bool reaches = flags & 2;
   if (batch.halves && s.form == TagForm::Dense) return false;
-  if (fields != (s.form == TagForm::Bitmap ? 17u : 15u) + (s.reach ? 4u : 0u)) return false;
-  if (s.reach) {
-    s.reach_first = int64_t(in.uint(uint64_t(limits.max_rows)));
-    s.reach_rows = int64_t(in.uint(uint64_t(limits.max_rows)));
-    s.reach_narrow = PackedInts::of_code(in.uint(3));
-    s.reach_narrow.above = in.uint();
-    if (s.reach_rows == 0) return false;
-  }
+  if (fields != (s.form == TagForm::Bitmap ? 17u : 15u) + (reaches ? 1u : 0u)) return false;
+  if (reaches && !read_reaches(in, limits, s.reaches)) return false;
   s.subs = in.boolean();
   s.times = in.boolean();
   const uint64_t entries = in.array(uint64_t(limits.max_columns) * 2);
@@ -124,7 +117,11 @@ class BodyReader {
       if (!out.times) return "times are cut off";
       out.times_owner = owner_;
     }
-    if (s.reach && !reach(s, out)) return "event times are cut off";
+    for (const ReachRead& r : s.reaches) {
+      ReachRef reach = read_reach(r, [&](int64_t bytes) { return next(bytes); });
+      if (!reach) return "event times do not read";
+      out.reach.push_back({r.origin, std::move(reach)});
+    }
     out.columns.resize(s.parts.size());
     for (size_t i = 0; i < s.parts.size(); ++i) {
       std::string why = column(s.parts[i], s.n, out.columns[i]);
@@ -164,21 +161,6 @@ class BodyReader {
     bool rising = true;
     for (int64_t i = 0; i < n; ++i) rising &= c.offsets[i] <= c.offsets[i + 1];
     return rising ? "" : "offsets go back";
-  }
-
-  bool reach(const ShapeRead& s, Batch& out) {
-    const uint8_t* values = next(s.reach_narrow.width * s.reach_rows);
-    if (!values) return false;
-    if (s.reach_narrow.width == 8) {
-      out.reach =
-          reach_of(reinterpret_cast<const int64_t*>(values), s.reach_rows, owner_, s.reach_first);
-      return true;
-    }
-    BufferRef wide = BufferRef::make(8 * s.reach_rows);
-    unpack_ints(values, s.reach_rows, s.reach_narrow, wide.as<uint64_t>());
-    const auto* times = wide.as<int64_t>();
-    out.reach = reach_of(times, s.reach_rows, std::move(wide), s.reach_first);
-    return true;
   }
 
   std::string tags(const ShapeRead& s, Batch& out) {

@@ -21,6 +21,7 @@
 #include "plait/columns/select.hpp"
 #include "plait/core/msgpack.hpp"
 #include "plait/links/frame.hpp"
+#include "plait/links/frame_reach.hpp"
 
 namespace plait {
 
@@ -44,8 +45,7 @@ struct Shape {
     PackedInts narrow;
   };
   std::vector<ColumnShape> parts;
-  const Reach* reach = nullptr;  // what this node knows of it, unless all nodes know it already
-  PackedInts reach_narrow;
+  std::vector<ReachShape> reaches;  // what this node knows of them, unless all nodes do already
   int64_t bytes = 0;
 };
 
@@ -109,11 +109,10 @@ inline void shape_tags(Shape& s) {
 }
 
 inline void shape_reach(Shape& s) {
-  const Reach* reach = s.batch->reach.get();
-  if (!reach || reach->whole) return;
-  s.reach = reach;
-  s.reach_narrow = choose_packing(reinterpret_cast<const uint64_t*>(reach->row_times), reach->rows);
-  s.bytes += padded8(s.reach_narrow.width * reach->rows);
+  s.reaches = shape_reaches(*s.batch);
+  for (const ReachShape& r : s.reaches) {
+    for (const TrackShape& t : r.tracks) s.bytes += t.bytes();
+  }
 }
 
 inline Shape shape_of(const Batch& batch, const uint32_t* rows, int64_t n, bool tags = true) {
@@ -153,7 +152,7 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
   for (size_t c = 0; c < s.parts.size(); ++c) {
     fields += is_varlen(b.columns[c].type) || s.parts[c].narrow.width < 8;
   }
-  out.array((s.form == TagForm::Bitmap ? 17 : 15) + (s.reach ? 4 : 0));
+  out.array((s.form == TagForm::Bitmap ? 17 : 15) + (s.reaches.empty() ? 0 : 1));
   out.uint(uint64_t(s.n));
   out.uint(b.epoch);
   out.uint(b.source);
@@ -169,13 +168,8 @@ inline void pack_shape(PackWriter& out, const Shape& s) {
     out.uint(s.first_tag);
     out.uint(uint64_t(s.tag_words));
   }
-  out.uint(uint64_t(b.halves && s.form != TagForm::Dense) | (s.reach ? 2u : 0u));
-  if (s.reach) {
-    out.uint(uint64_t(s.reach->first));
-    out.uint(uint64_t(s.reach->rows));
-    out.uint(s.reach_narrow.code());
-    out.uint(s.reach_narrow.above);
-  }
+  out.uint(uint64_t(b.halves && s.form != TagForm::Dense) | (s.reaches.empty() ? 0u : 2u));
+  if (!s.reaches.empty()) pack_reaches(out, s.reaches);
   out.boolean(b.subs != nullptr);
   out.boolean(b.times != nullptr);
   out.array(fields);
@@ -249,9 +243,12 @@ class BodyWriter {
     columns(s);
   }
   void reach(const Shape& s) {
-    if (!s.reach) return;
-    words(reinterpret_cast<const uint64_t*>(s.reach->row_times), nullptr, s.reach->rows,
-          s.reach_narrow);
+    for (const ReachShape& r : s.reaches) {
+      for (const TrackShape& t : r.tracks) {
+        if (t.words()) write_presence(t, reinterpret_cast<uint64_t*>(next(8 * t.words())));
+        words(t.packed(), nullptr, t.present, t.narrow);
+      }
+    }
   }
   void tags(const Shape& s) {
     const Batch& b = *s.batch;

@@ -299,14 +299,14 @@ class SourceStage final : public Stage {
     if (times.data_owner && !rows.tags) {
       return reach_of(times.i64(), rows.length, times.data_owner, first);
     }
-    // A row that could not be read moves no time: it has that of the row before it.
+    // A row that could not be read moves no time.
     const int64_t all = rows.tags ? int64_t(rows.tags[rows.length - 1]) + 1 : rows.length;
     BufferRef copy = BufferRef::make(8 * all);
     auto* to = copy.as<int64_t>();
     int64_t row = 0;
     for (int64_t i = 0; i < rows.length; ++i) {
       const int64_t at = rows.tags ? int64_t(rows.tags[i]) : i;
-      for (; row < at; ++row) to[row] = i ? times.i64()[i - 1] : kNoTime;
+      for (; row < at; ++row) to[row] = kNoTime;
       to[row++] = times.i64()[i];
     }
     return reach_of(to, all, std::move(copy), first);
@@ -367,7 +367,9 @@ class SourceStage final : public Stage {
     const int64_t taken = rows.length + bad;
     const int64_t read = rows_.load(std::memory_order_relaxed);
     batch.first_row = first_row_ < 0 ? read : first_row_;
-    batch.reach = reach_in(rows, batch.first_row - batch.base);
+    if (ReachRef reach = reach_in(rows, batch.first_row - batch.base)) {
+      batch.reach.push_back({source_, std::move(reach)});
+    }
     batch.ingest_ns = due_ns ? due_ns : now_ns();
     rows_.store(read + taken, std::memory_order_relaxed);
     Counts& c = worker.shared.counts[op_];

@@ -26,7 +26,7 @@ namespace plait {
 struct TimedPlan {
   TimedSpec spec;
   KeyedPlan keys;  // for hashing and splitting: no aggregates
-  std::shared_ptr<const std::vector<TimedSource>> sources;
+  TimedOrigins origins;
   // On several nodes a row's order among those of its unit is its tag and, below that, so many
   // bits of its sub; kIndexed: the sub alone. One node: its position.
   bool nodes = false;
@@ -56,7 +56,7 @@ class TimedStage final : public LaneStage {
     const uint32_t bins = 1u << (plan_->spec.bin_bits - plan_->spec.lane_bits);
     for (uint32_t l = 0; l < lanes_; ++l) {
       lane_.push_back(std::make_unique<TimedLane>(op, l * bins, bins, keyless, make(plan_->spec, l),
-                                                  UnitTime(plan_->sources)));
+                                                  UnitTime(plan_->origins)));
     }
     for (uint32_t u = 0; u < limits.batches; ++u) {
       for (uint32_t l = 0; l < lanes_; ++l) units_[u].made.emplace_back(plan_->spec.out_types);

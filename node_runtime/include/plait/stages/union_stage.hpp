@@ -193,7 +193,16 @@ class UnionStage final : public Stage {
       unit.rows = part.rows;
       unit.base = part.base;
     }
-    if (part.reach && (!unit.reach || part.reach->whole)) unit.reach = part.reach;
+    for (const OriginReach& one : part.reach) {
+      const auto known = std::find_if(unit.reach.begin(), unit.reach.end(), [&](const auto& other) {
+        return other.origin == one.origin;
+      });
+      if (known == unit.reach.end()) {
+        unit.reach.push_back(one);
+      } else if (one.reach->whole) {
+        known->reach = one.reach;
+      }
+    }
   }
 
   const uint32_t op_;

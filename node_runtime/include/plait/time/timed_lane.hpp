@@ -121,8 +121,11 @@ class TimedLane {
   // The row at whose mark the watermark passes the next multiple of `early`, or is there at all.
   int64_t next_early(const UnitClock& clock, int64_t reached) const {
     const int64_t length = op->early();
-    const int64_t next =
-        reached == kNoTime ? kNoTime + 1 : (floor_div(reached, length) + 1) * length;
+    int64_t next = kNoTime + 1;
+    if (reached != kNoTime &&
+        __builtin_mul_overflow(floor_div(reached, length) + 1, length, &next)) {
+      return clock.rows();  // there is none any more
+    }
     return next > clock.end() ? clock.rows() : clock.first(next);
   }
 

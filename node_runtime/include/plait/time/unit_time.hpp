@@ -4,6 +4,7 @@
 // run, the size of what follows, the watermarks. One thread at a time: the holder of the state.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -17,8 +18,10 @@ namespace plait {
 
 class UnitTime {
  public:
-  explicit UnitTime(std::shared_ptr<const std::vector<TimedSource>> sources)
-      : watermarks(sources), sources_(sources->size()) {}
+  explicit UnitTime(const TimedOrigins& origins)
+      : watermarks(origins),
+        sources_(size_t(std::count_if(origins->begin(), origins->end(),
+                                      [](const TimedOrigin& o) { return o.source(); }))) {}
 
   // The place of the first row of a unit.
   uint64_t place(const Batch& unit) const {

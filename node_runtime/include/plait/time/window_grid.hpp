@@ -10,9 +10,10 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "plait/columns/reach.hpp"
+
 namespace plait {
 
-inline constexpr int64_t kFarTime = int64_t(1) << 62;
 inline constexpr int64_t kMostLength = int64_t(1) << 58;
 
 inline int64_t clamp_time(int64_t t) { return std::clamp(t, -kFarTime, kFarTime); }

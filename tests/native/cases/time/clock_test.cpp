@@ -1,6 +1,6 @@
-// Reach, UnitClock and Watermarks against a plain loop over rows: several sources, idle and ended
-// ones, jumps that are cut, positions of both halves, failures; slices of a unit joined in any
-// sequence. Arguments: cases, seed, a planted fault.
+// Reach, UnitClock and Watermarks against a plain loop over rows: several origins of time, idle and
+// ended ones, jumps that are cut, rows in pieces, positions of both halves, failures; parts of a
+// unit joined in any sequence. Arguments: cases, seed, a planted fault.
 namespace plait {
 inline int seeded_fault = 0;  // see test_native_time.py
 }
@@ -49,16 +49,18 @@ std::vector<int64_t> random_times(Random& random) {
 
 void check_reach(const Reach& reach, const std::vector<int64_t>& times, size_t from, size_t n) {
   CHECK(reach.first == int64_t(from) && reach.rows == int64_t(n));
-  int64_t greatest = times[from];
+  int64_t greatest = kNoTime;
   bool falls = false;
   for (size_t i = 0; i < n; ++i) {
-    falls = falls || (i && times[from + i] < times[from + i - 1]);
-    greatest = std::max(greatest, times[from + i]);
+    const int64_t time = times[from + i];
+    const bool far = time > kFarTime || time < -kFarTime;
+    falls = falls || far || (i && time < times[from + i - 1]);
+    if (!far) greatest = std::max(greatest, time);
     CHECK(reach.times[i] == greatest);
-    CHECK(reach.row_times[i] == times[from + i]);
+    CHECK(reach.row_times[i] == (far ? kNoTime : time));
   }
-  CHECK(reach.last() == greatest);
-  CHECK((reach.times == reach.row_times) == !falls);  // in order: no copy
+  CHECK(reach.greatest == greatest && reach.plain());
+  CHECK(falls || reach.times == reach.row_times);  // in order: no copy
 }
 
 // A unit read by one node, or in slices by several, whose parts come in any sequence.
@@ -75,6 +77,20 @@ void reaches(Random& random) {
     parts.push_back(slice);
     from += n;
   }
+  if (parts.size() > 1) {  // of a slice nothing passed
+    std::vector<ReachRef> some = parts;
+    const auto out = some.begin() + one_of(random, some.size() - 1);
+    std::vector<int64_t> left = times;
+    std::fill_n(left.begin() + (*out)->first, (*out)->rows, INT64_MAX);
+    some.erase(out);
+    std::shuffle(some.begin(), some.end(), random);
+    const ReachRef joined = join_reach(some);
+    CHECK(joined->first == 0 && joined->rows >= int64_t(times.size()));
+    for (size_t i = 0; i < times.size(); ++i) {
+      const bool far = left[i] > kFarTime || left[i] < -kFarTime;
+      CHECK(joined->row_times[i] == (far ? kNoTime : left[i]));
+    }
+  }
   for (int64_t n = one_of(random, 3); n > 0; --n) parts.push_back(nullptr);  // that read nothing
   std::shuffle(parts.begin(), parts.end(), random);
   const ReachRef whole = join_reach(parts);
@@ -84,6 +100,43 @@ void reaches(Random& random) {
   parts[size_t(one_of(random, parts.size()))] = whole;
   CHECK(join_reach(parts) == whole);
   CHECK(!join_reach({}) && !join_reach({nullptr, nullptr}));
+}
+
+// Rows that pass an operator on several nodes, here and there: whatever the parts and their
+// sequence, the reach is that of all rows.
+void passings(Random& random) {
+  const int64_t rows = 1 + one_of(random, 30);
+  std::vector<UnitMarks::Passing> all;
+  for (int64_t position = 0; position <= 2 * rows; ++position) {
+    for (int64_t n = std::max<int64_t>(0, one_of(random, 5) - 2); n > 0; --n) {
+      all.push_back({position, position + one_of(random, 20)});
+    }
+  }
+  std::vector<std::vector<UnitMarks::Passing>> split(size_t(1 + one_of(random, 4)));
+  for (const auto& p : all) split[size_t(one_of(random, split.size()))].push_back(p);
+  std::vector<ReachRef> parts;
+  for (const auto& part : split) {
+    parts.push_back(part.empty() ? nullptr : reach_of_passing(part));
+  }
+  std::shuffle(parts.begin(), parts.end(), random);
+  const ReachRef whole = join_reach(parts);
+  CHECK(!whole == all.empty());
+  if (all.empty()) return;
+  CHECK(whole->whole && whole->first == 0);
+  int64_t before = kNoTime;
+  for (int64_t row = 0; row < whole->rows; ++row) {
+    int64_t least = kNoTime, greatest = kNoTime;
+    for (const auto& p : all) {
+      if (p.position == 2 * row) before = std::max(before, p.time);
+      if (p.position != 2 * row + 1) continue;
+      least = least == kNoTime ? p.time : std::min(least, p.time);
+      greatest = std::max(greatest, p.time);
+    }
+    CHECK(whole->times[row] == std::max(before, least));
+    before = std::max(before, greatest);
+  }
+  CHECK(whole->greatest == before);
+  CHECK(whole->rows >= all.back().position / 2 + 2);
 }
 
 // What a loop saw of a unit.
@@ -130,10 +183,11 @@ void through_bytes(const Sources& sources, Watermarks& watermarks) {
   watermarks = other;
 }
 
-// Times at the ends of what can be written: sums must stay there.
+// Times at the ends of what counts, and beyond them.
 void stretch(Random& random, UnitMarks& unit) {
   for (int64_t& t : unit.times) {
     if (one_of(random, 20) == 0) t = one_of(random, 2) ? INT64_MAX - 2 : INT64_MIN + 2;
+    if (one_of(random, 20) == 0) t = one_of(random, 2) ? kFarTime : -kFarTime;
   }
 }
 
@@ -147,7 +201,7 @@ void clocks(Random& random) {
   std::vector<bool> over(sources->size());
   int64_t stamp = 0;
   for (int64_t epoch = 0; epoch <= epochs; ++epoch) {
-    for (uint32_t s = 0; s < sources->size(); ++s) {
+    for (uint32_t s = 0; s < source_count(sources); ++s) {
       if (!(*sources)[s].reaches) continue;
       const bool last = epoch == epochs || over[s] || one_of(random, 15) == 0;
       UnitMarks unit = units.next(s, last, over[s] ? 0 : 30);
@@ -155,7 +209,6 @@ void clocks(Random& random) {
       if (far) stretch(random, unit);
       if (unit.rows() && one_of(random, 60) == 0) unit.failed = one_of(random, 2 * unit.rows());
       Batch batch = batch_of(unit, uint64_t(epoch), (*sources)[s].timed, one_of(random, 2));
-      batch.stamp = one_of(random, 1000);
       Seen seen;
       seen.before = plain.now;
       // Every position has a row; the loop stops where the unit fails.
@@ -183,9 +236,10 @@ void clocks(Random& random) {
 
 // By hand: the example of the definition, and the ends of windows.
 void examples() {
-  const auto sources = std::make_shared<std::vector<TimedSource>>(
-      std::vector<TimedSource>{{.reaches = true, .timed = true, .max_jump = 5}});
+  const auto sources = std::make_shared<std::vector<TimedOrigin>>(
+      std::vector<TimedOrigin>{{.reaches = true, .timed = true, .max_jump = 5}});
   UnitMarks unit;
+  unit.passing.resize(1);
   unit.times = {0, 100, 100, 6, 7, 16};
   Watermarks watermarks(sources);
   const UnitClock clock = watermarks.pass(batch_of(unit, 0, true, false));
@@ -207,6 +261,7 @@ int main(int argc, char** argv) {
     story() = "seed " + std::to_string(seed + i) + ": ";
     Random random(seed + i);
     reaches(random);
+    passings(random);
     clocks(random);
   }
   return 0;

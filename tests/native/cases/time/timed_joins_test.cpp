@@ -363,7 +363,7 @@ class Run {
     const bool fails = draw(random_, 0, 7) == 0;
     const int64_t epochs = draw(random_, 1, 12);
     for (int64_t epoch = 0; epoch <= epochs; ++epoch) {
-      for (uint32_t s = 0; s < sources_->size(); ++s) {
+      for (uint32_t s = 0; s < source_count(sources_); ++s) {
         if (!(*sources_)[s].reaches) continue;
         UnitMarks marks = units.next(s, epoch == epochs, many_ ? 600 : 25);
         marks.positions = random_positions(random_, marks.rows(), halves_);

@@ -69,7 +69,7 @@ class Run {
     MarkedUnits units(random_, sources_);
     const bool halves = random_() % 2, fails = random_() % 8 == 0;
     for (unsigned epoch = 0; epoch < epochs; ++epoch) {
-      for (uint32_t s = 0; s < sources_->size(); ++s) {
+      for (uint32_t s = 0; s < source_count(sources_); ++s) {
         if (!(*sources_)[s].reaches) continue;
         UnitMarks marks = units.next(s, epoch + 1 == epochs, random_() % 20 ? 40 : 500);
         marks.positions = random_positions(random_, marks.rows(), halves);
