@@ -367,7 +367,7 @@ def test_a_timer_that_fails_at_once_ends_the_stream_at_its_record() -> None:
     result = sequential(job.graph())
     assert_rows(result, "what | n\nrecord | 1\ntimer | 7\nrecord | -8")
     assert result.failure is not None
-    assert result.failure.row == 1
+    assert result.failure.row == 2
     assert len(result.outputs["seen"]) == 1
 
 
@@ -386,7 +386,7 @@ def test_a_timer_that_fails_at_a_mark_comes_before_the_record() -> None:
     result = sequential(job.graph())
     assert_rows(result, "what | n\nrecord | 1\n")
     assert result.failure is not None
-    assert result.failure.row == 1
+    assert result.failure.row == 2
     # What is below row 1, half 0: the window that ends at the same mark is not.
     assert {label: len(rows) for label, rows in result.outputs.items()} == {
         "out": 1,
