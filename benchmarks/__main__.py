@@ -19,6 +19,7 @@ from benchmarks.support.machine import Usage, facts, load_average, others_cpu_ra
 
 NAMES = {
     "keyed_count": "a running count by key, in order, beside unordered C++ and a for loop",
+    "sums": "sums that are checked to fit int64, beside sums that wrap around",
     "skew": "hybrid, partitioned and shared queue under skew: rate and latency",
     "reorder": "non-blocking and lock-based reorder buffer",
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",

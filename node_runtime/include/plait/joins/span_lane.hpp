@@ -185,7 +185,7 @@ class SpanLane final : public JoinState {
     std::string why;
     const auto take = [&](const char* body) {
       const OfPacked values{layouts_[1], body};
-      if (!why.empty() || !cells_.fits(words(l), values, why)) return;
+      if (!why.empty() || (cells_.checked() && !cells_.fits(words(l), values, why))) return;
       cells_.add(words(l), values);
     };
     for (const JoinRecord* r = key->lists[1].head; r; r = r->next) {

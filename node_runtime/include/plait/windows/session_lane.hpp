@@ -55,8 +55,9 @@ class SessionLane : public LaneOperator {
       }
       const Key key = plan_.keys.of_row(rows.hashes[i], row);
       if (behind) settle(key, watermark, rows, out);
-      if (!plan_.sums.empty() && !fits(key, t, rows.batch, row, out)) continue;
-      uint64_t* s = session(key, t, rows, i);
+      const uint32_t first = first_after(key, t);
+      if (!plan_.sums.empty() && !fits(first, t, rows.batch, row, out)) continue;
+      uint64_t* s = session(key, first, t, rows, i);
       for (const GroupOp& op : plan_.sums) add_sum(op, s, rows.batch, row);
       block_.slots[block_.n] = s;
       block_.seen[block_.n] = ++s[Store::kRows];
@@ -184,10 +185,10 @@ class SessionLane : public LaneOperator {
     }
     return id;
   }
-  // Whether a record fits the sums of the sessions that it joins, one added to the other; if not it
-  // has failed. Sums of sessions that do not fit together are nobody's fault.
-  bool fits(const Key& key, int64_t t, const Batch& batch, uint32_t row, Emitter& out) const {
-    const uint32_t from = first_after(key, t);
+  // Whether a record fits the sums of the sessions that it joins, one added to the other, `from`
+  // being the first that ends after it; if not it has failed. Sums of sessions that do not fit
+  // together are nobody's fault.
+  bool fits(uint32_t from, int64_t t, const Batch& batch, uint32_t row, Emitter& out) const {
     if (from == Store::kNone || Store::start(store_.slot(from)) >= t + gap_) return true;
     uint32_t next = store_.next(store_.slot(from));
     if (next == Store::kNone || Store::start(store_.slot(next)) >= t + gap_) {
@@ -203,10 +204,9 @@ class SessionLane : public LaneOperator {
     return fits_sums(plan_, whole.data(), batch, row, out.failed);
   }
 
-  // The session of a record, joined and extended by it.
-  uint64_t* session(const Key& key, int64_t t, const LaneRows& rows, uint32_t i) {
+  // The session of a record, joined and extended by it; `id`: the first that ends after it.
+  uint64_t* session(const Key& key, uint32_t id, int64_t t, const LaneRows& rows, uint32_t i) {
     const int64_t end = t + gap_;
-    uint32_t id = first_after(key, t);
     uint64_t* s = id == Store::kNone ? nullptr : store_.slot(id);
     if (!s || Store::start(s) >= end) {
       id = store_.insert(key, t, end, rows.place(i));
