@@ -36,6 +36,9 @@ REACH_S = 5.0
 NODE_S = 600.0
 """How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""How a client of HTTP/2, which Ray's servers speak, begins: the preface and empty settings."""
+FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
 NOT_RUNNING = "no Ray is running on this machine; start one, or give the address of a cluster"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -99,9 +102,20 @@ def knock(address: str) -> None:
             f"{address!r} is not the address of a cluster: give auto, host:port or ray://host:port"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S) as line:
+            if os.environ.get("RAY_USE_TLS", "0") == "0" and not greets(line):
+                raise ClusterError(f"what listens at {address} is not Ray")
     except OSError as error:
         raise ClusterError(f"no cluster answers at {address}: {error}") from error
+
+
+def greets(line: socket.socket) -> bool:
+    """Whether the other side answers as a server of Ray does: with settings of HTTP/2."""
+    line.sendall(HELLO)
+    head = b""
+    while len(head) < FRAME_HEAD_BYTES and (more := line.recv(FRAME_HEAD_BYTES - len(head))):
+        head += more
+    return len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
 
 
 def import_ray(address: str | None) -> None:
