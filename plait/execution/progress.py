@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from plait.results.result import ACCOUNT
 from plait.text.tables import format_table, shorten, small_table
 from plait.text.units import plural, rate_text, seconds_text
 
@@ -145,18 +146,6 @@ def result_facts(result: Result) -> dict[str, Any]:
     }
 
 
-ACCOUNT = (
-    "read",
-    "made",
-    "copied",
-    "delivered",
-    "filtered",
-    "skipped",
-    "dead_lettered",
-    "shed",
-    "late",
-    "absorbed",
-)
 OPERATOR = ("number", "name", "at", "records_in", "records_out", *COUNTS)
 
 

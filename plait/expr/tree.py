@@ -21,15 +21,17 @@ Semantics that all of them share:
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from plait.errors import JobError
 from plait.expr.text import WRAP, text
 from plait.expr.time_reading import TimeReading, Unit
 from plait.model.durations import microseconds
 from plait.model.schema import INT64_MAX, INT64_MIN, Type, field_of
+
+T = TypeVar("T")
 
 OPERATIONS: dict[str, str] = {
     "col": "a column; value = name",
@@ -372,17 +374,26 @@ def wrapping(expr: Expr) -> Expr:
     """
     if not isinstance(expr, Expr):
         raise JobError(f'wrapping takes an expression such as col("n") * 31, not {expr!r}')
-    done: dict[int, Expr] = {}
+    return bottom_up(
+        expr,
+        lambda part, args: Expr(part.op, tuple(args), WRAP if part.op in WRAPPED else part.value),
+    )
+
+
+def bottom_up(expr: Expr, make: Callable[[Expr, list[T]], T]) -> T:
+    """What `make` gives for an expression and what it gave for the arguments. Without recursion,
+    since trees may be deep; a part that is used twice is made once."""
+    done: dict[int, T] = {}
     todo = [expr]
     while todo:
-        one = todo[-1]
-        missing = [arg for arg in one.args if id(arg) not in done]
+        part = todo[-1]
+        missing = [arg for arg in part.args if id(arg) not in done]
         if missing:
             todo.extend(missing)
             continue
         todo.pop()
-        args = tuple(done[id(arg)] for arg in one.args)
-        done[id(one)] = Expr(one.op, args, WRAP if one.op in WRAPPED else one.value)
+        if id(part) not in done:
+            done[id(part)] = make(part, [done[id(arg)] for arg in part.args])
     return done[id(expr)]
 
 

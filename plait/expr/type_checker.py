@@ -20,7 +20,7 @@ from typing import Any
 
 from plait.errors import JobError
 from plait.expr.text import text
-from plait.expr.tree import OPERATIONS, Expr, lit, type_of_constant
+from plait.expr.tree import OPERATIONS, Expr, bottom_up, lit, type_of_constant
 from plait.model.durations import signed_microseconds
 from plait.model.schema import Schema, Type
 
@@ -80,18 +80,7 @@ def type_of(expr: Expr, schema: Schema) -> Typed:
 
 def bind(expr: Expr, schema: Schema) -> Bound:
     """The expression checked against a schema and settled."""
-    done: dict[int, Bound] = {}
-    todo = [expr]
-    while todo:
-        one = todo[-1]
-        missing = [arg for arg in one.args if id(arg) not in done]
-        if missing:
-            todo.extend(missing)
-            continue
-        todo.pop()
-        if id(one) not in done:
-            done[id(one)] = bind_one(one, [done[id(arg)] for arg in one.args], schema)
-    return done[id(expr)]
+    return bottom_up(expr, lambda part, args: bind_one(part, args, schema))
 
 
 def bind_one(expr: Expr, args: Sequence[Bound], schema: Schema) -> Bound:

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+ACCOUNT = (
+    "read",
+    "made",
+    "copied",
+    "delivered",
+    "filtered",
+    "skipped",
+    "dead_lettered",
+    "shed",
+    "late",
+    "absorbed",
+)
+"""The terms of an account: what came in, then where it went."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """Where all records went."""
@@ -56,18 +71,7 @@ class Account:
 
     def __str__(self) -> str:
         parts = [f"{self.read:,} read"]
-        for name in (
-            "made",
-            "copied",
-            "delivered",
-            "filtered",
-            "skipped",
-            "dead_lettered",
-            "shed",
-            "late",
-            "absorbed",
-            "unfinished",
-        ):
+        for name in (*ACCOUNT[1:], "unfinished"):
             value = getattr(self, name)
             if value or name == "delivered":
                 parts.append(f"{value:,} {name.replace('_', '-')}")
