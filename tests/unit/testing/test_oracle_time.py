@@ -6,6 +6,8 @@ difference. Times are seconds since 1970.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from plait.expr.tree import Expr
@@ -30,7 +32,7 @@ OUT = "k: string | window_start: timestamp | window_end: timestamp | n: int"
 COUNTS = WindowSpec(window=TUMBLING, aggregates=(("n", COUNT),))
 
 
-def counts(window: Grid | SessionWindow | CarriedWindow | RowWindow, **more: int) -> WindowSpec:
+def counts(window: Grid | SessionWindow | CarriedWindow | RowWindow, **more: Any) -> WindowSpec:
     return WindowSpec(window=window, aggregates=(("n", COUNT),), **more)
 
 
