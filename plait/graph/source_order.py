@@ -39,7 +39,7 @@ def why_not_in_time(graph: Graph) -> str:
         if getattr(op.source, "rate_per_s", None) is not None:
             return f"source {op.label} has a rate"
         if op.event_time is None:
-            return f"source {op.label} has no event time; give event_time="
+            return f"source {op.label} has no event time that is a column of it; give event_time="
     return ""
 
 
