@@ -250,3 +250,33 @@ def test_a_cluster_without_jobs_has_an_empty_list_and_a_wrong_address_is_said_so
         )
         assert done.returncode == 2
         assert words in done.stderr
+
+
+def test_a_manager_that_cannot_go_on_ends_its_process_and_says_why() -> None:
+    code = "from plait.coordinator.shell.ray_manager import end_process; end_process('no journal')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 1
+    assert "plait: the coordinator ends and is started anew: no journal" in done.stderr
+
+
+def test_silence_is_what_the_cluster_says_or_what_ray_waits_and_at_most_ten_seconds() -> None:
+    from plait.coordinator.shell.ray_manager import silence_here
+
+    ray = {
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "1000",
+        "RAY_health_check_failure_threshold": "3",
+    }
+    assert silence_here({}) == 10.0
+    assert silence_here(ray) == 4.5
+    assert silence_here({**ray, "RAY_health_check_timeout_ms": "10000"}) == 10.0
+    assert silence_here({**ray, "RAY_health_check_timeout_ms": "soon"}) == 10.0
+    assert silence_here({**ray, "PLAIT_SILENCE": "20s"}) == 20.0
+    with pytest.raises(JobError, match="PLAIT_SILENCE is 'soon'"):
+        silence_here({"PLAIT_SILENCE": "soon"})
