@@ -60,7 +60,7 @@ TOGETHER = (
         "links_test",
     ),
     ("state_test", "table_test", "timed_joins_test", "frame_test", "fuzz_frames"),
-    ("clock_test", "timed_windows_test", "merge_parts_test", "epochs_test"),
+    ("clock_test", "timed_windows_test", "merge_parts_test", "epochs_test", "slicer_test"),
 )
 """Programs that are compiled as one: half of the time, for they share most of their headers."""
 ENVIRONMENT = {

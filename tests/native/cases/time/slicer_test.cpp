@@ -245,4 +245,5 @@ int main(int argc, char** argv) {
   plait::seeded_fault = argc > 3 ? std::stoi(argv[3]) : 0;
   for (int i = 0; i < cases; ++i) one_case(random);
   std::printf("%d cases, seed %llu\n", cases, seed);
+  return 0;
 }
