@@ -218,7 +218,9 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
             close = difflib.get_close_matches(name, fields, 1)
             hint = f"did you mean {close[0]}?" if close else f"settings are: {', '.join(fields)}"
             raise JobError(f"--set {name}: no such setting; {hint}")
-        settings[name] = value_of_text(value, may_be_none=fields[name].default is None)
+        # "none" is the name of an order; the order None is what an unset one is.
+        may_be_none = fields[name].default is None and name != "order"
+        settings[name] = value_of_text(value, may_be_none=may_be_none)
     return settings
 
 

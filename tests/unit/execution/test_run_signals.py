@@ -18,7 +18,7 @@ import pytest
 
 import plait
 from plait.execution.signals import Presses, raising_interrupt
-from tests.unit.execution.endless_job import ENDLESS, HANG_S, signalled
+from tests.endless_job import ENDLESS, HANG_S, signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ import pytest
 import plait
 from plait.execution.local_run import start
 from plait.testing import Capture, Feed, assert_same
-from tests.unit.execution.endless_job import ENDLESS, HANG_S, signalled
+from tests.endless_job import ENDLESS, HANG_S, signalled
 
 WAITS = "stopping: waiting for {}, for [0-9.]+ s until now\n"
 """What a stopped run says that does not get on."""
