@@ -10,6 +10,7 @@
 // ends the job.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -55,17 +56,19 @@ struct LaneRows {
   PLAIT_INLINE int64_t at(uint32_t i) const { return clock.at(position(i)); }
 };
 
-// The watermark at one row of a lane after the other. Most of what a row meets is not over by the
-// end of the unit, and then it need not be known at which row.
+// The watermark at one row of a lane after the other. Most of what a row meets is not over at the
+// end of a few rows, and then it need not be known at which row.
 class RowClock {
  public:
-  explicit RowClock(const LaneRows& rows) : rows_(rows), end_(rows.clock.end()) {}
-  void go(uint32_t i) {
+  explicit RowClock(const LaneRows& rows) : rows_(rows) {}
+  // Rows ascend.
+  PLAIT_INLINE void go(uint32_t i) {
     i_ = i;
     known_ = false;
+    if (i >= few_) look_ahead();
   }
   // Whether the watermark is above t.
-  PLAIT_INLINE bool passed(int64_t t) { return t < end_ && t < now(); }
+  PLAIT_INLINE bool passed(int64_t t) { return t < soon_ && t < now(); }
   PLAIT_INLINE int64_t now() {
     if (!known_) {
       now_ = rows_.at(i_);
@@ -75,10 +78,17 @@ class RowClock {
   }
 
  private:
+  static constexpr uint32_t kFew = 32;
+
+  [[gnu::noinline]] void look_ahead() {
+    few_ = std::min(i_ + kFew, rows_.count);
+    soon_ = rows_.at(few_ - 1);
+  }
+
   const LaneRows& rows_;
-  const int64_t end_;
+  int64_t soon_ = 0;  // the watermark at the last of a few rows: those before few_
   int64_t now_ = 0;
-  uint32_t i_ = 0;
+  uint32_t i_ = 0, few_ = 0;
   bool known_ = false;
 };
 
