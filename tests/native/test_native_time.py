@@ -61,6 +61,12 @@ FAULTS: Faults = {
         "const int64_t row = part.first + i;",
         "const int64_t row = FAULT ? i : part.first + i;",
     ),
+    "what is behind the end of another part counts": (
+        "clock_test",
+        "columns/reach.hpp",
+        "ended = std::min(ended, part->ended);",
+        "if (!FAULT) ended = std::min(ended, part->ended);",
+    ),
     "pieces of a record move each other": (
         "clock_test",
         "columns/reach.hpp",

@@ -408,6 +408,9 @@ class Loop:
                     break
                 continue
             stream.items.append((position, values))
+        if stream.end is not None:
+            ended = stream.end.position
+            times = [(position, time) for position, time in times if position < ended]
         self.watermarks.pass_rows(i, times)
         return stream
 

@@ -104,6 +104,7 @@ inline ReachRef random_pieces(Random& random) {
     if (many < 30 && chance(random, many)) out.give(row, now);
   }
   auto reach = out.finish();
+  if (chance(random, 20)) reach->ended = 2 * rows + 1 + below(random, 3);
   reach->whole = chance(random, 10);
   return reach;
 }
@@ -203,6 +204,7 @@ inline void check_reach(const Batch& sent, const Batch& got) {
     CHECK(!b == a->whole);
     if (!b) continue;
     CHECK(a->first == b->first && a->rows == b->rows && a->greatest == b->greatest && !b->whole);
+    CHECK(a->ended == b->ended);
     CHECK(!a->high_times == !b->high_times && !a->given_times == !b->given_times);
     for (int64_t i = 0; i < a->rows; ++i) {
       CHECK(a->times[i] == b->times[i] && a->row_times[i] == b->row_times[i]);

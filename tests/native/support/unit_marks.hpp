@@ -180,7 +180,7 @@ void walk_unit(PlainClock& clock, const UnitMarks& unit, Take take, Due due) {
 }
 
 // What rows that pass an operator are worth.
-inline ReachRef reach_of_passing(const std::vector<UnitMarks::Passing>& rows) {
+inline std::shared_ptr<Reach> reach_of_passing(const std::vector<UnitMarks::Passing>& rows) {
   ReachWriter out(rows.back().position / 2);
   for (const UnitMarks::Passing& p : rows) {
     if (p.position % 2) {

@@ -181,6 +181,19 @@ def test_pieces_of_a_record_count_together() -> None:
     assert result.account.late == 1  # the third record's piece, at 8 s
 
 
+def test_pieces_of_a_record_that_ended_the_stream_move_nothing() -> None:
+    def build(stream: Stream) -> Stream:
+        late = stream.flat_map(Pieces(), schema=stream.schema)
+        late = late.select("k", "v", ts=plait.when(col("v") < 2).then(col("ts")).otherwise(None))
+        return late.with_event_time("ts").key_by("k").tumbling("5s").count().select("count")
+
+    # The third piece of the last record fails; with its first, at 21 s, [0, 5) would be over.
+    given = "k | v | ts\na | 1 | 5s\na | 3 | 25s"
+    result = run(given, build)
+    assert result.failure is not None
+    assert_rows(result, "count")
+
+
 @pytest.mark.parametrize("epoch", [1, 2, 4096])
 def test_what_the_last_record_of_a_unit_gave_counts_from_the_next_unit_on(epoch: int) -> None:
     job = plait.Job("test")

@@ -7,7 +7,9 @@
 // what was given at its mark, and the least of its own. So `times` never falls; where it is one
 // time for each row, in order, it is the column itself, without a copy. What a `max_jump` leaves of
 // a time depends on the time before the unit, so the times of single rows stay at hand for the
-// rare unit in which a jump is cut short. Written once, then only read: any thread.
+// rare unit in which a jump is cut short. Where a failure ended the stream in front of the origin,
+// nothing made of the failed record counts, and nothing behind it; with parts on several nodes all
+// must know where that was. Written once, then only read: any thread.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +29,8 @@ namespace plait {
 inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 // Event times are within this of 1970.
 inline constexpr int64_t kFarTime = int64_t(1) << 62;
+// The end of a stream that goes on.
+inline constexpr int64_t kNotEnded = std::numeric_limits<int64_t>::max();
 
 struct Reach {
   BufferRef owner, row_owner, high_owner, given_owner;
@@ -36,7 +40,8 @@ struct Reach {
   const int64_t* given_times = nullptr;  // the greatest of what was given at its mark; null: none
   int64_t first = 0, rows = 0;           // those of the unit's rows that it covers
   int64_t greatest = kNoTime;            // of all; it counts behind the unit
-  bool whole = false;  // on several nodes: it covers all rows, and no other node adds to it
+  int64_t ended = kNotEnded;  // the position (Batch::position) of the record that ended the stream
+  bool whole = false;         // on several nodes: it covers all rows, and no other node adds to it
 
   bool plain() const { return !high_times && !given_times; }
 };
@@ -131,12 +136,12 @@ class ReachWriter {
     low = low == kNoTime ? time : std::min(low, time);
     raise(high_, row, time);
   }
-  // What another has of these rows.
-  void add(const Reach& part) {
-    for (int64_t i = 0; i < part.rows; ++i) {
+  // What another has of these rows, in front of a position.
+  void add(const Reach& part, int64_t ended) {
+    for (int64_t i = 0; i < part.rows && 2 * (part.first + i) < ended; ++i) {
       const int64_t row = part.first + i;
       if (part.given_times && part.given_times[i] != kNoTime) give(row, part.given_times[i]);
-      if (part.row_times[i] == kNoTime) continue;
+      if (part.row_times[i] == kNoTime || 2 * row + 1 >= ended) continue;
       make(row, part.row_times[i]);
       if (part.high_times && part.high_times[i] != part.row_times[i]) {
         make(row, part.high_times[i]);
@@ -204,21 +209,22 @@ inline ReachRef join_reach(std::vector<ReachRef> parts) {
   if (parts.empty()) return nullptr;
   std::sort(parts.begin(), parts.end(),
             [](const ReachRef& a, const ReachRef& b) { return a->first < b->first; });
-  int64_t rows = 0, last = 0;
+  int64_t rows = 0, last = 0, ended = kNotEnded;
   bool follow = true;
   for (const ReachRef& part : parts) {
     follow = follow && part->plain() && part->first == rows;
     rows += part->rows;
     last = std::max(last, part->first + part->rows - 1);
+    ended = std::min(ended, part->ended);
   }
   std::shared_ptr<Reach> whole;
-  if (parts.size() == 1 && parts[0]->first == 0) {
+  if (parts.size() == 1 && parts[0]->first == 0) {  // nothing in it is behind its own end
     whole = std::make_shared<Reach>(*parts[0]);
-  } else if (follow) {
+  } else if (follow && ended == kNotEnded) {
     whole = concat_reach(parts, rows);
   } else {
     ReachWriter all(last);
-    for (const ReachRef& part : parts) all.add(*part);
+    for (const ReachRef& part : parts) all.add(*part, ended);
     whole = all.finish();
   }
   whole->whole = true;

@@ -3,9 +3,9 @@
 // A reach is up to three tracks of times, one for each row of the unit that it covers: the least of
 // what was made of the row, the greatest where that may be another, and the greatest of what was
 // given at its mark. A track whose rows do not all have a time has a bitmap of those that do in
-// front of its values. What all nodes know already (`whole`) is not sent. The reader checks every
-// size before it allocates, at most 8 bytes for each row that the limits allow. Pure functions: any
-// thread.
+// front of its values. Beside them: where the stream ended, if it did. What all nodes know already
+// (`whole`) is not sent. The reader checks every size before it allocates, at most 8 bytes for each
+// row that the limits allow. Pure functions: any thread.
 #pragma once
 
 #include <bit>
@@ -73,11 +73,12 @@ inline std::vector<ReachShape> shape_reaches(const Batch& batch) {
 inline void pack_reaches(PackWriter& out, const std::vector<ReachShape>& reaches) {
   out.array(reaches.size());
   for (const ReachShape& r : reaches) {
-    out.array(4 + 3 * r.tracks.size());
+    out.array(5 + 3 * r.tracks.size());
     out.uint(r.origin);
     out.uint(uint64_t(r.reach->first));
     out.uint(uint64_t(r.reach->rows));
     out.uint((r.reach->high_times ? 1u : 0u) | (r.reach->given_times ? 2u : 0u));
+    out.uint(r.reach->ended == kNotEnded ? 0 : uint64_t(r.reach->ended) + 1);
     for (const TrackShape& t : r.tracks) {
       out.uint(uint64_t(t.present));
       out.uint(t.narrow.code());
@@ -104,7 +105,7 @@ struct TrackRead {
 
 struct ReachRead {
   uint32_t origin = 0;
-  int64_t first = 0, rows = 0;
+  int64_t first = 0, rows = 0, ended = kNotEnded;
   bool high = false, given = false;
   std::vector<TrackRead> tracks;
 };
@@ -115,15 +116,16 @@ inline bool read_reaches(PackReader& in, const FrameLimits& limits, std::vector<
   const auto most = uint64_t(limits.max_rows) + 2;
   for (uint64_t n = 0; n < count; ++n) {
     ReachRead r;
-    const uint64_t fields = in.array(13);
+    const uint64_t fields = in.array(14);
     r.origin = uint32_t(in.uint(UINT32_MAX));
     r.first = int64_t(in.uint(most));
     r.rows = int64_t(in.uint(most));
     const uint64_t flags = in.uint(3);
     r.high = flags & 1;
     r.given = flags & 2;
+    if (const uint64_t ended = in.uint(2 * most)) r.ended = int64_t(ended) - 1;
     const size_t tracks = 1u + r.high + r.given;
-    if (!in.ok() || fields != 4 + 3 * tracks || r.rows == 0) return false;
+    if (!in.ok() || fields != 5 + 3 * tracks || r.rows == 0) return false;
     for (size_t t = 0; t < tracks; ++t) {
       TrackRead track;
       track.present = int64_t(in.uint(uint64_t(r.rows)));
@@ -176,11 +178,14 @@ ReachRef read_reach(const ReachRead& r, Next next) {
   auto reach = std::make_shared<Reach>();
   reach->first = r.first;
   reach->rows = r.rows;
+  reach->ended = r.ended;
   reach->row_owner = read_track(r.tracks[0], r.rows, next);
   if (!reach->row_owner) return nullptr;
   reach->row_times = reach->row_owner.template as<int64_t>();
   if (!r.high && !r.given && r.tracks[0].present == r.rows) {
-    return reach_of(reach->row_times, r.rows, reach->row_owner, r.first);
+    reach = reach_of(reach->row_times, r.rows, reach->row_owner, r.first);
+    reach->ended = r.ended;
+    return reach;
   }
   if (r.high) {
     reach->high_owner = read_track(r.tracks[1], r.rows, next);

@@ -27,12 +27,15 @@ class EventTimeOperator final : public Operator {
     Counts& c = counts(worker);
     Counts::add(c.in, batch.length);
     batch.reach.clear();
-    if (batch.length) pass(batch, worker);
+    Column times;
+    if (batch.length) times = times_of(batch, worker);
+    if (read_) note_reach(batch, times);
     Counts::add(c.out, batch.length);
   }
 
  private:
-  void pass(Batch& batch, Worker& worker) {
+  // Of the rows that pass; the others go.
+  Column times_of(Batch& batch, Worker& worker) {
     Column times;
     worker.errors.rows.clear();
     if (time_.program) {
@@ -44,7 +47,14 @@ class EventTimeOperator final : public Operator {
       describe(worker.errors, worker.failures);
       times = take_out_wrong(batch, std::move(times), worker);
     }
-    if (read_ && batch.length) batch.reach.push_back({origin_, reach_in(batch, times)});
+    return times;
+  }
+  void note_reach(Batch& batch, const Column& times) const {
+    if (batch.failure && batch.failure->letter.row >= 0) {
+      batch.reach.push_back({origin_, ended_reach_in(batch, times)});
+    } else if (batch.length) {
+      batch.reach.push_back({origin_, reach_in(batch, times)});
+    }
   }
 
   // Whether a time is null or too far off; also of what lies under a null.
@@ -86,15 +96,32 @@ class EventTimeOperator final : public Operator {
       return reach_of(times.i64(), batch.length, times.data_owner, batch.first_row - batch.base);
     }
     ReachWriter out(batch.position(batch.length - 1) >> 1);
+    write(out, batch, times, kNotEnded);
+    return out.finish();
+  }
+  // The pieces of a record that ended the stream move nothing: which of them come before the failed
+  // one, other nodes do not know of theirs.
+  static ReachRef ended_reach_in(Batch& batch, const Column& times) {
+    const Letter& letter = batch.failure->letter;
+    const int64_t ended = 2 * (letter.row - batch.base) + letter.half;
+    batch.spread_tags();
+    ReachWriter out(ended >> 1);
+    write(out, batch, times, ended);
+    auto reach = out.finish();
+    reach->ended = ended;
+    return reach;
+  }
+  // The times of the rows in front of a position.
+  static void write(ReachWriter& out, const Batch& batch, const Column& times, int64_t ended) {
     for (int64_t i = 0; i < batch.length; ++i) {
       const int64_t position = batch.position(i);
+      if (position >= ended) break;
       if (position & 1) {
         out.make(position >> 1, times.i64()[i]);
       } else {
         out.give(position >> 1, times.i64()[i]);
       }
     }
-    return out.finish();
   }
 
   const ProjectOperator::Item time_;

@@ -115,13 +115,21 @@ void passings(Random& random) {
   std::vector<std::vector<UnitMarks::Passing>> split(size_t(1 + one_of(random, 4)));
   for (const auto& p : all) split[size_t(one_of(random, split.size()))].push_back(p);
   std::vector<ReachRef> parts;
+  int64_t ended = kNotEnded;  // the least of where a failure ended the parts, if one did
   for (const auto& part : split) {
-    parts.push_back(part.empty() ? nullptr : reach_of_passing(part));
+    std::shared_ptr<Reach> reach = part.empty() ? nullptr : reach_of_passing(part);
+    if (reach && one_of(random, 8) == 0) {
+      reach->ended = part.back().position + 1 + one_of(random, 2);
+      ended = std::min(ended, reach->ended);
+    }
+    parts.push_back(std::move(reach));
   }
   std::shuffle(parts.begin(), parts.end(), random);
   const ReachRef whole = join_reach(parts);
   CHECK(!whole == all.empty());
   if (all.empty()) return;
+  CHECK(whole->rows >= all.back().position / 2 + 2);
+  std::erase_if(all, [&](const auto& p) { return p.position >= ended; });
   CHECK(whole->whole && whole->first == 0);
   int64_t before = kNoTime;
   for (int64_t row = 0; row < whole->rows; ++row) {
@@ -136,7 +144,6 @@ void passings(Random& random) {
     before = std::max(before, greatest);
   }
   CHECK(whole->greatest == before);
-  CHECK(whole->rows >= all.back().position / 2 + 2);
 }
 
 // What a loop saw of a unit.
