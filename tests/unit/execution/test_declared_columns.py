@@ -196,7 +196,7 @@ def test_what_a_file_cannot_hold_is_refused_when_the_job_is_built(tmp_path: Path
     with pytest.raises(plait.SinkError, match=r'sink at .*"id" is object, which parquet cannot ho'):
         anything.sink(plait.Files(tmp_path / "out.parquet"))
     keyed = plait.stream(plait.Items([{"a": {1: 2}}], schema={"a": dict[int, int]}))
-    with pytest.raises(plait.SinkError, match=r'"a" cannot be written as JSON: the keys of dict'):
+    with pytest.raises(plait.SinkError, match=r'"a" cannot be written as jsonl: the keys of dict'):
         keyed.sink(plait.Files(tmp_path / "out.jsonl"))
     with pytest.raises(plait.SourceError, match=r'source at .*"items": a CSV file has no objects'):
         plait.stream(plait.Files(tmp_path / "orders.csv", schema=Order))

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plait/core/dispatch.hpp"
 #include "plait/joins/join_bytes.hpp"
 #include "plait/joins/packed_row.hpp"
 #include "plait/keyed/aggregates.hpp"
@@ -165,7 +166,7 @@ class SpanCells {
   }
 
   template <AggregateKind kKind>
-  static void take_as(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
+  PLAIT_INLINE static void take_as(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
     bool misfit = false;  // it never is: see fits()
     if (op.type == Type::Float64) {
       const double now = fold<kKind, double>(first, std::bit_cast<double>(cell),
@@ -179,7 +180,7 @@ class SpanCells {
       cell = uint64_t(fold<kKind, int64_t>(first, int64_t(cell), int64_t(bits), misfit));
     }
   }
-  static void take(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
+  PLAIT_INLINE static void take(const Op& op, uint64_t& cell, bool first, uint64_t bits) {
     using K = AggregateKind;
     switch (op.kind) {
       case K::Max:

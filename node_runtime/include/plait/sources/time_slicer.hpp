@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "plait/columns/reach.hpp"
 #include "plait/sources/origins.hpp"
 #include "plait/time/timed_spec.hpp"
 
@@ -119,10 +120,21 @@ class BasicTimeSlicer {
     }
   };
 
+  // Whether every row moves time to its own, as most do: none falls, none jumps too far.
+  static bool rises(const SourceRows& of, const int64_t* times, int64_t rows) {
+    const int64_t from = of.time == kNoTime ? times[0] : of.time;
+    return from != kNoTime && times[0] >= from && times[rows - 1] <= add_times(from, of.max_jump) &&
+           !dispatch<TimesFall>(times, rows);
+  }
   static void append(SourceRows& of, const int64_t* times, int64_t rows) {
     if (of.head > size_t(Sizes::kMost)) {
       of.times.erase(of.times.begin(), of.times.begin() + int64_t(of.head));
       of.head = 0;
+    }
+    if (rows && rises(of, times, rows)) {
+      of.times.insert(of.times.end(), times, times + rows);
+      of.time = times[rows - 1];
+      return;
     }
     for (int64_t i = 0; i < rows; ++i) {
       if (of.time == kNoTime) {
