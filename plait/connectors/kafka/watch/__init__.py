@@ -1,0 +1,1 @@
+"""How a topic is watched while it is read."""

@@ -1,0 +1,31 @@
+"""One broker for all tests here; each test makes its own topics."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plait.testing.broker import LocalBroker, broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD = "canary-7f3a"
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalBroker]:
+    with broker(users={"ann": PASSWORD}) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_socket_for_the_next_test() -> Iterator[None]:
+    """kafka-python leaves sockets open where it could not connect; they go with the test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+        gc.collect()
