@@ -1,15 +1,17 @@
 """`Files`: Parquet, CSV, JSONL and text files, as a source and as a sink.
 
 As a source: a path, a glob, a folder, or a list of these; files are read one after the other, each
-glob in sorted order, streamed, and never held whole. The position is [file, row in it]. Times
-without a zone are UTC. The schema is the given one, or that of the first file: Parquet says it, of
-CSV and JSONL the first rows are looked at (and every column may be null). The other files must
-have the same columns, which is checked when each is opened; one that may be null may be missing.
-A row that cannot be read is an error of `poll`, or comes beside the others in `poll_with_bad`.
+glob in sorted order, streamed, and never held whole. The position is a file by its name, and a
+place in it (`file_positions`). Times without a zone are UTC. The schema is the given one, or that
+of the first file: Parquet says it, of CSV and JSONL the first rows are looked at (and every column
+may be null). The other files must have the same columns, which is checked when each is opened; one
+that may be null may be missing. A row that cannot be read is an error of `poll`, or comes beside
+the others in `poll_with_bad`.
 
 As a sink: a path with a suffix is the file, one without is a folder that gets part-00000. Rows go
 to a hidden file beside the target, which gets its name when the run is over, however it ended:
-each row that was delivered is in it. An existing file is refused unless overwrite=True.
+each row that was delivered is in it. An existing file is refused unless overwrite=True. In a job
+with `checkpoint=` it is a follower (`file_follower`): a folder gets a part for each checkpoint.
 """
 
 from __future__ import annotations
@@ -20,13 +22,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plait.connectors.bad_rows import PolledRows
-from plait.connectors.base import Reader, Sink, Source, Writer
+from plait.checkpoints.config import shown_url
+from plait.connectors.base import Reader, Resume, Sink, Source, Writer
 from plait.connectors.columns import Rounding, check_rounding
-from plait.connectors.file_reader import UNIT_BYTES, EmptyFile, FileReader, rows_within
-from plait.connectors.file_readers import READERS
-from plait.connectors.file_writers import FileWriter, check_format
-from plait.connectors.text_files import COMPRESSED, FileOptions
+from plait.connectors.file_follower import FileFollower, Shape
+from plait.connectors.file_targets import Targets, to_roll
+from plait.connectors.file_writers import FileWriter
+from plait.connectors.files_reader import FilesReader
+from plait.connectors.formats.encoders import check_format
+from plait.connectors.formats.file_reader import EmptyFile, FileReader
+from plait.connectors.formats.file_readers import READERS
+from plait.connectors.formats.text_files import COMPRESSED, FileOptions
+from plait.connectors.objects.bucket import Bucket
+from plait.connectors.objects.object_follower import ObjectFollower
 from plait.errors import SinkError, SourceError
 from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Schema, Type
@@ -53,10 +61,14 @@ class Files(Source, Sink):
     As a source: `path` is a file, a glob, a folder, or a list of these. Files are streamed one
     after the other, each glob in sorted order, and must have the same columns. Times without a
     zone are UTC. As a sink: a path with a suffix is the file, one without is a folder that gets
-    part-00000. The file gets its name when the run ends, with every row that was delivered.
+    part-00000. The file gets its name when the run ends, with every row that was delivered. In a
+    job with `checkpoint=` each row is in the files exactly once, also after a crash: a folder gets
+    part-00000000, part-00000001, ..., one for each checkpoint, and a file is there when the job
+    ends.
 
     Args:
-        path: what to read or write; .gz, .bz2, .zst and .xz are compressed.
+        path: what to read or write; .gz, .bz2, .zst and .xz are compressed. In a job with
+            `checkpoint=` a sink may be a URL: s3://bucket/out/, gs://..., what fsspec knows.
         format: "parquet", "csv", "jsonl" or "text" (one column, line), where the suffix does not
             say it.
         schema: the columns to read, as a dataclass or a dict. Without it, those of the first file
@@ -76,6 +88,8 @@ class Files(Source, Sink):
         rounding: "down" cuts times in Parquet files that are finer than a microsecond; otherwise
             they are an error.
         overwrite: replace an existing file instead of refusing to write.
+        roll: in a folder, in a job with `checkpoint=`: write a new file after this much
+            ("128MB") or this long ("10m") instead of at every checkpoint.
         label: its name in results and errors.
         rename: the names in `schema` and in the stream, by those in the files:
             `{"user-id": "user"}`. For reading only.
@@ -89,6 +103,7 @@ class Files(Source, Sink):
     """
 
     repeatable = True
+    kind = "follower"
 
     def __init__(
         self,
@@ -108,6 +123,7 @@ class Files(Source, Sink):
         batch_rows: int = 65536,
         rounding: Rounding = "error",
         overwrite: bool = False,
+        roll: str | None = None,
         label: str = "",
         rename: Mapping[str, str] | None = None,
     ) -> None:
@@ -136,6 +152,8 @@ class Files(Source, Sink):
             rounding=check_rounding("Files", rounding),
         )
         self.overwrite = overwrite
+        to_roll(roll)
+        self.roll = roll
         self.label = label
         self.rename = dict(rename or {})
         self.inferred = schema is None
@@ -169,9 +187,11 @@ class Files(Source, Sink):
             schema = rename_schema(schema, {new: old for old, new in self.rename.items()})
         return READERS[format](path, schema, only_known=self.inferred, options=self.options)
 
-    def open(self, given: Any = None) -> Any:
+    def open(self, given: Any = None, resume: Resume | None = None) -> Any:
         """A Reader at a position or the start; a Writer when given the Schema of the rows."""
-        return self.open_writer(given) if isinstance(given, Schema) else self.open_reader(given)
+        if isinstance(given, Schema):
+            return self.open_writer(given, resume)
+        return self.open_reader(given)
 
     def check(self, given: Any = None) -> None:
         """Raises if the columns cannot be read from files of the format, or written to one."""
@@ -189,14 +209,16 @@ class Files(Source, Sink):
                     )
 
     def open_reader(self, position: Any) -> Reader:
-        """A reader at the start, or at a position: [file, row in it]."""
-        file, row = (0, 0) if position is None else position
-        return FilesReader(self, self.schema, int(file), int(row))
+        """A reader at the start, or at a position (`file_positions`)."""
+        return FilesReader(self, self.schema, position)
 
-    def open_writer(self, schema: Schema) -> Writer:
-        """A writer of one file; SinkError if the file is there and may not be overwritten."""
+    def open_writer(self, schema: Schema, resume: Resume | None = None) -> Writer:
+        """A writer of one file, or in a job with checkpoints (`resume`) of one that goes on;
+        SinkError if a file is there and may not be overwritten."""
         if len(self.given) > 1:
             raise SinkError("Files: a sink writes one file; give one path")
+        if "://" in self.given[0]:
+            return self.open_objects(schema, resume)
         path = Path(self.given[0])
         if path.suffix and not path.is_dir():
             format, compression = self.format or format_of(str(path)), path.suffix
@@ -205,80 +227,77 @@ class Files(Source, Sink):
         else:
             format, compression = self.format, ""
             path = path / f"part-00000.{'txt' if format == 'text' else format}"
+        compression = compression if compression in COMPRESSED else ""
+        if self.roll is not None and resume is None:
+            raise SinkError(f"Files: {self.given[0]}: roll= is for jobs with checkpoint=")
+        if resume is not None:
+            return self.open_follower(path, format, schema, compression, resume)
         return FileWriter(
             path,
             format,
             schema,
-            compression=compression if compression in COMPRESSED else "",
+            compression=compression,
             options=self.options,
             overwrite=self.overwrite,
         )
 
+    def open_objects(self, schema: Schema, resume: Resume | None) -> Writer:
+        """A writer on an object store; only with checkpoints is there a place for rows until they
+        are shown."""
+        url, query = self.given[0].partition("?")[::2]
+        shown = shown_url(url)
+        if resume is None:
+            raise SinkError(f"Files: {shown} is an object store: run the job with checkpoint=")
+        name = url.rstrip("/").rpartition("/")[2]
+        single = bool(Path(name).suffix) and not url.endswith("/")
+        if single and self.roll is not None:
+            raise SinkError(f"Files: {shown} is one file; roll= is for a folder")
+        if not single and self.format is None:
+            raise SinkError(f"Files: {shown} is a folder; say which format= to write: {KNOWN}")
+        format = self.format or format_of(name)
+        compression = Path(name).suffix if single and Path(name).suffix in COMPRESSED else ""
+        check_format(shown, format, schema, self.options)
+        folder = url.rpartition("/")[0] if single else url.rstrip("/")
+        targets = Targets(
+            folder=Path(),
+            file=name if single else "",
+            suffix="txt" if format == "text" else format,
+            run=resume.run,
+        )
+        shape = Shape(
+            format=format,
+            schema=schema,
+            compression=compression,
+            options=self.options,
+            roll=to_roll(self.roll),
+            overwrite=self.overwrite,
+        )
+        bucket = Bucket(f"{folder}?{query}" if query else folder)
+        return ObjectFollower(bucket, targets, shape, resume)
 
-class FilesReader(Reader):
-    """Reads the files one after the other; batches are cut to what is asked for."""
-
-    def __init__(self, source: Files, schema: Schema, file: int, row: int) -> None:
-        self.source = source
-        self.schema = schema
-        self.paths = source.paths()
-        self.file = file
-        self.row = row
-        self.reader: FileReader | None = None
-        self.batches: Iterator[PolledRows] = iter(())
-        self.rest: PolledRows | None = None
-        """Rows that were decoded and not yet handed out, or None."""
-
-    def require(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def poll(self, max_rows: int) -> Any:
-        rest = self.find_rows()
-        if rest is None:
-            return None
-        if rest.bad:
-            if rest.bad[0].row == 0:
-                raise rest.bad[0].error()
-            max_rows = min(max_rows, rest.bad[0].row)
-        return self.take(rest, max_rows).good
-
-    def poll_with_bad(self, max_rows: int) -> Any:
-        rest = self.find_rows()
-        return None if rest is None else self.take(rest, max_rows)
-
-    def take(self, rest: PolledRows, max_rows: int) -> PolledRows:
-        if rest.good.nbytes > UNIT_BYTES:
-            max_rows = min(max_rows, rows_within(rest.good, max_rows, UNIT_BYTES))
-        rows, others = rest.split(max_rows)
-        self.row += len(rows)
-        self.rest = others if len(others) else None
-        if not self.source.rename:
-            return rows
-        return PolledRows(with_names(rows.good, self.schema), rows.bad)
-
-    def find_rows(self) -> PolledRows | None:
-        """The rows at hand, or the next ones; None at the end of all files."""
-        while self.rest is None:
-            if self.file >= len(self.paths):
-                return None
-            if self.reader is None:
-                self.reader = self.source.reader(self.paths[self.file], self.schema)
-                self.batches = self.reader.batches(self.row)
-            self.rest = next(self.batches, None)
-            if self.rest is None:
-                self.close()
-                self.file, self.row = self.file + 1, 0
-            elif len(self.rest) == 0:
-                self.rest = None
-        return self.rest
-
-    def position(self) -> list[int]:
-        return [self.file, self.row]
-
-    def close(self) -> None:
-        if self.reader is not None:
-            self.reader.close()
-        self.reader, self.batches, self.rest = None, iter(()), None
+    def open_follower(
+        self, path: Path, format: str, schema: Schema, compression: str, resume: Resume
+    ) -> Writer:
+        """A writer in a job with checkpoints, of `path` or of the parts beside it."""
+        check_format(path, format, schema, self.options)
+        single = path == Path(self.given[0])
+        if single and self.roll is not None:
+            raise SinkError(f"Files: {path} is one file; roll= is for a folder")
+        targets = Targets(
+            folder=path.parent,
+            file=path.name if single else "",
+            suffix=path.suffix[1:],
+            run=resume.run,
+        )
+        shape = Shape(
+            format=format,
+            schema=schema,
+            compression=compression,
+            options=self.options,
+            roll=to_roll(self.roll),
+            overwrite=self.overwrite,
+        )
+        return FileFollower(targets, shape, resume)
 
 
 def refuse_options(options: FileOptions, format: str, path: str) -> None:
@@ -305,13 +324,6 @@ def rename_schema(schema: Schema, names: Mapping[str, str]) -> Schema:
     return Schema(tuple(fields))
 
 
-def with_names(rows: Any, schema: Schema) -> Any:
-    """Rows of a file under the names of the schema."""
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays(rows.columns, schema=schema.to_arrow())
-
-
 def format_of(path: str) -> Format:
     """The format that a file's name says."""
     name = path
@@ -329,6 +341,11 @@ def format_of(path: str) -> Format:
 
 def find_files(given: str, format: Format | None) -> list[str]:
     """The files of a path, a folder or a glob; there is at least one."""
+    if "://" in given:
+        raise SourceError(
+            f"Files: {shown_url(given)} is an object store; Files reads local paths, or folders"
+            " that all hosts see"
+        )
     if os.path.isdir(given):
         inside = sorted(path for path in walk(given) if fits(path, format))
         if not inside:

@@ -17,6 +17,7 @@ from plait.text.tables import TableLayout, more_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plait.connectors.base import Resume
     from plait.model.schema import Schema
 
 
@@ -33,7 +34,7 @@ class Collect(Sink):
         self.limit = checked("Collect: limit", limit)
         self.label = label
 
-    def open(self, schema: Schema) -> CollectWriter:
+    def open(self, schema: Schema, resume: Resume | None = None) -> CollectWriter:
         """A writer that keeps rows of this schema."""
         return CollectWriter(schema, self.limit)
 
@@ -75,7 +76,7 @@ class Discard(Sink):
     def __init__(self, label: str = "") -> None:
         self.label = label
 
-    def open(self, schema: Schema) -> DiscardWriter:
+    def open(self, schema: Schema, resume: Resume | None = None) -> DiscardWriter:
         """A writer that counts."""
         return DiscardWriter()
 
@@ -121,7 +122,7 @@ class Call(Sink):
         self.each = each
         self.label = label
 
-    def open(self, schema: Schema) -> CallWriter:
+    def open(self, schema: Schema, resume: Resume | None = None) -> CallWriter:
         """A writer that calls the function."""
         return CallWriter(self, schema)
 
@@ -177,7 +178,7 @@ class Print(Sink):
         self.file = file
         self.label = label
 
-    def open(self, schema: Schema) -> PrintWriter:
+    def open(self, schema: Schema, resume: Resume | None = None) -> PrintWriter:
         """A writer that prints to `file`, or to stdout as it is then."""
         return PrintWriter(schema, self.n, self.file or sys.stdout)
 

@@ -2,7 +2,8 @@
 
 Both only describe: nothing is read before the schema is asked for. The schema of items without
 `schema=` comes from the first records; those of a one-shot iterator are kept and read again, so
-that none is lost. The position of either is the number of records read.
+that none is lost. The position of either is the number of records read, with the number there are
+and a digest of the schema: a run that goes on with other data is refused.
 
     >>> Items([{"user": "ann", "price": 3}, {"user": "bob", "price": 4.5}]).schema
     user: string, price: float64
@@ -10,8 +11,9 @@ that none is lost. The position of either is the number of records read.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.bad_rows import sort_out, without_nulls
@@ -28,7 +30,47 @@ LOOKED_AT = 1000
 """How many first records the schema is taken from."""
 
 
-class Items(Source):
+class Counted(Source):
+    """A source whose position is a number of records, and what says which records."""
+
+    def named(self) -> str:
+        """As errors name it."""
+        return f"{type(self).__name__} {self.label}".rstrip()
+
+    def length(self) -> int | None:
+        """The number of its records; None: not known before they are read."""
+        return None
+
+    def position_at(self, row: int) -> Any:
+        rows = self.length()
+        return {"row": row, "rows": rows, "digest": digest_of(self.schema, rows)}
+
+    def row_at(self, position: Any) -> int:
+        if not isinstance(position, dict):
+            return super().row_at(position)
+        rows = self.length()
+        if position["rows"] != rows:
+            then, now = (
+                "not known" if number is None else f"{number:,}"
+                for number in (position["rows"], rows)
+            )
+            raise SourceError(
+                f"{self.named()} is to go on after record {position['row']:,}, but is not the same:"
+                f" {then} records then, {now} now"
+            )
+        if position["digest"] != digest_of(self.schema, rows):
+            raise SourceError(
+                f"{self.named()} is to go on after record {position['row']:,}, but its columns"
+                f" are not those of the run before; now: {self.schema}"
+            )
+        return int(position["row"])
+
+
+def digest_of(schema: Schema, rows: int | None) -> str:
+    return hashlib.sha256(f"{schema} {rows}".encode()).hexdigest()[:16]
+
+
+class Items(Counted):
     """The records of an iterable, or of a function that returns an iterator.
 
     Records are dicts, dataclasses, named tuples, tuples (columns c0, c1, ...) or scalars (column
@@ -55,7 +97,7 @@ class Items(Source):
         self.label = label
         self.inferred = schema is None
         self.one_shot = not callable(items) and iter(items) is items
-        self.repeatable = not self.one_shot
+        self.repeatable = self.replayable = not self.one_shot
         self.opened = False
         self.looked_at: list[Any] = []
         """The first records of a one-shot iterator, taken for the schema and not yet read."""
@@ -80,9 +122,13 @@ class Items(Source):
             raise SourceError(f"{self.named()}: {error}") from None
         return self.schema
 
-    def named(self) -> str:
-        """As errors name it."""
-        return f"Items {self.label}".rstrip()
+    def length(self) -> int | None:
+        """The number of records of a list; None for any other iterable."""
+        return len(self.items) if isinstance(self.items, Sized) else None
+
+    def position_at(self, row: int) -> Any:
+        """An iterator that is read once has only the number."""
+        return row if self.one_shot else super().position_at(row)
 
     def iterator(self) -> Iterator[Any]:
         """The records from the start."""
@@ -103,7 +149,7 @@ class Items(Source):
             )
         self.opened = True
         records = itertools.chain(self.looked_at, self.iterator())
-        skip = int(position or 0)
+        skip = self.row_at(position)
         for read in range(skip):
             if next(records, records) is records:
                 raise SourceError(
@@ -154,14 +200,18 @@ class ItemsReader(Reader):
             )
             raise SourceError(f"{self.source.named()}: {error}{hint if inferred else ''}") from None
 
-    def position(self) -> int:
-        return self.read
+    def position(self) -> Any:
+        return self.position_before(0)
+
+    def position_before(self, held: int) -> Any:
+        """The position before the last records that were taken."""
+        return self.source.position_at(self.read - held)
 
     def close(self) -> None:
         self.records = iter(())
 
 
-class Table(Source):
+class Table(Counted):
     """A table in memory: pyarrow, pandas, polars, or anything with Arrow's C interface. A single
     column (a series, an array) is a table of it, under its name or "value".
 
@@ -200,9 +250,13 @@ class Table(Source):
         """The number of nulls in a column."""
         return int(self.table.column(column).null_count)
 
+    def length(self) -> int:
+        """The number of rows."""
+        return int(self.table.num_rows)
+
     def open(self, position: Any = None) -> Reader:
-        """A reader at the start, or at row `position`."""
-        return TableReader(self.table, self.schema, int(position or 0))
+        """A reader at the start, or after the first rows."""
+        return TableReader(self, self.row_at(position))
 
 
 def has_bad_rows(op: SourceOp) -> bool:
@@ -215,10 +269,12 @@ def has_bad_rows(op: SourceOp) -> bool:
 class TableReader(Reader):
     """Reads a table in slices. A paced table is read unpaced here: pacing is the engine's."""
 
-    def __init__(self, table: Any, schema: Schema, row: int) -> None:
+    def __init__(self, source: Table, row: int) -> None:
+        table = source.arrow()
         if not 0 <= row <= table.num_rows:
             raise SourceError(f"Table is to go on at row {row:,} but has {table.num_rows:,} rows")
-        self.schema = schema
+        self.source = source
+        self.schema = source.schema
         self.row = row
         self.chunks = table.slice(row).to_batches()
 
@@ -241,8 +297,8 @@ class TableReader(Reader):
     def require(self, schema: Schema) -> None:
         self.schema = schema
 
-    def position(self) -> int:
-        return self.row
+    def position(self) -> Any:
+        return self.source.position_at(self.row)
 
 
 def is_table(given: Any) -> bool:

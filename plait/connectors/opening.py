@@ -16,9 +16,10 @@ so far; `open` gets that number back when the source is to go on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, get_args
 
-from plait.connectors.base import Reader
+from plait.connectors.base import Kind, Reader, Sink, Writer
 from plait.connectors.memory_sources import Items, ItemsReader
 from plait.errors import JobError, SourceError
 from plait.model.records import describe
@@ -26,7 +27,7 @@ from plait.model.records import describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plait.connectors.base import Sink, Source, Wait, Writer
+    from plait.connectors.base import Resume, Source, Wait
     from plait.model.schema import Schema
 
 
@@ -49,18 +50,57 @@ def open_reader(source: Source, schema: Schema, position: Any, where: str) -> Re
     return reader
 
 
-def open_writer(sink: Sink, schema: Schema, where: str) -> Writer:
-    """The writer of a sink. `where`: the operator and its line, for the error."""
-    opened: Any = sink.open(schema)
-    missing = missing_methods(opened, ("write", "close", "abort"))
+def open_writer(sink: Sink, schema: Schema, where: str, resume: Resume | None = None) -> Writer:
+    """The writer of a sink. `where`: the operator and its line, for the error. `resume`: in a job
+    with `checkpoint=`; a plain sink is not given it."""
+    name, kind = type(sink).__name__, kind_of_sink(sink, where)
+    exact = resume is not None and kind != "plain"
+    if exact and not takes_resume(sink):
+        raise JobError(
+            f'{where}: {name} is a "{kind}", so its open must take what it goes on from:'
+            " def open(self, schema, resume=None)"
+        )
+    opened: Any = sink.open(schema, resume) if exact else sink.open(schema)
+    ports = ("mark", "prepare", "commit") if exact else ()
+    missing = missing_methods(opened, ("write", "close", "abort", *ports))
     if missing:
         advice = "; for a function use plait.Call(function)" if callable(opened) else ""
         raise JobError(
-            f"{where}: {type(sink).__name__}.open returned {describe(opened)}, which has no"
+            f"{where}: {name}.open returned {describe(opened)}, which has no"
             f" {missing}; return an object of a subclass of plait.Writer{advice}"
+        )
+    if exact and getattr(type(opened), "commit", None) is Writer.commit:
+        raise JobError(
+            f'{where}: {name} is a "{kind}", but its writer has no commit(boundary, notes), which'
+            " makes rows visible"
         )
     writer: Writer = opened
     return writer
+
+
+def kind_of_sink(sink: Sink, where: str) -> Kind:
+    """How a sink delivers in a job with `checkpoint=`, checked."""
+    kind = sink.kind
+    if kind not in get_args(Kind):
+        raise JobError(
+            f"{where}: {type(sink).__name__}.kind is {kind!r};"
+            ' it must be "plain", "follower" or "decider"'
+        )
+    if kind == "decider" and type(sink).survey is Sink.survey:
+        raise JobError(
+            f'{where}: {type(sink).__name__} is a "decider", but has no survey(seen), which says'
+            " what it has delivered"
+        )
+    return kind
+
+
+def takes_resume(sink: Sink) -> bool:
+    """Whether `open` has a second argument."""
+    try:
+        signature(sink.open).bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def missing_methods(opened: Any, names: Sequence[str]) -> str:

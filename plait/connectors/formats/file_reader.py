@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from plait.connectors.text_files import COMPRESSED, FileOptions
+from plait.connectors.formats.text_files import COMPRESSED, FileOptions
 from plait.errors import SourceError
 
 if TYPE_CHECKING:
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 
 UNIT_BYTES = 2**28
 """More than this is not put into one unit if it can be two: a column holds 2 GiB of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A place in a file where a row begins: the bytes, rows and lines before it. Reading can start
+    there."""
+
+    byte: int = 0
+    row: int = 0
+    line: int = 0
+
+
+START = Anchor()
 
 
 class EmptyFile(SourceError):
@@ -44,9 +58,20 @@ class FileReader:
     def open(self) -> None:
         raise TypeError(f"{type(self).__name__} has no method open()")
 
-    def batches(self, start_row: int) -> Iterator[PolledRows]:
-        """The rows from `start_row` on, good and bad ones."""
-        raise TypeError(f"{type(self).__name__} has no method batches(start_row)")
+    def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
+        """The rows from `start_row` on, good and bad ones. `anchor`: one of this file that is not
+        after it."""
+        raise TypeError(f"{type(self).__name__} has no method batches(start_row, anchor)")
+
+    def find_anchor(self) -> Anchor | None:
+        """A place at or not far before the rows that `batches` gave last; None: not known, or the
+        format needs none."""
+        return None
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes of the file are bytes of the text, so that reading can start at one."""
+        return self.options.is_utf8 and not self.path.endswith(COMPRESSED)
 
     def close(self) -> None:
         """Gives the file back."""

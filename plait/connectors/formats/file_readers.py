@@ -12,13 +12,13 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors import text_files
 from plait.connectors.bad_rows import BadRow, PolledRows, fit_rows
 from plait.connectors.columns import canonical
-from plait.connectors.csv_reader import CsvReader
-from plait.connectors.file_reader import EmptyFile, FileReader
-from plait.connectors.json_lines import has_python_types, infer_lines, read_lines
-from plait.connectors.text_files import DAMAGED, open_utf8, shown
+from plait.connectors.formats import text_files
+from plait.connectors.formats.csv_reader import CsvReader
+from plait.connectors.formats.file_reader import START, Anchor, EmptyFile, FileReader
+from plait.connectors.formats.json_lines import has_python_types, infer_lines, read_lines
+from plait.connectors.formats.text_files import DAMAGED, mark_bytes, open_utf8, shown
 from plait.errors import SchemaError, SourceError
 from plait.model.schema import Schema
 from plait.results.result import BadLine
@@ -51,7 +51,7 @@ class ParquetReader(FileReader):
                 raise self.failed(error) from None
             raise
 
-    def batches(self, start_row: int) -> Iterator[PolledRows]:
+    def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
         import pyarrow as pa
 
         group = row = 0
@@ -93,15 +93,27 @@ class ParquetReader(FileReader):
 class LineReader(FileReader):
     """Reads files whose rows are lines."""
 
-    def stream(self) -> Any:
+    anchor: Anchor | None = None
+    """Of the block that was read last."""
+
+    def find_anchor(self) -> Anchor | None:
+        return self.anchor
+
+    def start(self, anchor: Anchor) -> Anchor:
+        """Where the text begins, after a mark."""
+        if anchor != START or not self.has_bytes:
+            return anchor
+        return Anchor(byte=mark_bytes(self.path))
+
+    def stream(self, byte: int = 0) -> Any:
         try:
-            return open_utf8(self.path, self.options)
+            return open_utf8(self.path, self.options, byte)
         except OSError as error:
             raise self.failed(error.strerror or error) from None
 
-    def blocks(self, stream: Any) -> Iterator[bytes]:
+    def blocks(self, stream: Any, *, start: bool = True) -> Iterator[bytes]:
         try:
-            yield from text_files.blocks(stream)
+            yield from text_files.blocks(stream, start=start)
         except DAMAGED as error:
             raise self.damaged(error) from None
         except UnicodeError as error:
@@ -123,26 +135,26 @@ class JsonlReader(LineReader):
             raise EmptyFile(f"{self.path} has no line to take the schema from; give schema=")
         self.schema = infer_lines(self.path, lines)
 
-    def whole(self, stream: Any) -> Iterator[bytes]:
+    def whole(self, stream: Any, *, start: bool = True) -> Iterator[bytes]:
         """The blocks of the file, which must not be a single array."""
-        for number, block in enumerate(self.blocks(stream)):
-            if number == 0 and re.match(rb"\s*\[", block):
+        for number, block in enumerate(self.blocks(stream, start=start)):
+            if start and number == 0 and re.match(rb"\s*\[", block):
                 raise self.failed(
                     "is one JSON array, and JSONL has one object a line; convert it, for example "
                     "with jq -c '.[]', or read it yourself: plait.stream(json.load(file))"
                 )
             yield block
 
-    def batches(self, start_row: int) -> Iterator[PolledRows]:
-        line = 1
+    def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
         by_arrow = not has_python_types(self.schema)
-        with self.stream() as stream:
-            for block in self.whole(stream):
+        at = self.start(anchor)
+        with self.stream(anchor.byte) as stream:
+            for block in self.whole(stream, start=anchor == START):
                 lines = block.split(b"\n")
-                rows = [(line + i, text) for i, text in enumerate(lines) if text.strip()]
-                line += len(lines) - 1
-                skipped = min(start_row, len(rows))
-                start_row -= skipped
+                rows = [(at.line + i, text) for i, text in enumerate(lines, 1) if text.strip()]
+                self.anchor = at if self.has_bytes else None
+                skipped = min(max(start_row - at.row, 0), len(rows))
+                at = Anchor(at.byte + len(block), at.row + len(rows), at.line + len(lines) - 1)
                 if skipped == len(rows):
                     continue
                 if skipped:
@@ -195,15 +207,17 @@ class TextReader(LineReader):
         if not os.path.exists(self.path):
             raise self.failed("no such file")
 
-    def batches(self, start_row: int) -> Iterator[PolledRows]:
-        number = 0
-        with self.stream() as stream:
-            for block in self.blocks(stream):
+    def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
+        at = self.start(anchor)
+        with self.stream(anchor.byte) as stream:
+            for block in self.blocks(stream, start=anchor == START):
                 lines = block.removesuffix(b"\n").split(b"\n")
-                skipped = min(max(start_row - number, 0), len(lines))
+                self.anchor = at if self.has_bytes else None
+                skipped = min(max(start_row - at.row, 0), len(lines))
+                first = at.row + skipped + 1
+                at = Anchor(at.byte + len(block), at.row + len(lines), at.line + len(lines))
                 if skipped < len(lines):
-                    yield self.rows_of(lines[skipped:], number + skipped + 1)
-                number += len(lines)
+                    yield self.rows_of(lines[skipped:], first)
 
     def rows_of(self, lines: list[bytes], first: int) -> PolledRows:
         import pyarrow as pa

@@ -1,9 +1,10 @@
 """The reader of CSV files: fast through pyarrow, and closely where a row is bad.
 
 Arrow reads typed columns block by block. When it refuses a block, or a column has a null where none
-may be, the rest of the file is read closely: Python finds the rows with their lines, rows of the
-wrong width are bad, and the cells of the others are tried by Arrow again, so that a row is good or
-bad whichever way it is read. CsvRow numbers count good and bad rows; blank lines are none.
+may be, rows are read closely from there on: Python finds them with their lines, rows of the wrong
+width are bad, and the cells of the others are tried by Arrow again, so that a row is good or bad
+whichever way it is read. After `CLOSELY` rows without a bad one Arrow reads on, if the bytes of the
+file are those of the text. CsvRow numbers count good and bad rows; blank lines are none.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ import csv
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors import text_files
 from plait.connectors.bad_rows import BadRow, PolledRows
 from plait.connectors.columns import canonical
-from plait.connectors.csv_rows import CsvRow, RowScan, text_of
-from plait.connectors.file_reader import EmptyFile, FileReader
-from plait.connectors.json_lines import from_json
-from plait.connectors.text_files import DAMAGED, Uncommented, is_text, open_utf8, shown
+from plait.connectors.formats import text_files
+from plait.connectors.formats.csv_blocks import TrackedBlocks, same_rows
+from plait.connectors.formats.csv_rows import CsvRow, RowScan, text_of
+from plait.connectors.formats.file_reader import START, Anchor, EmptyFile, FileReader
+from plait.connectors.formats.json_lines import from_json
+from plait.connectors.formats.text_files import (
+    DAMAGED,
+    Head,
+    Uncommented,
+    is_text,
+    open_utf8,
+    shown,
+)
 from plait.errors import SchemaError, SourceError
 from plait.model.declared_json import is_written_as_text
 from plait.model.schema import Field, Schema, Type, type_of_arrow
@@ -39,6 +48,11 @@ class CsvReader(FileReader):
     def open(self) -> None:
         import pyarrow as pa
 
+        self.anchor: Anchor | None = None
+        self.blocks: TrackedBlocks | None = None
+        """The bytes of the batch that was given last, and ..."""
+        self.batch: Any = None
+        """... the batch, if nobody has compared them yet."""
         self.names: list[str] = []
         """The columns of the file; none: it is empty."""
         self.read_types: dict[str, Any] = {}
@@ -124,9 +138,14 @@ class CsvReader(FileReader):
         return pa.schema([(name, pa.null()) for name in names])
 
     def stream(
-        self, types: dict[str, Any], text: bytes | None = None, names: list[str] | None = None
+        self,
+        types: dict[str, Any],
+        text: bytes | None = None,
+        names: list[str] | None = None,
+        anchor: Anchor | None = None,
     ) -> Any:
-        """The file, or rows of its kind with these columns. Arrow reads its first block here."""
+        """The file from `anchor` on (None: its first rows only), or rows of its kind with these
+        columns. Arrow reads its first block here."""
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -135,12 +154,20 @@ class CsvReader(FileReader):
         if text is not None:
             given, skip_rows = pa.BufferReader(text), 0
         else:
-            given = open_utf8(self.path, options)
+            at = anchor or START
+            given = open_utf8(self.path, options, at.byte)
+            skip_rows = 0 if at.byte else skip_rows
             if options.comment is not None:
                 given, skip_rows = Uncommented(given, skip_rows, options.comment), 0
+            elif anchor is None:
+                given = Head(given, 2 * text_files.BLOCK_BYTES)
+            elif self.has_bytes and options.escape is None:
+                given = self.blocks = TrackedBlocks(given, anchor, options.quote)
             if not isinstance(given, pa.NativeFile):
                 given = pa.PythonFile(given, "r")
-            if options.header is not True:
+            if at.byte:
+                names = self.names
+            elif options.header is not True:
                 names = self.names or (list(options.header) if options.header else None)
         return pc.open_csv(
             given,
@@ -169,25 +196,56 @@ class CsvReader(FileReader):
             ),
         )
 
-    def batches(self, start_row: int) -> Iterator[PolledRows]:
+    def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
         import pyarrow as pa
 
         if not self.names:
             return
-        row = 0
+        self.anchor = None
+        at: Anchor | None = anchor
+        while at is not None:
+            row = at.row
+            try:
+                with self.stream(self.read_types, anchor=at) as reader:
+                    for batch in reader:
+                        if self.blocks is not None:
+                            self.blocks.take_batch(batch.num_rows)
+                            self.batch = batch
+                        skipped = min(max(start_row - row, 0), batch.num_rows)
+                        if skipped < batch.num_rows:
+                            yield PolledRows(self.fit_batch(batch.slice(skipped)))
+                        row += batch.num_rows
+                return
+            except (pa.ArrowException, UnicodeError, SourceError):
+                near = self.find_anchor() or at
+                self.blocks = self.batch = None
+            except DAMAGED as error:
+                raise self.damaged(error) from None
+            at = None
+            for rows, after in self.read_closely(max(row, start_row), near):
+                yield rows
+                if not rows.bad and after is not None:
+                    at = after
+                    break
+
+    def find_anchor(self) -> Anchor | None:
+        """Of the batch that was given last, if reading its bytes gives the batch again."""
+        import pyarrow as pa
+
+        if self.blocks is None or self.batch is None:
+            return self.anchor
+        batch, self.batch = self.batch, None
+        if self.blocks.lost or self.blocks.anchor.byte == 0:
+            return self.anchor
         try:
-            with self.stream(self.read_types) as reader:
-                for batch in reader:
-                    skipped = min(max(start_row - row, 0), batch.num_rows)
-                    if skipped < batch.num_rows:
-                        yield PolledRows(self.fit_batch(batch.slice(skipped)))
-                    row += batch.num_rows
-            return
-        except (pa.ArrowException, UnicodeError, SourceError):
-            pass
-        except DAMAGED as error:
-            raise self.damaged(error) from None
-        yield from self.read_closely(max(row, start_row))
+            with self.stream(self.read_types, self.blocks.text, self.names) as reader:
+                table = reader.read_all().combine_chunks()
+        except (pa.ArrowException, UnicodeError):
+            return self.anchor
+        again = table.to_batches()
+        if len(again) == 1 and same_rows(again[0], batch):
+            self.anchor = self.blocks.anchor
+        return self.anchor
 
     def fit_batch(self, batch: Any) -> Any:
         """The batch in plait's types, or a SourceError."""
@@ -207,20 +265,31 @@ class CsvReader(FileReader):
             batch = batch.set_column(at, field.name, array)
         return canonical(batch, self.schema)
 
-    def read_closely(self, start_row: int) -> Iterator[PolledRows]:
+    def read_closely(
+        self, start_row: int, anchor: Anchor = START
+    ) -> Iterator[tuple[PolledRows, Anchor | None]]:
+        """Rows, and where those after them begin; None: there are none, or it is not known."""
         try:
-            with self.scan() as scanned:
-                header = self.options.header is True
-                rows = itertools.islice(scanned, start_row + header, None)
-                while some := list(itertools.islice(rows, CLOSELY)):
-                    yield self.sort_out(some)
+            with self.scan(anchor) as scanned:
+                header = self.options.header is True and anchor == START
+                rows = itertools.islice(scanned, start_row - anchor.row + header, None)
+                first = next(rows, None)
+                while first is not None:
+                    some = [first, *itertools.islice(rows, CLOSELY - 1)]
+                    self.anchor = self.anchor_of(first, start_row)
+                    start_row += len(some)
+                    first = next(rows, None)
+                    yield self.sort_out(some), first and self.anchor_of(first, start_row)
         except csv.Error as error:
             raise self.failed(error) from None
         except DAMAGED as error:
             raise self.damaged(error) from None
 
-    def scan(self) -> RowScan:
-        return RowScan(self.path, self.options, blank_lines=self.one_column)
+    def anchor_of(self, row: CsvRow, number: int) -> Anchor | None:
+        return Anchor(row.byte, number, row.line - 1) if self.has_bytes else None
+
+    def scan(self, anchor: Anchor = START) -> RowScan:
+        return RowScan(self.path, self.options, blank_lines=self.one_column, anchor=anchor)
 
     def sort_out(self, rows: list[CsvRow]) -> PolledRows:
         """The rows that can be read and those that cannot, with what is wrong with them."""

@@ -9,7 +9,8 @@ import csv
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-from plait.connectors.text_files import FileOptions, open_utf8
+from plait.connectors.formats.file_reader import START, Anchor
+from plait.connectors.formats.text_files import FileOptions, open_utf8
 from plait.errors import SourceError
 
 if TYPE_CHECKING:
@@ -22,13 +23,18 @@ class CsvRow(NamedTuple):
     line: int
     text: str
     fields: Sequence[str]
+    byte: int
+    """Where it begins, if bytes of the file are bytes of the text."""
 
 
 class RowScan:
     """The rows of a file as Python's csv module finds them, the header among them."""
 
-    def __init__(self, path: str, options: FileOptions, *, blank_lines: bool) -> None:
+    def __init__(
+        self, path: str, options: FileOptions, *, blank_lines: bool, anchor: Anchor = START
+    ) -> None:
         self.path = path
+        self.anchor = anchor
         self.options = options
         self.blank_lines = blank_lines
         """Whether an empty line is a row."""
@@ -37,7 +43,7 @@ class RowScan:
         import pyarrow as pa
 
         try:
-            stream = open_utf8(self.path, self.options)
+            stream = open_utf8(self.path, self.options, self.anchor.byte)
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror or error}") from None
         if not isinstance(stream, pa.NativeFile):
@@ -51,9 +57,10 @@ class RowScan:
     def rows(self) -> Iterator[CsvRow]:
         options = self.options
         held: list[str] = []
-        at = [options.skip_rows]
+        at = [max(options.skip_rows, self.anchor.line)]
+        begins = [self.anchor.byte]
         rows = csv.reader(
-            self.lines(held, at),
+            self.lines(held, at, begins),
             delimiter=options.delimiter,
             quotechar=options.quote,
             quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
@@ -61,21 +68,29 @@ class RowScan:
         )
         for fields in rows:
             if fields or self.blank_lines:
-                yield CsvRow(at[0] - len(held) + 1, "".join(held), fields)
+                yield CsvRow(at[0] - len(held) + 1, "".join(held), fields, begins[0])
             held.clear()
 
-    def lines(self, held: list[str], at: list[int]) -> Iterable[str]:
+    def lines(self, held: list[str], at: list[int], begins: list[int]) -> Iterable[str]:
         """The lines from the first row on; `held` are those of the present row, `at` the number of
-        the last one. Comments are passed over."""
+        the last one, `begins` the byte of the first. Comments are passed over."""
         comment = self.options.comment
-        for number, line in enumerate(self.text):
+        byte = self.anchor.byte
+        for number, line in enumerate(self.text, self.anchor.line):
             text = line.removeprefix("\ufeff") if number == 0 else line
+            start, byte = byte, byte + byte_length(line)
             if number < self.options.skip_rows:
                 continue
             at[0] = number + 1
             if comment is None or not text.startswith(comment):
+                if not held:
+                    begins[0] = start
                 held.append(text)
                 yield text
+
+
+def byte_length(line: str) -> int:
+    return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
 
 
 def text_of(rows: list[CsvRow]) -> bytes:

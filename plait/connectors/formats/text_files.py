@@ -88,9 +88,12 @@ def open_bytes(path: str) -> Any:
     return pa.input_stream(path)
 
 
-def open_utf8(path: str, options: FileOptions) -> Any:
-    """The text of a file as UTF-8 bytes."""
+def open_utf8(path: str, options: FileOptions, byte: int = 0) -> Any:
+    """The text of a file as UTF-8 bytes; from a byte on, of a file that is neither compressed nor
+    of another encoding."""
     stream = open_bytes(path)
+    if byte:
+        stream.seek(byte)
     return stream if options.is_utf8 else Decoded(stream, options.encoding)
 
 
@@ -147,6 +150,19 @@ class Decoded(Piped):
         return self.decoder.decode(data, self.over).encode("utf-8", "surrogateescape")
 
 
+class Head(Piped):
+    """The first bytes. Arrow reads ahead, as far as it can get."""
+
+    def __init__(self, stream: Any, size: int) -> None:
+        super().__init__(stream)
+        self.left = size
+
+    def more(self) -> bytes | None:
+        data: bytes = self.stream.read(min(BLOCK_BYTES, self.left))
+        self.left -= len(data)
+        return data or None
+
+
 class Uncommented(Piped):
     """UTF-8 without the first lines and without those that start as comments do."""
 
@@ -166,9 +182,12 @@ class Uncommented(Piped):
         return b"".join(line for line in lines[skipped:] if not line.startswith(self.comment))
 
 
-def blocks(stream: Any) -> Iterator[bytes]:
-    """Whole lines in large pieces; every piece but the last ends with a line end."""
-    held = stream.read(BLOCK_BYTES).removeprefix(BOM)
+def blocks(stream: Any, *, start: bool = True) -> Iterator[bytes]:
+    """Whole lines in large pieces; every piece but the last ends with a line end. `start`: of the
+    file, where there may be a mark."""
+    held = stream.read(BLOCK_BYTES)
+    if start:
+        held = held.removeprefix(BOM)
     while True:
         more = stream.read(BLOCK_BYTES)
         if not more:
@@ -181,6 +200,12 @@ def blocks(stream: Any) -> Iterator[bytes]:
             held += more
     if held:
         yield held
+
+
+def mark_bytes(path: str) -> int:
+    """The length of the mark at the start of a file."""
+    with open(path, "rb") as file:
+        return len(BOM) if file.read(len(BOM)) == BOM else 0
 
 
 def is_text(text: str) -> bool:

@@ -1,0 +1,1 @@
+"""Files of each format: how they are read, and how rows are written."""
