@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.graph.delays import origins_read
+from plait.graph.delays import is_arrival, origins_read
 from plait.graph.operators import EventTimeOp, SourceOp, TimedOp
 from plait.graph.source_order import is_in_time
 from plait.graph.stages import source_numbers
@@ -26,7 +26,7 @@ from plait.node_runtime.native.stage_specs import EngineSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.graph.operators import Graph, Op
+    from plait.graph.operators import AnyOp, Graph
     from plait.graph.stages import Pipeline
     from plait.model.settings import Settings
     from plait.node_runtime.assembly.engine_parts import Seat, SinkEnd, SourceEnd
@@ -103,7 +103,8 @@ def set_times(engine: NativeEngine, pipeline: Pipeline) -> None:
         for number, source in source_numbers(pipeline.graph).items():
             op = pipeline.graph.operators[number]
             if isinstance(op, SourceOp) and op.event_time is not None and number in read:
-                engine.event_time(source, op.schema.index(op.event_time), op.idle_us)
+                column = op.schema.index(op.clock or op.event_time)
+                engine.event_time(source, column, op.idle_us)
     if any(looks_at_clock(op) for op in pipeline.graph.operators):
         engine.beat(BEAT_US)
 
@@ -119,8 +120,10 @@ def set_order(engine: NativeEngine, graph: Graph, sources: Mapping[int, SourceEn
     engine.order_by_time(times)
 
 
-def looks_at_clock(op: Op) -> bool:
-    """Whether the operator has timers on the wall clock, or is idle by it."""
+def looks_at_clock(op: AnyOp) -> bool:
+    """Whether the operator has timers or windows by the wall clock, or is idle by it."""
+    if is_arrival(op):
+        return True
     if isinstance(op, EventTimeOp):
         return op.idle_us > 0
     if not isinstance(op, TimedOp) or not isinstance(op.spec, ProcessSpec):

@@ -40,6 +40,8 @@ class TableEnd:
 
     chunks: Sequence[NativeBatch]
     rate_per_s: float = 0.0
+    first: int = 0
+    """The row to begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,18 @@ class ReaderEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEnd:
-    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `most`: stop the run
-    after this many rows."""
+    """Where a sink's rows go: to a function, into memory (keep), or nowhere; `mark` is told the
+    boundary of every mark, between two calls of `write`; `most`: stop the run after this many
+    rows."""
 
     write: Callable[[NativeBatch], None] | None = None
+    mark: Callable[[int], None] | None = None
     keep: bool = False
     most: int = -1
+    commits: bool = False
+    """It is marked where it is (`mark_complete`), not with the others."""
+    delivered_before: int = 0
+    """What is in epochs before this one is not written: it is delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,9 @@ def add_source_stage(context: StageContext) -> StageEnds:
         case ElsewhereEnd():
             stage = engine.no_source(spec)
         case TableEnd():
-            stage = engine.table_source(spec, chunks=list(end.chunks), rate_per_s=end.rate_per_s)
+            stage = engine.table_source(
+                spec, chunks=list(end.chunks), rate_per_s=end.rate_per_s, first=end.first
+            )
         case RateEnd():
             stage = engine.rate_source(
                 spec,
@@ -80,8 +82,11 @@ def add_sink_stage(context: StageContext) -> StageEnds:
         stage=context.spec(),
         op=context.first,
         write=end.write,
+        mark=end.mark,
         keep=end.keep,
         limit=end.most,
+        last_source=max(context.pipeline.sources_of(context.number)) if end.commits else -1,
+        delivered_before=end.delivered_before,
     )
     stage = context.parts.sink_stages[context.first] = context.engine.sink_stage(spec)
     return connect_after(context, exchange, stage)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plait.graph.delays import watermark_delays
+from plait.graph.delays import is_arrival, watermark_delays
 from plait.graph.operators import EventTimeOp, SourceOp, TimedOp, upstream
 from plait.graph.stages import origin_numbers, source_numbers
 from plait.graph.temporal import OperatorSpec
@@ -113,7 +113,7 @@ def timed_number(context: StageContext) -> int:
     return next(i for i in context.stage.operators if isinstance(operators[i], TimedOp))
 
 
-Origin = tuple[bool, bool, int, int, list[int], int]
+Origin = tuple[bool, bool, int, int, list[int], int, bool]
 
 
 def timed_origins(context: StageContext) -> list[Origin]:
@@ -125,13 +125,13 @@ def timed_origins(context: StageContext) -> list[Origin]:
     found: list[Origin] = []
     for number, origin in origin_numbers(context.graph).items():
         op = operators[number]
-        assert isinstance(op, SourceOp | EventTimeOp)
-        named = isinstance(op, EventTimeOp)
+        named = not isinstance(op, SourceOp)
         above = [sources[i] for i in upstream(operators, number) if i in sources] if named else []
         reaches = not named and origin in reaching
         late = delays.get(number, 0)
-        idle = op.idle_us if named else 0
-        found.append((reaches, number in delays, late, op.max_jump_us, above, idle))
+        idle = op.idle_us if isinstance(op, EventTimeOp) else 0
+        jump = op.max_jump_us if isinstance(op, SourceOp | EventTimeOp) else 0
+        found.append((reaches, number in delays, late, jump, above, idle, is_arrival(op)))
     return found
 
 

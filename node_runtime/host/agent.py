@@ -8,27 +8,25 @@ reports do not wait for it.
 
 from __future__ import annotations
 
-import os
-import pickle
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import psutil
 
-from plait.errors import PlaitError, StateError
-from plait.graph.operators import Graph, SourceOp
-from plait.graph.stages import make_pipeline
-from plait.node_runtime.assembly.build import build
-from plait.node_runtime.assembly.engine_parts import EngineParts, Seat
-from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
-from plait.node_runtime.host.endpoints import Ends, open_ends
-from plait.node_runtime.native._cluster import NativeCluster
+from plait.errors import BreakerError, PlaitError, StateError
+from plait.graph.operators import SourceOp
+from plait.node_runtime.elastic.watch import start_watch
+from plait.node_runtime.host.engine_host import HALT_S, NO_CHECKPOINTS, EngineHost
+from plait.node_runtime.host.node_facts import Latencies, Pace, crowd_here
+from plait.node_runtime.host.restoring import (
+    restore,
+    show_outputs,
+)
+from plait.node_runtime.host.stranger_log import StrangerLog
+from plait.protocol.checkpoint_messages import Halt, Mark, Publish, Retire, Seal, Survey
 from plait.protocol.messages import (
-    EVERYONE,
     Answer,
     Begin,
     BinLoad,
@@ -47,11 +45,10 @@ from plait.protocol.messages import (
     Promise,
     Refused,
 )
-from plait.results.failures import Letters, error_of
-from plait.results.outcomes import Cuts, NodeOutcome, percentile_ns, stopped_sources, tally
+from plait.results.failures import error_of
+from plait.results.outcomes import Cuts, NodeOutcome, stopped_sources, tally
 
 if TYPE_CHECKING:
-    from plait.model.settings import Settings
     from plait.node_runtime.host.tls_tunnel import TlsTunnel
     from plait.node_runtime.native._engine import NativeEngine
 
@@ -60,7 +57,7 @@ FAILING_S = 2.0
 long."""
 
 
-class NodeAgent:
+class NodeAgent(EngineHost):
     """A node of a job."""
 
     def __init__(
@@ -74,34 +71,13 @@ class NodeAgent:
         """`payload`: the pickled (graph, settings), from who submitted the job, or that and the
         buffers of its tables, which are used where they are; `tunnel`: records and state travel
         through it, and the links themselves stay on this machine."""
-        self.rank = rank
-        self.graph: Graph
-        self.settings: Settings
-        self.graph, self.settings = load_payload(payload)
-        self.cluster = NativeCluster(rank, self.graph.name, token)
-        self.tunnel = tunnel
-        port = self.cluster.listen("127.0.0.1" if tunnel else listen_host)
-        if tunnel is not None:
-            port = tunnel.serve(listen_host, 0, port)
-        self.address = Peer(rank=rank, host=listen_host, port=port)
-        self.known: set[int] = set()
+        super().__init__(rank, payload, token, listen_host, tunnel)
         self.lock = threading.RLock()
-        self.parts: EngineParts | None = None
-        self.ends: Ends | None = None
-        self.letters: Letters | None = None
-        self.first_epoch = 0
-        self.leaving = False
-        self.begun = False
         self.began = 0.0
-        self.elastic: ElasticWatch | None = None
-        self.rounds: dict[int, Answer] = {}
-        """Answers to the promises of the last rounds."""
-        self.committed = -1
-        """The last round that was committed or lifted."""
         self.done: NodeOutcome | None = None
-        self.failing_since = 0.0
         self.pace = Pace()
         self.latencies = Latencies()
+        self.strangers = StrangerLog()
         self.process = psutil.Process()
 
     def peer(self) -> Peer:
@@ -122,8 +98,8 @@ class NodeAgent:
                 return self.prepare(command)
             case Connect(peers=peers):
                 return self.connect(peers)
-            case Begin(layout=layout):
-                return self.begin(layout)
+            case Begin(layout=layout, joins=joins):
+                return self.begin(layout, joins)
             case Expect():
                 return self.expect(command)
             case Promise():
@@ -142,55 +118,30 @@ class NodeAgent:
             case End(good=good):
                 self.end(good)
                 return Done()
+            case Halt(attempt=attempt):
+                return self.halt(attempt)
+            case Seal() | Publish() | Retire() | Survey():
+                if self.keeper is None:
+                    return Refused(reason=NO_CHECKPOINTS)
+                if isinstance(command, Survey):
+                    self.keeper.begin_attempt(command.attempt)
+                self.keeper.carry_out(command)
+                return Done()
             case _:
                 assert_never(command)
 
-    def prepare(self, command: Prepare) -> Answer:
-        if self.parts is None:
-            here = {
-                op
-                for number, op in enumerate(self.graph.sources)
-                if command.layout.readers[number] in (EVERYONE, self.rank)
-            }
-            if self.settings.order == "key" or self.rank == command.home:
-                here.update(self.graph.sinks)
-            with ExitStack() as undo:
-                self.ends = open_ends(self.graph, {}, here)
-                undo.callback(self.ends.abort)
-                if here.intersection(self.graph.sinks):
-                    self.letters = Letters(self.graph)
-                seat = Seat(cluster=self.cluster, rank=self.rank, home=command.home)
-                pipeline = make_pipeline(self.graph, self.settings.fuse)
-                self.parts = build(
-                    pipeline, self.settings, self.ends.sources, self.ends.sinks, seat
-                )
-                undo.callback(self.parts.stop_helpers)
-                self.cluster.hold(self.parts.engine)
-                self.parts.start()
-                undo.pop_all()
-        return self.connect(command.peers)
-
-    def connect(self, peers: tuple[Peer, ...]) -> Answer:
-        for peer in peers:
-            if peer.rank in self.known:
-                continue
-            self.known.add(peer.rank)
-            host, port = peer.host, peer.port
-            if self.tunnel is not None:
-                host, port = "127.0.0.1", self.tunnel.dial(host, port)
-            self.cluster.add_peer(peer.rank, host, port)
-        return Done()
-
-    def begin(self, layout: Layout) -> Answer:
+    def begin(self, layout: Layout, joins: bool) -> Answer:
         if self.parts is None:
             return Refused(reason="the node is not prepared")
         if not self.begun:
             self.begun = True
             self.first_epoch = layout.epoch
             self.began = time.perf_counter()
-            records = layout.epoch_records or self.settings.epoch_records
-            self.cluster.begin(replace(layout, epoch_records=records), layout.epoch > 0)
+            records = layout.epoch_records or self.records
+            self.cluster.begin(replace(layout, epoch_records=records), joins)
             self.elastic = start_watch(self.parts.engine, self.settings)
+            if self.measured is not None:
+                self.measured.start()
         return Done()
 
     def expect(self, command: Expect) -> Answer:
@@ -218,9 +169,23 @@ class NodeAgent:
         if command.round > self.committed:
             self.committed = command.round
             last = command.layouts[-1] if command.layouts else None
-            self.leaving = self.leaving or (last is not None and self.rank not in last.members)
+            self.members = self.members if last is None else len(last.members)
+            if last is not None and self.rank not in last.members and not self.leaving:
+                self.leaving, self.left_at = True, last.epoch
+            if command.mark is not None:
+                return self.mark(command.mark, command.stop_at is not None)
             finish = command.finish or self.settings.finish
             self.cluster.commit(command.layouts, command.stop_at, finish == "flush")
+        return Done()
+
+    def mark(self, mark: Mark, stops: bool) -> Answer:
+        if self.keeper is None or self.saver is None:
+            return Refused(reason=NO_CHECKPOINTS)
+        item = None
+        if not mark.ended:
+            last = mark.last or stops
+            item = self.cluster.mark(mark.epoch, last, mark.number, mark.since)
+        self.keeper.save(mark, item)
         return Done()
 
     @property
@@ -233,19 +198,30 @@ class NodeAgent:
         """How the node is."""
         cpu_ratio = psutil.cpu_percent(interval=None) / 100.0
         used = self.process.cpu_times()
+        refused_links, left, why, source = self.cluster.refused_links()
+        self.strangers.note(refused_links, left, why, source, time.monotonic())
         own = {
             "rank": self.rank,
             "cpu_ratio": cpu_ratio,
             "crowd": crowd_here(),
             "process_cpu_s": used.user + used.system,
             "rss_bytes": self.process.memory_info().rss,
+            **self.checkpoint_report(),
+            "refused_links": refused_links,
         }
-        parts = self.parts
+        if self.keeper is not None and self.keeper.told.load_error:
+            error = f"the checkpoint could not be loaded: {self.keeper.told.load_error}"
+            return NodeReport(phase="failed", error=error, lost_peer=True, **own)
+        if self.keeper is not None and self.keeper.told.commit_error:
+            error = self.keeper.told.commit_error
+            return NodeReport(phase="failed", error=error, lost_peer=True, **own)
+        parts, measured = self.parts, self.measured
         if parts is None or not self.begun:
             return NodeReport(phase="made" if parts is None else "prepared", **own)
         engine = parts.engine
         over = self.done is not None or engine.wait(0.0)
-        error = self.error_text(engine)
+        broken = self.breaks()
+        error = self.error_text(engine) or broken.replace("\n  ", "; ")
         passed = self.cluster.passed_epoch(engine.sinks())
         refused = self.cluster.refusal()
         epoch = self.cluster.next_epoch()
@@ -254,7 +230,7 @@ class NodeAgent:
         p50, p99, most = self.latencies.since_last(dict(engine.latency_buckets()[0]))
         stops_early = self.ends is not None and self.ends.stops_early
         return NodeReport(
-            phase=self.phase(over, error, refused),
+            phase="failed" if broken else self.phase(over, error, refused),
             epoch=epoch,
             delivered_epoch=passed,
             read=engine.records_read(),
@@ -265,14 +241,29 @@ class NodeAgent:
             moved_bytes=size_bytes,
             ready=self.cluster.ready(),
             loads=self.loads(engine) if loads else (),
+            sources=measured.reports() if measured is not None else (),
             p50_ms=p50,
             p99_ms=p99,
             max_ms=most,
             links_down=tuple(self.cluster.down_peers()),
             error=error or refused,
+            lost_peer=bool(refused) and not error,
             satisfied=over and not error and stops_early,
             **own,
         )
+
+    def checkpoint_report(self) -> dict[str, Any]:
+        if self.keeper is None:
+            return {}
+        told = self.keeper.told
+        return {
+            "attempt": self.keeper.attempt,
+            "restored": told.restored,
+            "saved": told.saved,
+            "save_failed": told.save_failed,
+            "save_error": told.save_error,
+            "finished": tuple(told.finished.values()),
+        }
 
     def phase(self, over: bool, error: str, refused: str) -> Any:
         if refused or (error and self.failure_arrived(over)):
@@ -305,11 +296,19 @@ class NodeAgent:
 
     def end(self, good: bool) -> None:
         """Ends the engine and closes the ends; `good`: what sinks wrote is to stay."""
-        if self.done is not None or self.parts is None:
+        if self.done is not None:
+            return
+        if self.parts is None:
+            self.done = self.finished_outcome(good)
+            self.leave_folder()
             return
         engine = self.parts.engine
         if self.elastic is not None:
             self.elastic.stop()
+        if self.measured is not None:
+            self.measured.stop()
+        if self.saver is not None and self.saver.committer is not None:
+            self.saver.committer.end(HALT_S)
         seconds = time.perf_counter() - self.began if self.begun else 0.0
         natural = engine.wait(0.0)
         engine.abort()
@@ -318,6 +317,28 @@ class NodeAgent:
             engine.interrupt_python()
         self.parts.end(grace_s=0.0)
         self.done = self.outcome_of(engine, good and natural, seconds)
+        self.leave_folder()
+
+    def leave_folder(self) -> None:
+        """Another run may have the checkpoints now."""
+        if self.keeper is not None:
+            self.keeper.leave()
+
+    def finished_outcome(self, good: bool) -> NodeOutcome | None:
+        """Of a job whose checkpoint says that it is finished: what it gave then."""
+        keeper = self.keeper
+        manifest = None if keeper is None else keeper.manifest
+        if keeper is None or keeper.claim is None or manifest is None:
+            return None
+        if not good or not manifest.finished:
+            return None
+        restored = restore(self.graph, keeper.ids, manifest, keeper.claim.run)
+        outputs = show_outputs(self.graph, keeper.ids, restored, keeper.folder, manifest)
+        counts = [restored.counts[id] for id in keeper.ids]
+        account, operators = tally(self.graph, counts, {})
+        return NodeOutcome(
+            rank=self.rank, seconds=0.0, account=account, operators=operators, outputs=outputs
+        )
 
     def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:
         assert self.ends is not None
@@ -328,10 +349,11 @@ class NodeAgent:
             error = error_of(failure, self.graph)
         elif refused := self.cluster.refusal():
             error = StateError(f"state could not move between the nodes: {refused}")
+        elif self.broken:
+            error = BreakerError(self.broken)
         outputs: dict[str, Any] = {}
         try:
-            if self.letters is not None:
-                self.letters.add(engine.letters())
+            self.collect_letters()
             outputs = self.ends.close(good and error is None, self.parts)
         except Exception as closing:
             error = error or closing
@@ -339,7 +361,11 @@ class NodeAgent:
             if self.letters is not None:
                 self.letters.close(good and error is None)
         error = error or self.parts.closing_error
-        counts = [engine.counts(i) for i in range(len(self.graph.operators))]
+        saver = self.saver
+        counts = [
+            engine.counts(i) if saver is None else saver.total(i)
+            for i in range(len(self.graph.operators))
+        ]
         unfinished = {} if self.ends.stops_early else self.parts.unfinished(self.graph)
         account, operators = tally(self.graph, counts, unfinished)
         buckets, most = engine.latency_buckets()
@@ -367,6 +393,10 @@ class NodeAgent:
             stops_early=self.ends.stops_early,
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
+            rates=self.measured.reports() if self.measured is not None else (),
+            attempt=0 if saver is None else saver.claim.attempt,
+            left_at=self.left_at,
+            restored=() if self.keeper is None else self.keeper.history,
         )
 
     def outcome(self) -> NodeOutcome | None:
@@ -378,63 +408,7 @@ class NodeAgent:
         with self.lock:
             self.end(False)
             self.cluster.close()
+            if self.keeper is not None:
+                self.keeper.close()
             if self.tunnel is not None:
                 self.tunnel.close()
-
-
-def load_payload(payload: bytes | list[Any]) -> tuple[Graph, Settings]:
-    """A job, from its bytes or from its parts."""
-    main, *buffers = [payload] if isinstance(payload, bytes) else payload
-    graph, settings = pickle.loads(main, buffers=buffers)
-    return graph, settings
-
-
-def crowd_here() -> float:
-    """Threads that want to run, for each core: now, or on average over the last minute."""
-    try:
-        average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
-        running = float(now.partition("/")[0]) - 1.0
-        return max(float(average), running) / (os.cpu_count() or 1)
-    except (OSError, ValueError):
-        return 0.0
-
-
-class Latencies:
-    """Of the records delivered since the last report that had any, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, int] = {}
-        self.shown = (0.0, 0.0, 0.0)
-
-    def since_last(self, counts: dict[int, int]) -> tuple[float, float, float]:
-        """p50, p99 and the greatest; `counts` are of all records so far, by upper edge in ns."""
-        fresh = {
-            edge: count - self.seen.get(edge, 0)
-            for edge, count in counts.items()
-            if count > self.seen.get(edge, 0)
-        }
-        if fresh:
-            self.seen = counts
-            most = max(fresh)
-            p50, p99 = (percentile_ns(fresh, most, percent) for percent in (50.0, 99.0))
-            self.shown = (p50 / 1e6, p99 / 1e6, most / 1e6)
-        return self.shown
-
-
-class Pace:
-    """How many epochs a second the sources emit, over the last reports."""
-
-    def __init__(self) -> None:
-        self.at = time.monotonic()
-        self.epoch = 0
-        self.rate = 0.0
-
-    def note(self, epoch: int) -> None:
-        now = time.monotonic()
-        if now - self.at >= 0.05:
-            self.rate = (epoch - self.epoch) / (now - self.at)
-            self.at, self.epoch = now, epoch
-
-    def epochs_per_s(self, epoch: int) -> float:
-        self.note(epoch)
-        return self.rate

@@ -16,8 +16,9 @@ from plait.connectors.base import Reader, Writer
 from plait.node_runtime.native._outside import interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from plait.checkpoints.choices import ChoiceLog
     from plait.graph.operators import SourceOp
 
 TICK_S = 0.1
@@ -110,6 +111,12 @@ class ThreadReader(Reader):
     def position(self) -> Any:
         return self.thread.call(self.reader.position)
 
+    def log_choices(self, again: Sequence[bytes]) -> ChoiceLog | None:
+        if not hasattr(self.reader, "log_choices"):  # one that is no plait.Reader need not have it
+            return None
+        log: ChoiceLog | None = self.thread.call(self.reader.log_choices, again)
+        return log
+
     def close(self) -> None:
         self.thread.end(self.reader.close)
 
@@ -123,6 +130,19 @@ class ThreadWriter(Writer):
 
     def write(self, batch: Any) -> None:
         self.thread.call(self.writer.write, batch)
+
+    def mark(self, boundary: int) -> None:
+        if hasattr(self.writer, "mark"):  # one that is no plait.Writer need not have it
+            self.thread.call(self.writer.mark, boundary)
+
+    def prepare(self, boundary: int) -> Any:
+        if not hasattr(self.writer, "prepare"):
+            return None
+        return self.thread.call(self.writer.prepare, boundary)
+
+    def commit(self, boundary: int, notes: bytes = b"") -> None:
+        if hasattr(self.writer, "commit"):
+            self.thread.call(self.writer.commit, boundary, notes)
 
     def close(self) -> Any:
         return self.thread.end(self.writer.close)
@@ -153,5 +173,5 @@ def open_end(
 
 
 def is_ours(described: Any) -> bool:
-    """Whether it is of plait's own, which any thread may call."""
-    return type(described).__module__.startswith("plait.")
+    """Whether it is of plait's own, which any thread may call. A replay calls what it replays."""
+    return type(getattr(described, "replayed", described)).__module__.startswith("plait.")

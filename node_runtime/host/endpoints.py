@@ -6,6 +6,7 @@ per batch; every other source and sink is reached through the ports of `sources.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from plait.node_runtime.assembly.engine_parts import (
     TableEnd,
 )
 from plait.node_runtime.host.end_thread import ThreadReader, ThreadWriter, open_end
+from plait.node_runtime.host.source_rates import Gauge
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._records import Shape
 from plait.results.failures import BAD_SCHEMA
@@ -35,7 +37,7 @@ from plait.results.failures import BAD_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from plait.connectors.base import Writer
+    from plait.connectors.base import Resume, Writer
     from plait.model.schema import Schema
     from plait.node_runtime.assembly.engine_parts import EngineParts
     from plait.node_runtime.native.stage_specs import WithBadRows
@@ -52,9 +54,15 @@ class Ends:
         self.sources: dict[int, SourceEnd] = {}
         self.sinks: dict[int, SinkEnd] = {}
         self.readers: list[Reader] = []
+        self.reader_of: dict[int, Reader] = {}
+        """Of each source that has one."""
+        self.gauges: dict[int, Gauge] = {}
+        """Of sources that can tell what waits to be read."""
         self.writers: dict[int, Writer] = {}
         self.stops_early = False
         """Whether a sink ends the run before the sources do."""
+        self.kept: dict[int, list[Any]] = {}
+        """Of sinks that keep their rows: the batches from before the last mark."""
 
     def close(self, good: bool, parts: EngineParts) -> dict[str, Any]:
         """Closes everything; gives what each sink returned, by its label."""
@@ -75,8 +83,27 @@ class Ends:
             writer = self.writers[number]
             return writer.close if good else writer.abort
         if self.sinks[number].keep:
-            return lambda: kept_table(parts, number, op.schema)
+            return lambda: self.kept_table(parts, number, op.schema)
         return lambda: parts.engine.counts(number)[1]
+
+    def kept_until_mark(self, number: int, parts: EngineParts, *, at_end: bool) -> list[Any]:
+        """The batches that a sink kept before the last mark, or `at_end` all of them."""
+        op = self.graph.operators[number]
+        stage = parts.sink_stages[number]
+        kept = self.kept.setdefault(number, [])
+        kept += (batch.to_arrow(op.schema) for batch in parts.engine.take_closed(stage))
+        if not at_end:
+            return kept
+        return [*kept, *(b.to_arrow(op.schema) for b in parts.engine.kept_batches(stage))]
+
+    def kept_table(self, parts: EngineParts, number: int, schema: Schema) -> Any:
+        """All rows that a sink kept, after the run."""
+        return table_of(self.kept_until_mark(number, parts, at_end=True), schema)
+
+    def first_position(self, number: int) -> Any:
+        """Where a source begins, as a checkpoint keeps it; None: at its first row."""
+        end = self.sources[number]
+        return [end.position(), 0] if isinstance(end, ReaderEnd) else None
 
     def abort(self) -> None:
         """Closes what was opened for a run that never started."""
@@ -107,20 +134,20 @@ def attempt(action: Callable[[], Any], errors: list[Exception]) -> Any:
         return None
 
 
-def kept_table(parts: EngineParts, number: int, schema: Schema) -> Any:
+def table_of(batches: Sequence[Any], schema: Schema) -> Any:
     import pyarrow as pa
 
-    batches = [
-        batch.to_arrow(schema) for batch in parts.engine.kept_batches(parts.sink_stages[number])
-    ]
     return pa.Table.from_batches(batches, schema.to_arrow())
 
 
 def open_ends(
-    graph: Graph, positions: Mapping[str, Any], here: Collection[int] | None = None
+    graph: Graph,
+    positions: Mapping[str, Any],
+    here: Collection[int] | None = None,
+    resumes: Mapping[int, Resume] | None = None,
 ) -> Ends:
     """Opens all ends, sources at their positions. `here`: the ends of this node, if there are
-    others."""
+    others. `resumes`: in a job with checkpoints, where each sink goes on."""
     ends = Ends(graph)
     try:
         for number, op in enumerate(graph.operators):
@@ -128,9 +155,13 @@ def open_ends(
             if isinstance(op, SourceOp) and not open_here:
                 ends.sources[number] = ElsewhereEnd()
             elif isinstance(op, SourceOp):
-                ends.sources[number] = open_source(ends, op, positions.get(op.label))
+                opened = open_source(ends, op, positions.get(op.label))
+                ends.sources[number] = measured(ends, number, op, opened)
+                if isinstance(opened, ReaderEnd):
+                    ends.reader_of[number] = ends.readers[-1]
             elif isinstance(op, SinkOp) and open_here:
-                ends.sinks[number] = open_sink(ends, number, op)
+                resume = None if resumes is None else resumes[number]
+                ends.sinks[number] = open_sink(ends, number, op, resume)
     except BaseException:
         ends.abort()
         raise
@@ -140,16 +171,16 @@ def open_ends(
 def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
     source = op.source
     if type(source) is Table and not has_bad_rows(op):
-        table = source.arrow().slice(position or 0)
-        chunks = [NativeBatch.from_arrow(chunk, op.schema) for chunk in table.to_batches()]
-        return TableEnd(chunks=chunks, rate_per_s=source.rate_per_s or 0.0)
+        chunks = [NativeBatch.from_arrow(c, op.schema) for c in source.arrow().to_batches()]
+        rate = source.rate_per_s or 0.0
+        return TableEnd(chunks=chunks, rate_per_s=rate, first=source.row_at(position))
     if type(source) is Rate:
         total = -1 if source.total is None else source.total
         return RateEnd(
             rate_per_s=source.rate_per_s,
             total=total,
             start_us=source.start_us,
-            first=position or 0,
+            first=source.row_at(position),
         )
     opened = partial(open_reader, source, op.schema, position, str(op))
     opening = partial(open_end, op.label, source, opened, partial(ThreadReader, op))
@@ -168,6 +199,23 @@ def open_source(ends: Ends, op: SourceOp, position: Any) -> SourceEnd:
             return ReaderEnd(poll=partial(call, items.poll), position=partial(call, items.position))
         return ReaderEnd(poll=items.poll, position=items.position)
     return ReaderEnd(poll=poll_of(reader, op), position=reader.position)
+
+
+def measured(ends: Ends, number: int, op: SourceOp, end: SourceEnd) -> SourceEnd:
+    """The end, and a gauge for its rate if the reader can tell what waits to be read."""
+    if not isinstance(end, ReaderEnd):
+        return end
+    reader: Any = ends.readers[-1]
+    threaded = isinstance(reader, ThreadReader)
+    inner = reader.reader if threaded else reader
+    gauge = Gauge(inner)
+    if not gauge.asks and gauge.looking is None:
+        return end
+    ends.gauges[number] = gauge
+    if not gauge.asks:
+        return end
+    asked = partial(reader.thread.call, inner.backlog) if threaded else inner.backlog
+    return replace(end, poll=gauge.around(end.poll, lambda: call_endpoint(asked, op), str(op)))
 
 
 class ItemsPoll:
@@ -217,7 +265,7 @@ class ItemsPoll:
         return len(records)
 
     def position(self) -> Any:
-        return self.reader.position() - len(self.held)
+        return self.reader.position_before(len(self.held))
 
 
 def one_batch(table: Any, label: str) -> Any:
@@ -331,7 +379,7 @@ def too_many(where: str, asked: int, got: int) -> SourceError:
     return SourceError(f"{where}: poll({asked}) returned {got} rows; never return more")
 
 
-def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:
+def open_sink(ends: Ends, number: int, op: SinkOp, resume: Resume | None = None) -> SinkEnd:
     sink, schema = op.sink, op.schema
     if type(sink) is Collect:
         most = -1 if sink.limit is None else sink.limit
@@ -339,11 +387,18 @@ def open_sink(ends: Ends, number: int, op: SinkOp) -> SinkEnd:
         return SinkEnd(keep=True, most=most)
     if type(sink) is Discard:
         return SinkEnd()
-    opened = partial(open_writer, sink, schema, str(op))
+    opened = partial(open_writer, sink, schema, str(op), resume)
     opening = partial(open_end, op.label, sink, opened, ThreadWriter)
     writer = ends.writers[number] = call_endpoint(opening, op)
 
     def write(batch: NativeBatch) -> None:
         call_endpoint(lambda: writer.write(batch.to_arrow(schema)), op)
 
-    return SinkEnd(write=write)
+    if resume is None:
+        return SinkEnd(write=write)
+    return SinkEnd(
+        write=write,
+        mark=lambda boundary: call_endpoint(lambda: writer.mark(boundary), op),
+        commits=sink.commit is not None,
+        delivered_before=resume.boundary if sink.kind == "decider" else 0,
+    )

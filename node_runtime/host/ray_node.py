@@ -20,7 +20,8 @@ from ray import cloudpickle
 
 from plait.errors import JobError, PlaitError, RecordError
 from plait.graph.explain import explain
-from plait.node_runtime.host.agent import NodeAgent, load_payload
+from plait.node_runtime.host.agent import NodeAgent
+from plait.node_runtime.host.engine_host import load_payload
 from plait.node_runtime.host.once import Once
 from plait.node_runtime.native._cluster import NativeHeart
 from plait.protocol.messages import Answer, Command, End, NodeReport, Peer
@@ -55,12 +56,14 @@ def tunnel_here(environment: Mapping[str, str]) -> TlsTunnel | None:
 class RayNode:
     """One node of a job."""
 
-    def __init__(self, rank: int, payload: list[Any], token: str) -> None:
-        """`payload`: the parts of the job, where they are in Ray's object store."""
+    def __init__(self, rank: int, payload: list[Any], token: str, aim: Any) -> None:
+        """`payload`: the parts of the job, where they are in Ray's object store. `aim`: to whom its
+        heart beats; from the start, since the first records may hold the interpreter for long."""
         self.rank = rank
         self.payload = payload
         self.heart = NativeHeart()
         self.aim: Any = None
+        self.aim_heart(aim)
         # Ray starts its workers with a low priority; a node is not work for idle times.
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -81,10 +84,13 @@ class RayNode:
     @ray.method(concurrency_group="ask")
     def report(self, loads: bool, aim: Any = None) -> NodeReport:
         """How the node is; `aim`: to whom its heart beats from now on."""
+        self.aim_heart(aim)
+        return self.agent.report(loads)
+
+    def aim_heart(self, aim: Any) -> None:
         if aim is not None and aim != self.aim:
             self.heart.aim(aim.host, aim.port, aim.key, aim.every_ms)
             self.aim = aim
-        return self.agent.report(loads)
 
     @ray.method(concurrency_group="fetch")
     def outcome(self) -> bytes | None:

@@ -27,6 +27,7 @@ from plait.graph.temporal import (
     SpanSpec,
     TopSpec,
     WindowSpec,
+    is_by_arrival,
 )
 from plait.model.schema import Type
 
@@ -175,7 +176,9 @@ def add_window(made: Lowered, op: TimedOp, given: Schema, window: Any) -> None:
         }
         return
     made.numbers |= within(window)
-    if not isinstance(window, RowWindow):
+    if is_by_arrival(op.spec):
+        made.numbers["arrival"] = True
+    elif not isinstance(window, RowWindow):
         made.numbers["time"] = column(made, given, op.time)
 
 

@@ -1,5 +1,5 @@
 # What the engine's binding gives to the engine to call: see _callbacks.pyx.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 
@@ -28,5 +28,7 @@ cdef void ask_outside(void* context, const plait_stage* stages, size_t count,
                       Answer& answer) noexcept with gil
 cdef void poll_outside(void* context, int64_t max_rows, Polled& out) noexcept with gil
 cdef int64_t position_outside(void* context) noexcept with gil
+cdef cbool mark_outside(void* context, uint64_t boundary, string& message,
+                        int64_t& handle) noexcept with gil
 cdef cbool write_outside(void* context, const Batch& batch, string& message,
                          int64_t& handle) noexcept with gil

@@ -6,7 +6,7 @@ engine was given as context; none lets an exception out. What was raised stays i
 named by its number there.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -183,6 +183,21 @@ cdef int64_t position_outside(void* context) noexcept with gil:
         return callback.keep(callback.other())
     except BaseException as error:
         return callback.keep(error)
+
+
+cdef cbool mark_outside(void* context, uint64_t boundary, string& message,
+                        int64_t& handle) noexcept with gil:
+    cdef Callback callback = <Callback>context
+    callback.turn[0] = PyThread_get_thread_ident()
+    try:
+        callback.other(boundary)
+        return True
+    except BaseException as error:
+        (&message)[0] = text_of(error).encode("utf-8", "replace")
+        (&handle)[0] = callback.keep(error)
+        return False
+    finally:
+        callback.turn[0] = 0
 
 
 cdef cbool write_outside(void* context, const Batch& batch, string& message,

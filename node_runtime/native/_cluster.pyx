@@ -12,8 +12,9 @@ from libcpp.vector cimport vector
 
 from plait.protocol.bin_maps import changes_between
 
+from plait.node_runtime.native._control cimport ControlItem, control_item
 from plait.node_runtime.native.declarations.cluster cimport (
-    Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove,
+    Cluster, Layout, LinkOptions, LinkTraffic, PlannedMove, Refusal,
 )
 
 
@@ -88,6 +89,19 @@ cdef class NativeCluster:
         with nogil:
             self.cluster.get().commit(given_away(all), stop, flush)
 
+    def mark(self, uint64_t epoch, bint last=False, uint64_t number=0, uint64_t since=0):
+        """A mark at an agreed epoch, as a ControlItem; `last`: the sources are stopped there."""
+        cdef ControlItem item = control_item("mark", 0, (), (), number, since)
+        item.control.get().epoch = epoch
+        item.control.get().last = last
+        with nogil:
+            self.cluster.get().mark(item.control)
+        return item
+
+    def close_door(self):
+        """Nobody can connect any more; when the workers of the engine have left."""
+        self.cluster.get().links.close_door()
+
     def expect(self, uint64_t number, bins, sources, targets):
         """Bins that later layouts will move: memory is made ready for those that come here."""
         cdef vector[PlannedMove] moves
@@ -152,6 +166,15 @@ cdef class NativeCluster:
             "unsent_bytes": t.unsent_bytes, "up": t.up,
             "why_down": t.why_down.decode("utf-8", "replace"),
         }
+
+    def refused_links(self):
+        """How many connections to this node were refused and how many left by themselves before
+        they proved anything; of the last one that was refused, why and whose."""
+        cdef Refusal last = self.cluster.get().links.refusals()
+        return (
+            last.count, last.left,
+            last.why.decode("utf-8", "replace"), last.source.decode("utf-8", "replace"),
+        )
 
     def close(self):
         """Nobody needs this node's answers any more: the workers may leave."""

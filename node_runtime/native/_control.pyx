@@ -4,12 +4,17 @@ A control item rides between two epochs; the caller holds it while it is on its 
 when it has arrived.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared
 
 from plait.node_runtime.native._callbacks cimport Callback
 from plait.node_runtime.native._outside cimport text_of
+from plait.node_runtime.native.declarations.batch cimport BufferRef
 from plait.node_runtime.native.declarations.control cimport Bin, Control, ControlKind
+
+SAVE_S = 0.0005
+"""Of a turn in which bins are written behind a mark: it may be over by one bin."""
 
 
 cdef class ControlItem:
@@ -26,24 +31,61 @@ cdef class ControlItem:
         return [(c.collected[i].op, c.collected[i].bin, <bytes>c.collected[i].bytes)
                 for i in range(c.collected.size())]
 
+    def take_late(self):
+        """(operator, bin, bytes) of a bin that was written behind a mark, each once; empty bytes:
+        it has no state any more. None: there is none now."""
+        cdef uint32_t op = 0, bin = 0
+        cdef BufferRef data
+        cdef int64_t size = 0
+        cdef cbool found
+        with nogil:
+            found = self.control.get().take_late(op, bin, data, size)
+        return (op, bin, (<char*>data.data())[:size] if size else b"") if found else None
+
+    def partial(self):
+        """The operators of which only the changes since the checkpoint `since` were given."""
+        return set(self.control.get().partial)
+
+    @property
+    def since(self):
+        return self.control.get().since
+
+    @property
+    def hold_ns(self):
+        """The longest time for which the mark kept one holder of state from its work at a time."""
+        return self.control.get().hold_ns()
+
     def errors(self):
         cdef size_t i
         cdef Control* c = self.control.get()
         return [c.errors[i].decode() for i in range(c.errors.size())]
 
     def positions(self):
-        """(rows emitted, number of the reader's own position or -1) of every source."""
-        return list(zip(self.control.get().positions, self.control.get().handles, strict=True))
+        """(rows emitted, number of the reader's own position or -1, rows behind that position that
+        were emitted) of every source."""
+        cdef Control* c = self.control.get()
+        return list(zip(c.positions, c.handles, c.skips, strict=True))
+
+    def slices(self):
+        """How far the order of time was; empty in any other order."""
+        return list(self.control.get().slices)
 
 
-cdef ControlItem control_item(kind, uint32_t op, bins, put):
-    """A new one: a "snapshot", a "take" of `bins` of an operator, or a "put" of (operator, bin,
-    bytes)."""
+cdef ControlItem control_item(
+    kind, uint32_t op, bins, put, uint64_t number=0, uint64_t since=0
+):
+    """A new one: a "snapshot", a "mark" (a snapshot for the checkpoint `number`, whose bins may be
+    those of the checkpoint `since` where they have not changed), a "take" of `bins` of an operator,
+    or a "put" of (operator, bin, bytes)."""
     cdef ControlItem item = ControlItem()
     cdef Bin one
     item.control = make_shared[Control]()
-    item.control.get().kind = <ControlKind><int>{"snapshot": 0, "take": 1, "put": 2}[kind]
+    item.control.get().kind = <ControlKind><int>{
+        "snapshot": 0, "mark": 0, "take": 1, "put": 2}[kind]
+    item.control.get().mark = kind == "mark"
     item.control.get().op = op
+    item.control.get().number = number
+    item.control.get().since = since
     for bin in bins:
         item.control.get().bins.push_back(bin)
     for number, bin, data in put:
@@ -55,7 +97,8 @@ cdef ControlItem control_item(kind, uint32_t op, bins, put):
 
 
 cdef void control_outside(void* context, Control& control) noexcept with gil:
-    """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin."""
+    """Runs a control item on `other`, an object with bins(), copy_bin, take_bin and put_bin; and
+    with begin_save and save, if its bins can be written behind a mark."""
     cdef Callback callback = <Callback>context
     cdef uint32_t op = callback.other.number
     cdef size_t i
@@ -66,10 +109,17 @@ cdef void control_outside(void* context, Control& control) noexcept with gil:
                 if control.put[i].op == op:
                     callback.other.put_bin(<bytes>control.put[i].bytes)
             return
+        if control.kind == ControlKind.Save and control.mark:
+            control.last = not hasattr(callback.other, "begin_save")
+            if not control.last and callback.other.begin_save(control.number, control.since):
+                control.give_changes(op)
+            return
         if control.kind == ControlKind.Take:
             if control.op != op:
                 return
             wanted = [(b, callback.other.take_bin(b)) for b in control.bins]
+        elif control.kind == ControlKind.Save:
+            wanted, control.last = callback.other.save(SAVE_S)
         else:
             wanted = [(b, callback.other.copy_bin(b)) for b in callback.other.bins()]
         for number, data in wanted:

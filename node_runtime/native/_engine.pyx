@@ -6,7 +6,7 @@ Python's turn (`_callbacks`); what they raise is kept here and named by number.
 """
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.utility cimport move, pair
@@ -14,8 +14,8 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime.native._batch cimport NativeBatch
 from plait.node_runtime.native._callbacks cimport (
-    Callback, ask_outside, call_outside, poll_outside, position_outside, process_outside,
-    write_outside,
+    Callback, ask_outside, call_outside, mark_outside, poll_outside, position_outside,
+    process_outside, write_outside,
 )
 from plait.node_runtime.native._cluster cimport NativeCluster
 from plait.node_runtime.native._control cimport (
@@ -34,9 +34,10 @@ from plait.node_runtime.native.declarations.engine cimport (
     PythonState, QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec,
     StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
     add_event_time, add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of,
-    kept_of, latency_buckets_of, latency_of, load_of, loads_of, plait_scheduler, set_call,
-    set_text_limit,
-    stage_load_of, stage_names_of, stamps_of, state_bytes_of, take_letters, unfinished_of,
+    closed_counts_of, drop_log, kept_of, latency_buckets_of, latency_of, load_of, loads_of, log_of,
+    mark_complete, plait_scheduler, repeat_cuts,
+    set_call, set_text_limit, stage_load_of, stage_names_of, stamps_of, state_bytes_of,
+    take_closed, take_letters, unfinished_of, want_no_mark,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
@@ -114,6 +115,17 @@ cdef ProjectItem item_of(column):
     else:
         item.index = column
     return item
+
+
+cdef list batches_of(const vector[Batch]& batches):
+    cdef size_t i
+    cdef NativeBatch one
+    out = []
+    for i in range(batches.size()):
+        one = NativeBatch()
+        one.batch = batches[i]
+        out.append(one)
+    return out
 
 
 cdef class NativeEngine:
@@ -337,17 +349,23 @@ cdef class NativeEngine:
             stage.keep = spec.keep
         else:
             stage.write = write_outside
-            stage.context = self.hold(spec.write)
+            stage.context = self.hold(spec.write, spec.mark)
+            if spec.mark is not None:
+                stage.note_mark = mark_outside
+            stage.marks_itself = spec.last_source >= 0
+            stage.last_source = max(spec.last_source, 0)
+            stage.delivered_before = spec.delivered_before
         return self.builder.get().sink_stage(move(stage))
 
-    def table_source(self, spec, *, list chunks, double rate_per_s):
-        """`rate_per_s`: of a replay; 0: as fast as the records are taken."""
+    def table_source(self, spec, *, list chunks, double rate_per_s, int64_t first):
+        """`rate_per_s`: of a replay; 0: as fast as the records are taken. `first`: the row to begin
+        with."""
         cdef SourceStageSpec stage
         cdef vector[Batch] batches
         for chunk in chunks:
             batches.push_back((<NativeBatch>chunk).batch)
         fill_source(stage, spec)
-        return self.builder.get().table_source(stage, batches, rate_per_s)
+        return self.builder.get().table_source(stage, batches, rate_per_s, first)
 
     def rate_source(self, spec, *, double rate_per_s, int64_t total, int64_t start_us,
                     int64_t first):
@@ -483,9 +501,58 @@ cdef class NativeEngine:
         self.engine.get().control_now(item.control.get()[0])
         return item.errors()
 
-    def control(self, kind, uint32_t op=0, bins=(), put=()):
-        """Queues a control item at the next epoch boundary; None when the job is at its end."""
-        cdef ControlItem item = control_item(kind, op, bins, put)
+    def start_at(self, uint64_t epoch, rows, skips, slices=()):
+        """Before the start: goes on with this epoch and these rows of the sources; `skips` of each
+        come again. False: `slices` are not those of a job with these sources in order of time."""
+        return self.engine.get().start_at(epoch, rows, skips, list(slices))
+
+    def slice_from(self, uint64_t epoch, rows, int64_t epoch_records):
+        """Before the start, on several nodes: this epoch begins with these rows of the sources."""
+        self.engine.get().slice_from(epoch, rows, epoch_records)
+
+    def keep_positions(self):
+        """Before the start: control items say where the sources can go on, whatever the order."""
+        self.engine.get().keep_positions()
+
+    def keep_cuts(self, bint here):
+        """Before the start of a job that may have to repeat epochs: whether sources log what they
+        put into them here, and give them the time of this node. Of several nodes one does."""
+        self.engine.get().keep_cuts(here)
+
+    def cut_log(self, size_t source, uint64_t first, uint64_t end):
+        """The first epoch in [first, end) that is known, then of each: rows, stamp and kind."""
+        return log_of(self.engine.get()[0], source, first, end)
+
+    def drop_cuts(self, uint64_t before):
+        """Those of epochs before this one are not asked for any more."""
+        drop_log(self.engine.get()[0], before)
+
+    def repeat(self, logs, uint64_t until):
+        """Before the start: each source puts into its epochs what its log says, as `cut_log` gives
+        it; no control item comes before epoch `until`."""
+        repeat_cuts(self.engine.get()[0], logs, until)
+
+    def mark_complete(self, uint32_t stage):
+        """Marks a sink that commits between marks where it is: the boundary; 0: nothing new has
+        come; -1: it is within an epoch, or busy: ask again, or `want_no_mark`; -2: it failed."""
+        return mark_complete(self.engine.get()[0], stage)
+
+    def want_no_mark(self, uint32_t stage):
+        """Does not ask again; a mark that was made meanwhile is told the next time."""
+        want_no_mark(self.engine.get()[0], stage)
+
+    def next_epoch(self):
+        """The epoch that the sources emit next."""
+        return self.engine.get().epochs.progress().next
+
+    def control(
+        self, kind, uint32_t op=0, bins=(), put=(), bint last=False, uint64_t number=0,
+        uint64_t since=0,
+    ):
+        """Queues a control item at the next epoch boundary; None when the job is at its end.
+        `last`: the sources are stopped there, and windows stay open."""
+        cdef ControlItem item = control_item(kind, op, bins, put, number, since)
+        item.control.get().last = last
         cdef cbool queued
         with nogil:
             queued = self.engine.get().schedule(item.control)
@@ -498,9 +565,23 @@ cdef class NativeEngine:
             arrived = self.engine.get().wait_control(item.control.get()[0], ns)
         return arrived
 
+    def save(self, ControlItem item not None, double seconds):
+        """Writes what a mark that has arrived left to be written, for at most so long; False: there
+        is more."""
+        cdef int64_t ns = <int64_t>(seconds * 1e9)
+        cdef cbool done
+        with nogil:
+            done = self.engine.get().save(item.control.get()[0], ns)
+        return done
+
     def counts(self, size_t op):
         """in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed."""
         return counts_of(self.engine.get()[0], op)
+
+    def closed_counts(self, size_t op):
+        """The same of the epochs before the last mark and of every second interval before; exact
+        when the mark is at all sinks."""
+        return closed_counts_of(self.engine.get()[0], op)
 
     def cuts(self, size_t source):
         return cuts_of(self.engine.get()[0], source)
@@ -536,16 +617,12 @@ cdef class NativeEngine:
         return self.engine.get().sinks_total
 
     def kept_batches(self, uint32_t stage):
-        """The batches that a sink kept."""
-        cdef size_t i
-        cdef const vector[Batch]* batches = &kept_of(self.engine.get()[0], stage)
-        cdef NativeBatch one
-        out = []
-        for i in range(batches.size()):
-            one = NativeBatch()
-            one.batch = batches[0][i]
-            out.append(one)
-        return out
+        """The batches that a sink kept since the last mark; after the run."""
+        return batches_of(kept_of(self.engine.get()[0], stage))
+
+    def take_closed(self, uint32_t stage):
+        """Those that it kept before the last mark, once."""
+        return batches_of(take_closed(self.engine.get()[0], stage))
 
     def letters(self):
         """Dead letters since the last call, as EngineFailure."""

@@ -10,7 +10,7 @@ class NativeTimedPlan:
         out_types: list[Type],
         keys: list[tuple[int, Type]],
         aggregates: list[tuple[str, int, Type, bool]],
-        origins: list[tuple[bool, bool, int, int, list[int], int]],
+        origins: list[tuple[bool, bool, int, int, list[int], int, bool]],
         numbers: dict[str, Any],
         bin_bits: int,
         lane_bits: int,

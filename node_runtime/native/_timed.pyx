@@ -23,7 +23,8 @@ cdef void fill_side(SideSpec& side, columns, int time):
 cdef class NativeTimedPlan:
     """`types` and `out_types`: of the columns; `keys`: (column, Type); `aggregates`: (kind, column
     or -1, Type, nullable); `origins`: for each source of the job, and each operator that names an
-    event time, (reaches, timed, out_of_order_us, max_jump_us, sources of the operator, idle_us);
+    event time or has windows by arrival, (reaches, timed, out_of_order_us, max_jump_us, sources of
+    the operator, idle_us, whether its time is the wall clock);
     `numbers`: by name, the fields of TimedSpec; `sub_bits`: see TimedPlan."""
 
     def __cinit__(self, *, list types, list out_types, list keys, list aggregates, list origins,
@@ -39,18 +40,20 @@ cdef class NativeTimedPlan:
             spec.out_types.push_back(<Type><int>kind.code)
         keys_into(keys, spec.key_columns, key_types)
         aggregates_into(aggregates, spec.aggregates)
-        for reaches, timed, out_of_order, max_jump, sources, idle in origins:
+        for reaches, timed, out_of_order, max_jump, sources, idle, arrival in origins:
             origin.reaches = reaches
             origin.timed = timed
             origin.out_of_order = out_of_order
             origin.max_jump = max_jump
             origin.of = sources
             origin.idle = idle
+            origin.arrival = arrival
             all_origins.push_back(origin)
         spec.kind = <TimedKind><int>KINDS[numbers["kind"]]
         spec.within = <Within><int>WITHIN[numbers.get("within", "Nothing")]
         spec.how = <How><int>HOW[numbers.get("how", "Inner")]
         spec.time = numbers.get("time", -1)
+        spec.arrival = numbers.get("arrival", False)
         spec.window_start = numbers.get("window_start", -1)
         spec.window_end = numbers.get("window_end", -1)
         spec.size = numbers.get("size", 0)

@@ -264,9 +264,15 @@ class SinkStageSpec:
     stage: StageSpec
     op: int
     write: Callable[[NativeBatch], None] | None = None
+    mark: Callable[[int], None] | None = None
+    """Called at every mark, between two batches, with its boundary; beside a `write` only."""
     keep: bool = False
     limit: int = -1
     """Rows after which the run ends; -1: none."""
+    last_source: int = -1
+    """Of a sink that commits between marks: the last of the sources that reach it."""
+    delivered_before: int = 0
+    """What is in epochs before this one is delivered already, and not written again."""
 
 
 WithBadRows = tuple["NativeBatch", "Sequence[int]", "Sequence[str]", "NativeBatch"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
 from plait.graph.operators import FoldOp, StatefulOp
+from plait.graph.state_types import state_type
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
 from plait.node_runtime.functions.calls import CallResult, Failures, ends_run, in_parts
@@ -23,6 +24,7 @@ from plait.node_runtime.native._records import Shape, columns_of, place
 from plait.node_runtime.state.bin_bytes import Key, Owner, States
 from plait.node_runtime.state.key_hash import bin_of, xxh64
 from plait.node_runtime.state.keyed_states import PythonStates
+from plait.node_runtime.state.states_codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,7 +62,9 @@ class KeyedPython(PythonStates):
         self.has_float = Type.FLOAT64 in self.types
         self.out = Shape(op.schema)
         words = (type(op).__name__, *(kind.value for kind in self.types))
-        super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64("|".join(words).encode())))
+        fingerprint = xxh64("|".join(words).encode())
+        codec = codec_of(state_type(op))
+        super().__init__(Owner(bin_bits=bin_bits, fingerprint=fingerprint, codec=codec))
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """Takes a batch, or the given rows of it (ascending)."""
@@ -81,15 +85,15 @@ class KeyedPython(PythonStates):
         values = Values(self.operator.schema.fields[-1], len(batch))
         kept = array("I")
         failures: Failures = []
-        step, add, home, tracked = self.operator.step, values.add, self.home, bool(self.numbers)
+        step, add, home, watched = self.operator.step, values.add, self.home, self.watches()
         for row, key, record, wrong in self.inputs(batch, rows):
             try:
                 if wrong is not None:
                     raise wrong
                 if self.has_float:
                     key = canonical(key)
-                if tracked:
-                    self.touched.add(key)
+                if watched:
+                    self.touch(key)
                 part = home.get(key)
                 state = step(self.first() if part is None else part[key], record)
                 try:
@@ -115,15 +119,15 @@ class KeyedPython(PythonStates):
     def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
         records = Records(self.out, len(batch))
         failures: Failures = []
-        step, home, tracked = self.operator.step, self.home, bool(self.numbers)
+        step, home, watched = self.operator.step, self.home, self.watches()
         for row, key, record, wrong in self.inputs(batch, rows):
             try:
                 if wrong is not None:
                     raise wrong
                 if self.has_float:
                     key = canonical(key)
-                if tracked:
-                    self.touched.add(key)
+                if watched:
+                    self.touch(key)
                 part = home.get(key)
                 result = step(self.first() if part is None else part[key], record)
                 if not isinstance(result, tuple) or len(result) != 2:
@@ -166,6 +170,7 @@ class KeyedPython(PythonStates):
         """The part of the states in which a new key is to be."""
         bin = bin_of(key, self.types, self.bin_bits)
         part = self.home[key] = self.states.setdefault(bin, {})
+        self.saves.touch(key, part)
         return part
 
 

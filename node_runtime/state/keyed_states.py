@@ -24,6 +24,7 @@ from plait.node_runtime.state.bin_bytes import (
     pack_difference,
     read_head,
 )
+from plait.node_runtime.state.late_saves import LateSaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,8 @@ class PythonStates:
         """Keys handed out since their bin is tracked, and keys of bins that are not."""
         self.bases: dict[int, int] = {}
         """The number of each copy here whose difference has not come."""
+        self.saves = LateSaves(owner)
+        """What a checkpoint wants of them."""
         self.bytes_per_key = BYTES_PER_KEY
         self.opener: Callable[[], None] | None = None
         """Opens what the user's function opens, before the first batch."""
@@ -97,7 +100,10 @@ class PythonStates:
             raise StateError(f"bin {head.bin} is tracked here")
         states = load_states(head)
         self.learn(len(states), data)
+        if head.bin in self.states:
+            self.saves.forget(self.states[head.bin])
         self.states[head.bin] = states
+        self.saves.touch_bin(states)
         self.home.update(dict.fromkeys(states, states))
         self.bases.pop(head.bin, None)
         if head.base:
@@ -146,6 +152,8 @@ class PythonStates:
         changed, gone = load_difference(head)
         del self.bases[head.bin]
         states = self.states.setdefault(head.bin, {})
+        self.saves.forget(states)
+        self.saves.touch_bin(states)
         states.update(changed)
         self.home.update(dict.fromkeys(changed, states))
         for key in gone:
@@ -159,8 +167,32 @@ class PythonStates:
         """Forgets a bin: its keys, its changes, and that it was a copy."""
         self.untrack(bin)
         self.bases.pop(bin, None)
-        for key in self.states.pop(bin, {}):
+        states = self.states.pop(bin, {})
+        self.saves.forget(states)
+        for key in states:
             del self.home[key]
+
+    def watches(self) -> bool:
+        """Whether `touch` has to be told of the keys of the next batch."""
+        return bool(self.numbers) or self.saves.watches(len(self.states))
+
+    def touch(self, key: Key) -> None:
+        """The state of a key is handed to the user's function, which may change it."""
+        if self.numbers:
+            self.touched.add(key)
+        part = self.home.get(key)
+        if part is not None:
+            self.saves.touch(key, part)
+
+    def begin_save(self, number: int, since: int) -> bool:
+        """A mark of a checkpoint meets the states: `save` gives the bins as they are now. Whether
+        they are only those that changed since the checkpoint `since`."""
+        return self.saves.begin(number, since, self.states)
+
+    def save(self, seconds: float) -> tuple[list[tuple[int, bytes]], bool]:
+        """Some of the bins as they were at the mark, and whether they were the last; without bytes:
+        it is empty."""
+        return self.saves.save(seconds)
 
     def learn(self, keys: int, data: bytes) -> None:
         if keys:

@@ -37,6 +37,7 @@ from plait.node_runtime.state.bin_bytes import Key, Owner
 from plait.node_runtime.state.folds import canonical
 from plait.node_runtime.state.key_hash import bin_of, xxh64
 from plait.node_runtime.state.keyed_states import PythonStates
+from plait.node_runtime.state.states_codec import kept_codec
 from plait.node_runtime.state.timers import (
     ALL_TIME,
     AT_ONCE,
@@ -110,9 +111,9 @@ class ProcessPython(PythonStates):
         """The watermark at which forgotten keys were last looked for."""
         sides = [one.time for one in op.spec.sides] or [op.time]
         self.times = [in_schema.index(name) for name in sides] if self.ttl else []
-        words = (f"{name}: {kind}" for name, kind in self.kinds.items())
-        whose = "|".join(("process", *words, *(kind.value for kind in self.types)))
-        super().__init__(Owner(bin_bits=bin_bits, fingerprint=xxh64(whose.encode())))
+        fingerprint = process_fingerprint(self.kinds, self.types)
+        codec = kept_codec(self.kinds)
+        super().__init__(Owner(bin_bits=bin_bits, fingerprint=fingerprint, codec=codec))
 
     def take(self, spec: ProcessSpec, schema: Schema) -> None:
         """The handlers, and the columns that make the record of each."""
@@ -381,6 +382,12 @@ class ProcessPython(PythonStates):
         if isinstance(given, Exception):
             raise given
         return (canonical(given[0]), *given[1:]) if self.has_float else given
+
+
+def process_fingerprint(kinds: Mapping[str, Any], key_types: Sequence[Type]) -> int:
+    """Of the bytes of a process: the names and types of its values, and those of its keys."""
+    words = (f"{name}: {kind}" for name, kind in kinds.items())
+    return xxh64("|".join(("process", *words, *(kind.value for kind in key_types))).encode())
 
 
 def state_class(kinds: Mapping[str, Any]) -> type[KeyState]:

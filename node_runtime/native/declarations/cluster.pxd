@@ -1,9 +1,12 @@
 # A node's place among the nodes of a job, as the binding sees it.
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
+
+from plait.node_runtime.native.declarations.control cimport Control
 
 
 cdef extern from "plait/columns/layout.hpp" namespace "plait" nogil:
@@ -31,6 +34,12 @@ cdef extern from "plait/links/links.hpp" namespace "plait" nogil:
         cbool up
         string why_down
 
+    cdef cppclass Refusal:
+        int64_t count
+        int64_t left
+        string why
+        string source "from"
+
     cdef cppclass LinkOptions:
         LinkOptions() except +
 
@@ -40,7 +49,8 @@ cdef extern from "plait/links/links.hpp" namespace "plait" nogil:
         void reconnect(uint32_t rank) except +
         vector[uint32_t] down_peers() except +
         LinkTraffic traffic(uint32_t rank) except +
-        pair[int64_t, string] refusals() except +
+        Refusal refusals() except +
+        void close_door() except +
 
 
 cdef extern from "plait/moves/expected_moves.hpp" namespace "plait" nogil:
@@ -57,6 +67,7 @@ cdef extern from "plait/exchange/cluster.hpp" namespace "plait" nogil:
         Links links
         void begin(Layout layout, cbool joins) except +
         void commit(vector[Layout] layouts, uint64_t stop_at, cbool flush) except +
+        void mark(shared_ptr[Control] control) except +
         void expect(uint64_t number, const vector[PlannedMove]& moves) except +
         uint64_t ready() except +
         void drop(uint32_t peer) except +

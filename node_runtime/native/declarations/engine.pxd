@@ -161,9 +161,13 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         StageSpec stage
         uint32_t op
         cbool (*write)(void*, const Batch&, string&, int64_t&) noexcept
+        cbool (*note_mark)(void*, uint64_t, string&, int64_t&) noexcept
         void* context
         cbool keep
         int64_t limit
+        cbool marks_itself
+        uint32_t last_source
+        uint64_t delivered_before
 
     cdef cppclass SourceStageSpec:
         StageSpec stage
@@ -209,8 +213,12 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
     cdef cppclass SchedulerOptions:
         uint64_t seed
 
+    cdef cppclass Progress "plait::Epochs::Progress":
+        uint64_t next
+
     cdef cppclass Epochs:
         cbool stopped(size_t source) except +
+        Progress progress() except +
 
     cdef cppclass Engine:
         SchedulerOptions options
@@ -224,6 +232,11 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         cbool left(int64_t timeout_ns)
         void abandon() except +
         void control_now(Control& control) except +
+        cbool start_at(uint64_t epoch, const vector[int64_t]& rows,
+                       const vector[int64_t]& skips, const vector[int64_t]& slices) except +
+        void slice_from(uint64_t epoch, const vector[int64_t]& rows, int64_t epoch_records) except +
+        void keep_positions() except +
+        void keep_cuts(cbool here) except +
         void stop(cbool flush) except +
         void abort()
         void set_level(unsigned level) except +
@@ -232,6 +245,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         cbool wait(int64_t timeout_ns)
         cbool schedule(shared_ptr[Control] control) except +
         cbool wait_control(Control& control, int64_t timeout_ns)
+        cbool save(Control& mark, int64_t timeout_ns) except +
         int64_t read()
         uint32_t sinks_total
         Epochs epochs
@@ -251,7 +265,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         uint32_t union_stage(UnionStageSpec spec) except +
         uint32_t sink_stage(SinkStageSpec spec) except +
         uint32_t table_source(const SourceStageSpec& spec, vector[Batch] chunks,
-                              double rate) except +
+                              double rate, int64_t first) except +
         uint32_t rate_source(const SourceStageSpec& spec, const RateSpec& rate) except +
         uint32_t outside_source(const SourceStageSpec& spec,
                                 void (*poll)(void*, int64_t, Polled&) noexcept,
@@ -265,13 +279,20 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         void last_op(uint32_t stage, uint32_t op)
 
     const vector[Batch]& kept_of(const Engine& engine, uint32_t stage)
+    vector[Batch] take_closed(Engine& engine, uint32_t stage) except +
+    int64_t mark_complete(Engine& engine, uint32_t stage) except +
+    void want_no_mark(Engine& engine, uint32_t stage) except +
 
 
 cdef extern from "plait/engine/engine_report.hpp" namespace "plait" nogil:
     vector[int64_t] counts_of(const Engine&, size_t) except +
+    vector[int64_t] closed_counts_of(const Engine&, size_t) except +
     vector[string] stage_names_of(const Engine&) except +
     vector[int64_t] cuts_of(const Engine&, size_t) except +
     vector[int64_t] stamps_of(const Engine&, size_t) except +
+    vector[int64_t] log_of(const Engine&, size_t, uint64_t, uint64_t) except +
+    void drop_log(Engine&, uint64_t) except +
+    void repeat_cuts(Engine&, const vector[vector[int64_t]]&, uint64_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
     vector[int64_t] load_of(const Engine& engine)
     vector[int64_t] stage_load_of(const Engine& engine, size_t number, unsigned workers) except +

@@ -44,6 +44,7 @@ cdef extern from "plait/stages/timed_stage.hpp" namespace "plait" nogil:
         vector[Type] out_types
         vector[int] key_columns
         int time
+        cbool arrival
         int window_start
         int window_end
         Within within
@@ -81,6 +82,7 @@ cdef extern from "plait/stages/timed_stage.hpp" namespace "plait" nogil:
         int64_t max_jump
         vector[uint32_t] of
         int64_t idle
+        cbool arrival
 
     cdef cppclass TimedPlan:
         TimedPlan() except +

@@ -128,12 +128,14 @@ struct Batch {
   std::shared_ptr<Control> control;
   bool end = false;  // the last batch of its edge
 
-  uint32_t tag(int64_t i) const { return tags ? tags[i] : bits ? bits.at(i) : uint32_t(i); }
+  PLAIT_INLINE uint32_t tag(int64_t i) const {
+    return tags ? tags[i] : bits ? bits.at(i) : uint32_t(i);
+  }
   // The row of the source that row i goes back to.
   int64_t row_number(int64_t i) const { return first_row + (halves ? tag(i) >> 1 : tag(i)); }
   bool half(int64_t i) const { return !halves || tag(i) & 1; }
   // Where row i is in its unit: twice the row of the unit, plus its half.
-  int64_t position(int64_t i) const {
+  PLAIT_INLINE int64_t position(int64_t i) const {
     return halves ? int64_t(tag(i)) : 2 * (first_row - base + tag(i)) + 1;
   }
   // The sum of first row and tag, by which rows of batches of one form are in order.

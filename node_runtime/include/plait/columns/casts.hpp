@@ -171,6 +171,19 @@ inline Civil civil(int64_t days) {
   return {cycle * 400 + year_of_cycle + (month <= 2), month, day};
 }
 
+// The other way round, for the years 1 and up.
+inline int64_t days_of(int64_t year, int64_t month, int64_t day) {
+  const int64_t y = year - (month <= 2);  // not negative: years are 1 and up
+  const int64_t cycle = y / 400, of_cycle = y - cycle * 400;
+  const int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+  return cycle * 146'097 + of_cycle * 365 + of_cycle / 4 - of_cycle / 100 + of_year - 719'468;
+}
+
+inline int64_t days_in_month(int64_t year, int64_t month) {
+  if (month == 2) return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
+  return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
+}
+
 // "YYYY-MM-DDTHH:MM:SS.ffffffZ"
 inline int64_t print_time(int64_t us, char* o) {
   const TimeOfDay at = split_time(us);

@@ -44,6 +44,12 @@ struct Reach {
   bool whole = false;         // on several nodes: it covers all rows, and no other node adds to it
 
   bool plain() const { return !high_times && !given_times; }
+  // Whether these times are some of its own where they lie, in order and none too far off.
+  bool holds(const int64_t* some, int64_t n) const {
+    const auto from = reinterpret_cast<uintptr_t>(row_times),
+               at = reinterpret_cast<uintptr_t>(some);
+    return times == row_times && at >= from && at + size_t(8 * n) <= from + size_t(8 * rows);
+  }
 };
 
 using ReachRef = std::shared_ptr<const Reach>;
@@ -76,14 +82,14 @@ inline void settle_reach(Reach& reach) {
   reach.greatest = time;
 }
 
-// Of the times of a unit's rows from `first` on, which lie in `owner`; at least one. A time too far
-// off moves nothing.
+// Of the times of a unit's rows from `first` on, which lie in `owner`; at least one. `in_order`: it
+// is known that they do not fall. A time too far off moves nothing.
 inline std::shared_ptr<Reach> reach_of(const int64_t* times, int64_t rows, BufferRef owner,
-                                       int64_t first) {
+                                       int64_t first, bool in_order = false) {
   auto reach = std::make_shared<Reach>();
   reach->first = first;
   reach->rows = rows;
-  const bool falls = dispatch<TimesFall>(times, rows);
+  const bool falls = !in_order && dispatch<TimesFall>(times, rows);
   if (!falls && times[0] >= -kFarTime && times[rows - 1] <= kFarTime) {
     reach->times = reach->row_times = times;
     reach->greatest = times[rows - 1];

@@ -33,7 +33,7 @@ struct TagBits {
     return first + uint32_t(w * 64 + (words[w] ? 63 - std::countl_zero(words[w]) : 0));
   }
   // The tag of the i-th row. Looks at all words before it.
-  uint32_t at(int64_t i) const {
+  [[gnu::noinline]] uint32_t at(int64_t i) const {
     for (int64_t w = 0; w < count; ++w) {
       const int64_t here = std::popcount(words[w]);
       if (i >= here) {

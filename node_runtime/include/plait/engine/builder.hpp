@@ -131,13 +131,19 @@ class Builder {
     auto& s = add<SinkStage>(spec.stage, spec.op, spec.write, spec.context);
     s.keep = spec.keep;
     s.limit = spec.limit;
+    s.note_mark = spec.note_mark;
+    s.marks_itself = spec.marks_itself;
+    s.last_source = spec.last_source;
+    s.delivered_before = spec.delivered_before;
     s.python = spec.write != nullptr;
     ++engine_.sinks_total;
     return s.index;
   }
   // `rate`: records a second of a replay; 0: as fast as they are taken.
-  uint32_t table_source(const SourceStageSpec& spec, std::vector<Batch> chunks, double rate) {
-    return add_source(spec, std::make_unique<TableOrigin>(std::move(chunks), rate));
+  // `first`: the row to begin with.
+  uint32_t table_source(const SourceStageSpec& spec, std::vector<Batch> chunks, double rate,
+                        int64_t first = 0) {
+    return add_source(spec, std::make_unique<TableOrigin>(std::move(chunks), rate, first));
   }
   uint32_t rate_source(const SourceStageSpec& spec, const RateSpec& rate) {
     return add_source(spec, std::make_unique<RateOrigin>(rate.per_s, rate.total, rate.start_us,
@@ -168,7 +174,7 @@ class Builder {
   }
   // Units of all sources carry the wall clock, and come at least this often.
   void beat(int64_t ns) {
-    for (auto& source : engine_.sources()) source->beat_ns = ns;
+    for (auto& source : engine_.sources()) source->clock.beat_ns = ns;
   }
   void connect(uint32_t from, uint32_t to, uint32_t input) {
     engine_.stages()[from]->connect(*engine_.stages()[to], input);
@@ -206,6 +212,7 @@ class Builder {
     if (cluster_) {
       s.layouts = &cluster_->layouts();
       s.rank = cluster_->here();
+      s.start = &cluster_->start();
     }
     return s.index;
   }
@@ -218,9 +225,19 @@ class Builder {
   Cluster* const cluster_;
 };
 
-// Rows a sink kept, one batch after the other.
+// Rows a sink kept since the last mark, one batch after the other; after the run.
 inline const std::vector<Batch>& kept_of(const Engine& engine, uint32_t stage) {
   return static_cast<const SinkStage&>(*engine.stages()[stage]).kept;
+}
+// Those it kept before the last mark, once.
+inline int64_t mark_complete(Engine& engine, uint32_t stage) {
+  return static_cast<SinkStage&>(*engine.stages()[stage]).mark_complete(engine.shared);
+}
+inline void want_no_mark(Engine& engine, uint32_t stage) {
+  static_cast<SinkStage&>(*engine.stages()[stage]).want_no_mark();
+}
+inline std::vector<Batch> take_closed(Engine& engine, uint32_t stage) {
+  return static_cast<SinkStage&>(*engine.stages()[stage]).take_closed();
 }
 
 }  // namespace plait

@@ -39,6 +39,7 @@ class Engine {
         workers_wanted_(workers),
         scheduler_name_(scheduler) {
     options.slice_ns = slice_ns;
+    epochs.counts = &shared.counts;
     if (scheduler != kFreeList) {
       scheduler_ = make_scheduler(scheduler);
       if (!scheduler_) throw std::invalid_argument("no scheduler " + scheduler);
@@ -75,6 +76,42 @@ class Engine {
   // Runs a control item on all state before the start.
   void control_now(Control& control) {
     for (auto& stage : stages_) stage->control_now(control);
+  }
+  // Before the start: the job goes on with this epoch and with these rows of its sources; `skips`
+  // rows of each come again, `slices` is how far the order of time was. False: it was not so far.
+  bool start_at(uint64_t epoch, const std::vector<int64_t>& rows, const std::vector<int64_t>& skips,
+                const std::vector<int64_t>& slices) {
+    epochs.start_at(epoch);
+    for (size_t s = 0; s < sources_.size(); ++s) sources_[s]->start_at(rows[s], skips[s]);
+    return !slicer || slicer->restore(epoch, slices);
+  }
+  // Before the start, on several nodes: the epochs of sources that all read begin with these rows.
+  void slice_from(uint64_t epoch, const std::vector<int64_t>& rows, int64_t epoch_records) {
+    for (size_t s = 0; s < sources_.size(); ++s) {
+      sources_[s]->slice_from(epoch, rows[s], epoch_records);
+    }
+  }
+  // Before the start: control items say where the sources can go on.
+  void keep_positions() {
+    for (SourceStage* source : sources_) source->keep_positions();
+  }
+  // Before the start, of a job that may have to repeat epochs: whether sources log their cuts here
+  // and give units their stamps. Of several nodes one does, so that its log says all.
+  void keep_cuts(bool here) {
+    for (SourceStage* source : sources_) source->logs = source->stamps_units = here;
+  }
+  // Before the start: the epochs before `until` have the cuts of before, one script a source.
+  void repeat(std::vector<Script> scripts, uint64_t until) {
+    std::vector<uint64_t> skips;
+    for (size_t s = 0; s < sources_.size(); ++s) {
+      for (size_t i = 0; i < scripts[s].cuts.size(); ++i) {
+        if (scripts[s].cuts[i].skipped()) skips.push_back(scripts[s].first + i);
+      }
+    }
+    std::sort(skips.begin(), skips.end());
+    if (slicer) slicer->repeat(scripts, std::move(skips), until);
+    for (size_t s = 0; s < sources_.size(); ++s) sources_[s]->repeat(std::move(scripts[s]));
+    epochs.repeat_until(until);
   }
   void start() {
     make_crews();
@@ -156,6 +193,20 @@ class Engine {
     return arrived();
   }
 
+  // Writes what a mark that has arrived left to be written, for at most so long; whether that was
+  // all. A thread beside the workers, one at a time.
+  bool save(Control& mark, int64_t timeout_ns) {
+    const int64_t until = now_ns() + timeout_ns;
+    // Acquire pairs with the release of who wrote the last bins.
+    while (mark.unsaved.load(std::memory_order_acquire)) {
+      for (auto& stage : stages_) stage->save_some();
+      if (mark.unsaved.load(std::memory_order_acquire) == 0) break;
+      if (now_ns() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+  }
+
   int64_t read() const {
     int64_t n = 0;
     for (const auto* s : sources_) n += s->read();
@@ -163,6 +214,16 @@ class Engine {
   }
   void latency(Histogram& into) const {
     for (const auto& [crew, worker] : workers_) into.merge(worker->latency);
+  }
+  // How often its workers have looked for work, and gone to sleep: few looks for a sleep if there
+  // is little to do.
+  std::pair<uint64_t, uint64_t> looks_and_sleeps() const {
+    uint64_t looks = 0, sleeps = 0;
+    for (const auto& [crew, worker] : workers_) {
+      looks += worker->looks.load(std::memory_order_relaxed);
+      sleeps += worker->sleeps.load(std::memory_order_relaxed);
+    }
+    return {looks, sleeps};
   }
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
   const std::vector<SourceStage*>& sources() const { return sources_; }

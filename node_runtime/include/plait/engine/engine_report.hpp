@@ -11,10 +11,13 @@ namespace plait {
 
 // in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed.
 inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
-  const Counts& c = e.shared.counts[node];
-  auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
-  return {get(c.in),   get(c.out),    get(c.filtered), get(c.skipped), get(c.dead_lettered),
-          get(c.made), get(c.copied), get(c.late),     get(c.absorbed)};
+  const auto counts = e.shared.counts.all(node);
+  return {counts.begin(), counts.end()};
+}
+// Of the set that the epochs before the last mark were counted in.
+inline std::vector<int64_t> closed_counts_of(const Engine& e, size_t node) {
+  const auto counts = e.shared.counts.closed(node);
+  return {counts.begin(), counts.end()};
 }
 inline std::vector<std::string> stage_names_of(const Engine& e) {
   std::vector<std::string> names;
@@ -26,6 +29,28 @@ inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
 }
 inline std::vector<int64_t> stamps_of(const Engine& e, size_t source) {
   return e.sources()[source]->stamps;
+}
+// The cuts of a source from an epoch on: the first epoch, then rows, stamp and kind of each.
+inline std::vector<int64_t> log_of(const Engine& e, size_t source, uint64_t from, uint64_t end) {
+  std::vector<int64_t> out;
+  const std::vector<Cut> cuts = e.sources()[source]->log.copy(from, end);
+  out.push_back(int64_t(from));
+  for (const Cut& cut : cuts) out.insert(out.end(), {cut.rows, cut.stamp, cut.kind});
+  return out;
+}
+inline void drop_log(Engine& e, uint64_t before) {
+  for (SourceStage* source : e.sources()) source->log.drop(before);
+}
+// Each script as log_of gives it.
+inline void repeat_cuts(Engine& e, const std::vector<std::vector<int64_t>>& logs, uint64_t until) {
+  std::vector<Script> scripts(e.sources().size());
+  for (size_t s = 0; s < logs.size(); ++s) {
+    scripts[s].first = uint64_t(logs[s].at(0));
+    for (size_t i = 1; i + 2 < logs[s].size(); i += 3) {
+      scripts[s].cuts.push_back({logs[s][i], logs[s][i + 1], uint8_t(logs[s][i + 2])});
+    }
+  }
+  e.repeat(std::move(scripts), until);
 }
 inline std::vector<int64_t> latency_of(const Engine& e, const std::vector<double>& percents) {
   Histogram all;

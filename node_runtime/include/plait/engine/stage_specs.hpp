@@ -138,9 +138,13 @@ struct SinkStageSpec {
   StageSpec stage{};
   uint32_t op = 0;
   SinkStage::Write write = nullptr;
+  SinkStage::NoteMark note_mark = nullptr;
   void* context = nullptr;
   bool keep = false;
-  int64_t limit = -1;  // rows after which the run ends; -1: none
+  int64_t limit = -1;         // rows after which the run ends; -1: none
+  bool marks_itself = false;  // it commits between marks, too; `last_source`: that reaches it
+  uint32_t last_source = 0;
+  uint64_t delivered_before = 0;  // what is before this epoch it has delivered
 };
 
 struct SourceStageSpec {

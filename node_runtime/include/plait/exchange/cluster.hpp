@@ -4,8 +4,16 @@
 // have); frames go to the gather and route stages, to the sources' epochs, or, as state, into the
 // inbox where a lane finds them. Stages are registered before the engine starts; afterwards any
 // thread may call anything.
+//
+// The job starts when its first member (the least rank of the first layout) begins. That time
+// travels to the others, and from every member to those that join, so a row of a source with a rate
+// is due at the same time whoever reads it. It is sent in the sender's steady clock; the links
+// convert it by the offset that they measure when they connect, which is wrong by half of that
+// handshake's round trip at most and does not follow clocks that drift apart afterwards. Hosts need
+// no common wall clock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -20,6 +28,7 @@
 #include "plait/moves/page_populator.hpp"
 #include "plait/moves/state_moves.hpp"
 #include "plait/sources/epochs.hpp"
+#include "plait/sources/origins.hpp"
 #include "plait/workers/network.hpp"
 #include "plait/workers/shared.hpp"
 
@@ -49,6 +58,10 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     }
     epochs_->start_at(epoch);
     epochs_->peers(others(*all_.last()));
+    if (!joins && rank_ == std::ranges::min(all_.last()->members)) {
+      set_start(now_ns());
+      for (uint32_t rank : others(*all_.last())) send_start(rank);
+    }
     if (joins) {
       auto control = std::make_shared<Control>();
       control->kind = Control::Kind::Layout;
@@ -74,6 +87,9 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       control->before = all_.last();
       all_.add(std::move(layout));
       control->layout = all_.last();
+      for (uint32_t rank : control->layout->members) {
+        if (!control->before->member(rank)) send_start(rank);
+      }
       if (!control->layout->member(rank_) && control->before->member(rank_)) {
         leaving = true;
         stop_at = std::min(stop_at, control->epoch);
@@ -85,6 +101,12 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     epochs_->peers(others(*all_.last()));
     epochs_->commit(controls, stop_at, leaving, cut);
     tell_again();
+    shared_->wake_all();
+  }
+  // A mark at an epoch that all nodes have agreed on; `last`: the sources are stopped there.
+  void mark(std::shared_ptr<Control> control) {
+    const bool last = control->last;
+    epochs_->commit({control}, last ? control->epoch : Epochs::kNever, false, last);
     shared_->wake_all();
   }
   // Bins that layouts to come will move: memory is made ready where they come.
@@ -158,6 +180,8 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   // Wire
   uint32_t here() const override { return rank_; }
   const Layouts& layouts() const override { return all_; }
+  // When row 0 of a source with a rate is due, in this host's clock; kNoStart: not heard yet.
+  const std::atomic<int64_t>& start() const { return start_; }
   void send(uint32_t to, Encoded frame) override { links.send(to, std::move(frame)); }
   void send_credit(uint32_t to, uint32_t channel, uint64_t consumed) override {
     Frame f;
@@ -201,6 +225,13 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       case FrameKind::State:
         arrived(f.op, f.bin, {f.number, MoveKind(f.channel), f.bytes, f.state, f.size});
         shared_->wake();
+        return;
+      case FrameKind::Start:
+        // All say the same, but for what is unknown of their clocks; the first counts.
+        if (start_.load(std::memory_order_relaxed) != kNoStart) return;
+        set_start(int64_t(f.number));
+        epochs_->tell();
+        shared_->wake_all();
         return;
       case FrameKind::Expect:
         return expected_.word(from, f.number, f.channel, f.other);
@@ -259,6 +290,17 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
     inlets_[f.channel]->take_part(from, std::move(part));
   }
 
+  void set_start(int64_t ns) {
+    start_.store(ns, std::memory_order_release);  // pairs with SourceStage::take_start
+  }
+  void send_start(uint32_t to) {
+    const int64_t ns = start_.load(std::memory_order_relaxed);
+    if (ns == kNoStart) return;
+    Frame f;
+    f.kind = FrameKind::Start;
+    f.number = uint64_t(ns);
+    links.send(to, encode_small(f));
+  }
   // A new node has not heard what the others know already.
   void tell_again() {
     std::lock_guard<std::mutex> hold(telling_);
@@ -295,6 +337,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   std::vector<Outlet*> outlets_;
   const std::shared_ptr<Control> marker_ = std::make_shared<Control>();  // of another node
   std::atomic<bool> closed_{false};
+  std::atomic<int64_t> start_{kNoStart};
 
   std::mutex telling_;
   Epochs::Progress told_;

@@ -107,7 +107,7 @@ class JoinLane final : public JoinState {
     RowClock& clock;
   };
 
-  int64_t pairs(const InputRow& row, const JoinRecord* other) const {
+  PLAIT_INLINE int64_t pairs(const InputRow& row, const JoinRecord* other) const {
     if (!timed_) return 1;
     if (row.clock.passed(other->last)) return 0;
     const int64_t watermark = times_.sliding() ? row.clock.now() : kNoTime;

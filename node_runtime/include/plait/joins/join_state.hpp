@@ -18,6 +18,7 @@
 #include "plait/joins/packed_row.hpp"
 #include "plait/joins/record_arena.hpp"
 #include "plait/time/lane_operator.hpp"
+#include "plait/windows/key_codec.hpp"
 
 namespace plait {
 
@@ -70,19 +71,47 @@ class JoinState : public LaneOperator {
     if (size == 0) return "";
     BinHeader h, expected = expected_;
     expected.bin = bin;
+    expected.bin_bits = uint16_t(spec_.bits_put());
     std::string reason = unsealed_bin(BinKind::Join, expected, data, size, h);
     if (!reason.empty()) return reason;
-    if (bin >> (spec_.bin_bits - spec_.lane_bits) != lane_) {
+    if (bin >> (spec_.bits_put() - spec_.lane_bits) != lane_) {
       return "bin " + std::to_string(bin) + " is not of lane " + std::to_string(lane_);
     }
-    if (bin_keys(bin)) return "bin " + std::to_string(bin) + " is here already";
+    if (!spec_.makes_bins() && bin_keys(bin))
+      return "bin " + std::to_string(bin) + " is here already";
     const uint8_t *from = data + sizeof h, *end = data + size;
     if (!read<false>(h, from, end)) return "damaged: no keys of this bin";
     (void)read<true>(h, from, end);
     return "";
   }
+  // The records that wait: key, side, time, the columns of the left and of the right.
+  void list(int64_t, Emitter& out) override {
+    const KeyCodec codec(spec_.types, spec_.key_columns);
+    const size_t c = spec_.key_columns.size() + 2;
+    each_key([&](JoinKey* key) {
+      for (const JoinList& list : key->lists) {
+        for (const JoinRecord* r = list.head; r; r = r->next) {
+          out.at_once(r->place);
+          emit_key(codec, *key, out);
+          out.columns[c - 2].word(r->side);
+          out.columns[c - 1].word(uint64_t(r->time));
+          const size_t other = c + layouts_[0].columns();
+          if (r->side == 0) {
+            layouts_[0].append(r->body(), out.columns, c);
+            layouts_[1].append_nulls(out.columns, other);
+          } else {
+            layouts_[0].append_nulls(out.columns, c);
+            layouts_[1].append(r->body(), out.columns, other);
+          }
+        }
+      }
+    });
+  }
 
  protected:
+  static void emit_key(const KeyCodec& codec, const JoinKey& key, Emitter& out) {
+    codec.emit({key.hash, key.null && !key.size, {key.bytes(), key.size}}, out.columns);
+  }
   // The body of a record as bytes, and back. `check` says whether the bytes are one.
   virtual void save(const JoinRecord& r, ByteWriter& to) const {
     to.put_bytes(r.body(), r.body_size());
@@ -228,7 +257,7 @@ class JoinState : public LaneOperator {
       JoinKey* key = nullptr;
       if constexpr (kPut) {
         key = add(v);
-      } else if (null > 1 || size > UINT32_MAX || top_bits(v.hash, spec_.bin_bits) != h.bin ||
+      } else if (null > 1 || size > UINT32_MAX || top_bits(v.hash, spec_.bits_put()) != h.bin ||
                  !keys_.right_hash(v)) {
         return false;
       }

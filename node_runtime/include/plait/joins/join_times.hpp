@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plait/core/dispatch.hpp"
 #include "plait/time/timed_spec.hpp"
 
 namespace plait {
@@ -33,7 +34,7 @@ class JoinTimes {
   bool somewhere(int64_t time, int64_t last) const {
     return spec_.within != TimedSpec::Within::Grid || time <= last;
   }
-  int64_t last_of(uint32_t side, int64_t time) {
+  PLAIT_INLINE int64_t last_of(uint32_t side, int64_t time) {
     switch (spec_.within) {
       case TimedSpec::Within::Grid:
         return last_of_grid(time);
@@ -54,15 +55,12 @@ class JoinTimes {
 
   // How many pairs two records make that can both still match; `before`: the watermark, which
   // counts in sliding windows only.
-  int64_t pairs(int64_t left, int64_t left_last, int64_t right, int64_t right_last,
-                int64_t before) const {
+  PLAIT_INLINE int64_t pairs(int64_t left, int64_t left_last, int64_t right, int64_t right_last,
+                             int64_t before) const {
     switch (spec_.within) {
-      case TimedSpec::Within::Grid: {
+      case TimedSpec::Within::Grid:
         if (spec_.size == spec_.every) return left_last == right_last;
-        const Wide top = step(std::min(left, right));
-        const Wide low = step(Wide(std::max({left, right, before})) - spec_.size);
-        return int64_t(std::max(top - low, Wide(0)));
-      }
+        return shared_windows(std::min(left, right), std::max({left, right, before}));
       case TimedSpec::Within::Between: {
         const Wide apart = Wide(right) - left;
         return apart >= spec_.low && apart <= spec_.high;
@@ -89,14 +87,22 @@ class JoinTimes {
     const Wide n = from / spec_.every;
     return n - (from % spec_.every < 0);
   }
-  int64_t last_of_grid(int64_t time) {
+  PLAIT_INLINE int64_t last_of_grid(int64_t time) {
     if (time < from_ || time > to_) {
-      const Wide start = step(time) * spec_.every + spec_.offset;
-      from_ = clamp(start);
-      to_ = clamp(start + spec_.every - 1);
-      last_ = clamp(start + spec_.size - 1);
+      find_window(time);
     }
     return last_;
+  }
+
+  // How many windows hold all times from `first` to `last`.
+  [[gnu::noinline]] int64_t shared_windows(int64_t first, int64_t last) const {
+    return int64_t(std::max(step(first) - step(Wide(last) - spec_.size), Wide(0)));
+  }
+  [[gnu::noinline]] void find_window(int64_t time) {
+    const Wide start = step(time) * spec_.every + spec_.offset;
+    from_ = clamp(start);
+    to_ = clamp(start + spec_.every - 1);
+    last_ = clamp(start + spec_.size - 1);
   }
 
   const TimedSpec& spec_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/core/dispatch.hpp"
 #include "plait/time/emitter.hpp"
 
 namespace plait {
@@ -87,7 +88,7 @@ class PackedRow {
   }
 
   // Appends a packed row to out[first], out[first + 1], ...
-  void append(const char* from, std::vector<GrowingColumn>& out, size_t first) const {
+  PLAIT_INLINE void append(const char* from, std::vector<GrowingColumn>& out, size_t first) const {
     for (size_t i = 0; i < fields_.size(); ++i) {
       GrowingColumn& to = out[first + i];
       if (!valid(from, i)) {
@@ -99,7 +100,7 @@ class PackedRow {
       }
     }
   }
-  void append_row(int64_t row, std::vector<GrowingColumn>& out, size_t first) const {
+  PLAIT_INLINE void append_row(int64_t row, std::vector<GrowingColumn>& out, size_t first) const {
     for (size_t i = 0; i < fields_.size(); ++i) out[first + i].copy(*bound_[i], row);
   }
   void append_nulls(std::vector<GrowingColumn>& out, size_t first) const {

@@ -49,7 +49,7 @@ class SpanCells {
 
   // Adds a right record, which fits. `values` has valid(i), word(i) and text(i) of input i.
   template <class Values>
-  void add(uint64_t* cells, const Values& values) const {
+  PLAIT_INLINE void add(uint64_t* cells, const Values& values) const {
     const bool first_row = cells[0]++ == 0;
     for (const Op& op : ops_) {
       if (op.value < 0) continue;  // count of rows

@@ -87,6 +87,19 @@ class SpanLane final : public JoinState {
   int64_t byte_size() const override {
     return JoinState::byte_size() + int64_t(due_.byte_size() + log_.byte_size());
   }
+  // The left records: key, their columns, the results so far.
+  void list(int64_t, Emitter& out) override {
+    const KeyCodec codec(spec_.types, spec_.key_columns);
+    const size_t c = spec_.key_columns.size();
+    each_key([&](JoinKey* key) {
+      for (const JoinRecord* r = key->lists[0].head; r; r = r->next) {
+        out.at_once(r->place);
+        emit_key(codec, *key, out);
+        layouts_[0].append(row_of(*r), out.columns, c);
+        cells_.append(words(r), out.columns, c + layouts_[0].columns());
+      }
+    });
+  }
 
  protected:
   void save(const JoinRecord& r, ByteWriter& to) const override {
@@ -149,17 +162,9 @@ class SpanLane final : public JoinState {
     JoinKey* key = find(v);
     const OfBatch values{layouts_[1], row};
     JoinRecord* first = key ? key->lists[0].head : nullptr;
-    const auto spans = [&](const JoinRecord* l) {
-      return l->time <= time && time <= l->last && !clock.passed(l->last);
-    };
-    std::string why;
-    for (JoinRecord* l = cells_.checked() ? first : nullptr; l; l = l->next) {
-      if (!spans(l) || cells_.fits(words(l), values, why)) continue;
-      out.failed.push_back({row, std::move(why)});
-      return;
-    }
+    if (cells_.checked() && !fits(first, row, time, clock, out)) return;
     for (JoinRecord* l = first; l; l = l->next) {
-      if (spans(l)) cells_.add(words(l), values);
+      if (spans(l, time, clock)) cells_.add(words(l), values);
     }
     if (clock.passed(add_times(time, spec_.wait))) return;
     if (!key) key = add(v);
@@ -173,6 +178,23 @@ class SpanLane final : public JoinState {
     JoinRecord* r = make(size);
     layouts_[1].pack(row, r->body());
     enter(key, r, 1, time, add_times(time, spec_.wait), 0);
+  }
+
+  // Whether a left record takes a right one of this time.
+  PLAIT_INLINE static bool spans(const JoinRecord* l, int64_t time, RowClock& clock) {
+    return l->time <= time && time <= l->last && !clock.passed(l->last);
+  }
+  // Whether a right record fits the sums of all left ones that take it; if not it has failed.
+  [[gnu::noinline]] bool fits(const JoinRecord* first, uint32_t row, int64_t time, RowClock& clock,
+                              Emitter& out) const {
+    std::string why;
+    const OfBatch values{layouts_[1], row};
+    for (const JoinRecord* l = first; l; l = l->next) {
+      if (!spans(l, time, clock) || cells_.fits(words(l), values, why)) continue;
+      out.failed.push_back({row, std::move(why)});
+      return false;
+    }
+    return true;
   }
 
   void take_left(const KeyView& v, uint32_t row, uint64_t place, int64_t start, int64_t end,

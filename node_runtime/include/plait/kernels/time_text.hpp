@@ -102,18 +102,6 @@ class TimeScanner {
   size_t at_ = 0;
 };
 
-inline int64_t days_of(int64_t year, int64_t month, int64_t day) {
-  const int64_t y = year - (month <= 2);  // not negative: years are 1 and up
-  const int64_t cycle = y / 400, of_cycle = y - cycle * 400;
-  const int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  return cycle * 146'097 + of_cycle * 365 + of_cycle / 4 - of_cycle / 100 + of_year - 719'468;
-}
-
-inline int64_t days_in_month(int64_t year, int64_t month) {
-  if (month == 2) return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
-  return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
-}
-
 class TimeFormat {
  public:
   using Outcome = std::pair<int64_t, std::optional<RowError>>;

@@ -56,6 +56,12 @@ class BinWriter : private SealedBytes {
     add(slot);
     header_.has_null = 1;
   }
+  // An entry that was added to another writer, alone.
+  void add_null(BinWriter& other) {
+    put(other.begin(), other.size());
+    header_.count += other.header_.count;
+    header_.has_null = 1;
+  }
   // fill(at) writes keys of a raw plan, no more than were announced and one, and returns the end.
   template <class Fill>
   void add_raw(Fill fill) {
@@ -101,6 +107,7 @@ class BinReader {
     return true;
   }
   bool at_end() const { return at_ == end_; }
+  size_t left() const { return size_t(end_ - at_); }
 
   // Writes an entry's cells into a slot whose cells are 0.
   static void fill(const KeyedPlan& plan, const BinEntry& e, uint64_t* slot) {
@@ -159,7 +166,7 @@ inline std::string check_entries(const KeyedPlan& plan, bool whole, const BinHea
   for (uint64_t i = 0; i < h.count; ++i) {
     if (!reader.next(e)) return kCutShort;
     const bool null_entry = h.has_null && i + 1 == h.count;
-    if (top_bits(e.hash, plan.bin_bits) != h.bin || (whole && e.rows_seen == 0) ||
+    if (top_bits(e.hash, plan.put_bits) != h.bin || (whole && e.rows_seen == 0) ||
         !right_hash(plan, e, null_entry)) {
       return kNotOfBin;
     }
@@ -176,7 +183,7 @@ inline std::string check_slots(const KeyedPlan& plan, bool whole, const BinHeade
   uint64_t word[2] = {0, 0}, bad = 0;
   for (uint64_t i = 0; i < h.count; ++i, at += bytes) {
     std::memcpy(word, at, 16);
-    bad |= uint64_t(top_bits(word[0], plan.bin_bits) != h.bin) | uint64_t(whole && word[1] == 0);
+    bad |= uint64_t(top_bits(word[0], plan.put_bits) != h.bin) | uint64_t(whole && word[1] == 0);
   }
   if (h.has_null) bad |= word[0] != null_hash(plan.key_types[0]);
   return bad ? kNotOfBin : "";
@@ -191,8 +198,8 @@ inline std::string check_bin(const KeyedPlan& plan, BinKind kind, const uint8_t*
   std::string why = unsealed(kind, data, size, h);
   if (!why.empty()) return why;
   if (h.fingerprint != plan.fingerprint) return "of another plan: keys or aggregates differ";
-  if (why = other_bins(h.bin_bits, plan.bin_bits); !why.empty()) return why;
-  if (h.bin >> plan.bin_bits) return "damaged: no such bin";
+  if (why = other_bins(h.bin_bits, plan.put_bits); !why.empty()) return why;
+  if (h.bin >> plan.put_bits) return "damaged: no such bin";
   if (h.has_null > 1 || h.has_null > h.count) return "damaged: wrong null mark";
   if (h.has_null && (plan.wide || plan.key_types.size() != 1)) return "damaged: wrong null mark";
   const bool whole = kind == BinKind::Whole;

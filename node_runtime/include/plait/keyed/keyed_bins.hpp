@@ -58,6 +58,13 @@ class KeyedBins {
   }
   bool empty(uint32_t bin) const { return bin_keys(bin) == 0; }
 
+  // Calls visit(slot, whether it is the null of a narrow key).
+  template <class Visit>
+  void each_slot(Visit visit) {
+    table().each([&](uint64_t* slot) { visit(slot, false); });
+    if (null_slot_[1]) visit(null_slot_.data(), true);
+  }
+
   // The bin as bytes. Of a tracked bin it is the base of the difference to come.
   Bytes copy_bin(uint32_t bin) {
     BinWriter writer(plan_, BinKind::Whole, bin, tracker_.number(bin), bin_keys(bin));
@@ -81,6 +88,7 @@ class KeyedBins {
     BinHeader h;
     std::string reason = check(BinKind::Whole, data, size, h);
     if (!reason.empty()) return reason;
+    if (plan_.put_bits != plan_.bin_bits) return put_others(h, data + sizeof h, data + size);
     if (!empty(h.bin)) return "bin " + std::to_string(h.bin) + " is here already";
     if (tracked(h.bin)) return "bin " + std::to_string(h.bin) + " is tracked here";
     const bool good = travels_raw(plan_) ? put_slots(h, data + sizeof h)
@@ -183,12 +191,23 @@ class KeyedBins {
   std::vector<uint64_t> null_slot_;  // the null key of a narrow table; rows seen 0 = none
   ChangeTracker tracker_;
 
+  bool null_in(uint32_t bin) const {
+    return null_slot_[1] != 0 && top_bits(null_slot_[0], plan_.bin_bits) == bin;
+  }
+  uint64_t* copy_slots(uint32_t bin, uint64_t* out) {
+    const unsigned words = plan_.words, used = plan_.used_words;
+    if (used == 2) return table().copy_bin<2, 2>(bin, used, out);
+    if (used == 3) return table().copy_bin<4, 3>(bin, used, out);
+    if (words == 4) return table().copy_bin<4, 4>(bin, used, out);
+    return table().copy_bin<0, 0>(bin, used, out);
+  }
+
  private:
   static constexpr uint64_t kKeysAhead = 8;
 
   std::string check(BinKind kind, const uint8_t* data, size_t size, BinHeader& h) const {
     std::string reason = check_bin(plan_, kind, data, size, h);
-    if (!reason.empty() || h.bin >> (plan_.bin_bits - plan_.lane_bits) == lane_) return reason;
+    if (!reason.empty() || h.bin >> (plan_.put_bits - plan_.lane_bits) == lane_) return reason;
     return "bin " + std::to_string(h.bin) + " is not of lane " + std::to_string(lane_);
   }
   void learn(uint64_t count, uint64_t length) {
@@ -201,13 +220,6 @@ class KeyedBins {
     return bytes;
   }
 
-  uint64_t* copy_slots(uint32_t bin, uint64_t* out) {
-    const unsigned words = plan_.words, used = plan_.used_words;
-    if (used == 2) return table().copy_bin<2, 2>(bin, used, out);
-    if (used == 3) return table().copy_bin<4, 3>(bin, used, out);
-    if (words == 4) return table().copy_bin<4, 4>(bin, used, out);
-    return table().copy_bin<0, 0>(bin, used, out);
-  }
   bool put_slots(const BinHeader& h, const uint8_t* from) {
     const unsigned words = plan_.words, used = plan_.used_words;
     const uint64_t n = h.count - h.has_null;
@@ -217,8 +229,15 @@ class KeyedBins {
     if (words == 4) return table().put_bin<4, 4>(h.bin, used, from, n);
     return table().put_bin<0, 0>(h.bin, used, from, n);
   }
+  // Takes in the keys of a bin that is none of the plan's: part of one, or several.
+  std::string put_others(const BinHeader& h, const uint8_t* at, const uint8_t* end) {
+    return read_entries(h, at, end) ? "" : "damaged: a key is there twice";
+  }
   bool put_entries(const BinHeader& h, const uint8_t* at, const uint8_t* end) {
     table().reserve(h.bin, h.count);
+    return read_entries(h, at, end);
+  }
+  bool read_entries(const BinHeader& h, const uint8_t* at, const uint8_t* end) {
     BinReader reader(plan_, at, end);
     BinEntry e;
     for (uint64_t i = 0; i < h.count && reader.next(e); ++i) {
@@ -252,9 +271,6 @@ class KeyedBins {
     }
   }
 
-  bool null_in(uint32_t bin) const {
-    return null_slot_[1] != 0 && top_bits(null_slot_[0], plan_.bin_bits) == bin;
-  }
   void drop_texts(uint64_t* slot) {
     for (int w : plan_.text_words) Blob::drop(slot[w]);
   }

@@ -63,6 +63,7 @@ struct KeyedPlan {
   std::vector<AggregateOp> ops;
   std::vector<size_t> sums;  // the numbers of those that are checked
   unsigned bin_bits = 0, lane_bits = 0, segment_bits = 0;
+  unsigned put_bits = 0;    // of the bins that come: bin_bits, but where bins are made anew
   bool wide = false;        // the slot holds the key's address
   unsigned used_words = 2;  // of a slot
   unsigned words =
@@ -84,7 +85,7 @@ struct KeyedPlan {
     KeyedPlan p;
     p.key_columns = std::move(key_columns);
     p.key_types = std::move(key_types);
-    p.bin_bits = bin_bits;
+    p.bin_bits = p.put_bits = bin_bits;
     p.lane_bits = lane_bits;
     require(p.key_columns.size() == p.key_types.size(), "each key column needs a type");
     require(bin_bits <= 24 && lane_bits <= bin_bits, "there must be at least one bin a lane");

@@ -15,21 +15,26 @@
 #include <vector>
 
 #include "plait/keyed/hot_aggregate.hpp"
-#include "plait/keyed/keyed_bins.hpp"
 #include "plait/keyed/merge_lanes.hpp"
+#include "plait/keyed/saved_bins.hpp"
 #include "plait/keyed/split_by_lane.hpp"
 
 namespace plait {
 
-class KeyedState : public KeyedBins {
+class KeyedState : public SavedBins {
  public:
-  using KeyedBins::KeyedBins;
+  using SavedBins::SavedBins;
 
   void process(const Batch& batch, SplitBatch& s, unsigned lane) {
     Part& part = s.parts[lane];
     table().even_out(part.n);
+    // The hot loops write over the hashes: whoever wants them comes first.
+    if (saving()) [[unlikely]]
+      save_touched(part.hash, part.n);
+    if (dirty_.looks()) [[unlikely]]
+      dirty_.note(part.hash, part.n);
     if (tracker_.any()) [[unlikely]]
-      tracker_.mark(part.hash, part.n);  // the hot loops write over the hashes
+      tracker_.mark(part.hash, part.n);
     if (s.hot) {
       if (run_hot_plan(plan_, table(), part)) [[unlikely]]
         try_rows(batch, part, lane);

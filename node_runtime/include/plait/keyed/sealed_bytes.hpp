@@ -30,6 +30,9 @@ class SealedBytes {
     if (size) std::memcpy(out_.data() + size_, data, size);
     size_ += size;
   }
+  // What was put so far.
+  const uint8_t* begin() const { return out_.data() + sizeof(BinHeader); }
+  size_t size() const { return size_ - sizeof(BinHeader); }
   // What was written at end(), within the room asked for, counts too.
   uint8_t* end() { return out_.data() + size_; }
   void wrote(size_t size) { size_ += size; }

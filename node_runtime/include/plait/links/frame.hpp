@@ -19,7 +19,7 @@ namespace plait {
 
 static_assert(std::endian::native == std::endian::little, "frames hold columns as they lie");
 
-inline constexpr uint16_t kProtocolVersion = 6;
+inline constexpr uint16_t kProtocolVersion = 7;
 inline constexpr int64_t kPrefixBytes = 24;
 
 inline constexpr int64_t padded8(int64_t n) { return (n + 7) & ~int64_t(7); }
@@ -34,6 +34,7 @@ enum class FrameKind : uint8_t {
   Progress,
   State,
   Expect,
+  Start,
   Ack,
   Refuse
 };

@@ -152,7 +152,7 @@ inline Encoded encode_control(uint32_t channel, uint64_t epoch) {
   return frame_detail::start(header, 0, 0);
 }
 
-// Credit, Progress, Expect, Ack: numbers only.
+// Credit, Progress, Expect, Start, Ack: numbers only.
 inline Encoded encode_small(const Frame& frame) {
   std::string header;
   PackWriter out(header);

@@ -291,6 +291,7 @@ inline std::string decode(const uint8_t* data, int64_t size, const BufferRef& ow
     case FrameKind::Credit:
     case FrameKind::Progress:
     case FrameKind::Expect:
+    case FrameKind::Start:
     case FrameKind::Ack:
       if (fields != 5) return "the header does not read";
       break;

@@ -22,9 +22,10 @@ namespace plait {
 
 class InLink final : public Watched {
  public:
-  InLink(LinkContext& context, Socket socket)
+  InLink(LinkContext& context, Socket socket, std::string from)
       : context_(context),
         socket_(std::move(socket)),
+        from_(std::move(from)),
         nonce_(random_bytes(16)),
         due_(context.now + context.options.handshake_ns),
         drops_(context.drops()) {
@@ -32,7 +33,7 @@ class InLink final : public Watched {
     challenged_ns_ = link_now_ns();
     if (!context_.watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, *this, id_) ||
         !answer(encode_challenge(nonce_))) {
-      close();
+      hang_up();
     }
   }
   ~InLink() override { close(); }
@@ -48,6 +49,9 @@ class InLink final : public Watched {
     refuse("no proof of the token in time");
   }
 
+  // Room is needed for one that came later.
+  void make_way() { refuse("too many connections that have not proved themselves"); }
+
   void ready(uint32_t) override {
     if (ring_) return take_signals();
     int64_t budget = trusted() ? context_.options.read_per_poll_bytes : kStranger;
@@ -56,7 +60,7 @@ class InLink final : public Watched {
       const ssize_t n = receive(chunk_.data() + end_, size_t(capacity_ - end_));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (n <= 0) return close();
+      if (n <= 0) return hang_up();
       const bool filled = end_ + n == capacity_;
       budget -= n;
       came(n);
@@ -123,10 +127,18 @@ class InLink final : public Watched {
            e.size;
   }
 
+  void hang_up() {
+    if (!trusted()) context_.refusals.left();
+    close();
+  }
   void refuse(const std::string& why) {
+    context_.refusals.add(why, from_);
+    turn_away(why);
+  }
+  // One of the job, which is no stranger.
+  void turn_away(const std::string& why) {
     answer(encode_refuse(why));
     ::shutdown(socket_.fd(), SHUT_WR);
-    context_.refused(why);
     const bool known = trusted();
     close();
     if (known) context_.handler.down(rank_, "node " + std::to_string(rank_) + " sent " + why);
@@ -190,7 +202,9 @@ class InLink final : public Watched {
     if (!why.empty()) return refuse("a frame that is refused: " + why);
     inbox_->last = sequence;
     counts_->frames_received.fetch_add(1, std::memory_order_relaxed);
+    // Times travel in the clock of who sends them.
     if (frame.batch.ingest_ns != 0) frame.batch.ingest_ns -= clock_offset_ns_;
+    if (frame.kind == FrameKind::Start) frame.number -= uint64_t(clock_offset_ns_);
     if (unacked_frames_++ == 0) {
       ack_due_ = context_.now + context_.options.ack_delay_ns;
       context_.replan = true;
@@ -228,7 +242,8 @@ class InLink final : public Watched {
       return refuse("the proof of the job's token is wrong");
     }
     if (h.to != context_.rank) return refuse("this is node " + std::to_string(context_.rank));
-    if (context_.dropped(h.rank)) return refuse("node " + std::to_string(h.rank) + " was dropped");
+    if (context_.dropped(h.rank))
+      return turn_away("node " + std::to_string(h.rank) + " was dropped");
     if (offered_) {
       ring_ = LinkRing::adopt(offered_.fd(), kMostRing);
       offered_.close();
@@ -270,6 +285,7 @@ class InLink final : public Watched {
 
   LinkContext& context_;
   Socket socket_;
+  const std::string from_;          // where it comes from
   Socket offered_;                  // came with the greeting
   std::unique_ptr<LinkRing> ring_;  // from which bytes come; null: from the socket
   uint64_t id_ = 0;

@@ -2,7 +2,7 @@
 //
 // A connection is watched under a number that is never used again, so an event that was already
 // fetched for a connection closed since finds nothing. Threads: all of it belongs to the thread
-// that polls, but for `counts_of`, `refused`, `dropped` and the constants, which any thread may
+// that polls, but for `counts_of`, `refusals`, `dropped` and the constants, which any thread may
 // use.
 #pragma once
 
@@ -22,6 +22,7 @@
 #include "plait/links/link_handshake.hpp"
 #include "plait/links/link_options.hpp"
 #include "plait/links/link_socket.hpp"
+#include "plait/links/strangers.hpp"
 
 namespace plait {
 
@@ -65,6 +66,7 @@ class LinkContext {
   int64_t now = 0;      // of the present poll
   bool moved = false;   // something was sent or received in it
   bool replan = false;  // the next time to act may have changed
+  Refusals refusals;    // of connections to this node
   std::map<std::pair<uint32_t, bool>, Inbox> inboxes;
 
   struct PeerClock {
@@ -98,15 +100,6 @@ class LinkContext {
     if (!counts) counts = std::make_shared<LinkCounts>();
     return counts;
   }
-  void refused(const std::string& why) {
-    std::lock_guard<std::mutex> hold(lock_);
-    ++refusals_;
-    last_refusal_ = why;
-  }
-  std::pair<int64_t, std::string> refusals() const {
-    std::lock_guard<std::mutex> hold(lock_);
-    return {refusals_, last_refusal_};
-  }
 
   void set_dropped(uint32_t peer, bool dropped) {
     std::lock_guard<std::mutex> hold(lock_);
@@ -131,8 +124,6 @@ class LinkContext {
   std::map<uint32_t, std::shared_ptr<LinkCounts>> counts_;
   std::set<uint32_t> dropped_;
   std::atomic<uint64_t> drops_{0};
-  int64_t refusals_ = 0;
-  std::string last_refusal_;
 };
 
 }  // namespace plait

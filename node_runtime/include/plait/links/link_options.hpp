@@ -14,7 +14,9 @@ struct LinkOptions {
   FrameLimits limits;
   int64_t handshake_ns = 5'000'000'000;  // a connection that is not trusted by then is closed
   int64_t redial_least_ns = 10'000'000, redial_most_ns = 1'000'000'000;
-  uint32_t max_strangers = 64;                  // connections not yet trusted, at a time
+  uint32_t max_strangers = 64;  // connections not yet trusted, at a time; then the oldest goes
+  // Connections that are accepted: so many a second, and so many at once.
+  uint32_t greet_per_s = 500, greet_at_once = 128;
   int64_t read_chunk_bytes = (256 << 10) - 64;  // with the slack of a buffer: 256 KB
   int64_t read_per_poll_bytes = 1 << 20;        // of one connection, then the next has its turn
   int64_t bulk_per_poll_bytes = 256 << 10;      // written to one peer's bulk connection

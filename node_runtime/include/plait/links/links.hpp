@@ -34,25 +34,27 @@ class Links {
  public:
   Links(uint32_t rank, std::string job, std::string token, LinkOptions options,
         LinkHandler& handler)
-      : context_(rank, std::move(job), std::move(token), options, handler), bell_(context_) {}
+      : context_(rank, std::move(job), std::move(token), options, handler),
+        bell_(context_),
+        greetings_(options.greet_per_s, options.greet_at_once) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
   // Port 0: any free one. Returns the port. Throws std::runtime_error in words.
   uint16_t listen(const std::string& host, uint16_t port) {
     door_.socket = open_listener(host, port);
-    door_.links = this;
-    if (!context_.watch(door_.socket.fd(), EPOLLIN, door_, door_.id)) {
-      throw std::runtime_error("cannot watch the port: " + errno_text(errno));
-    }
     const uint16_t given = port_of(door_.socket.fd());
     if (context_.options.local) local_door_.socket = open_local(given);
-    local_door_.links = this;
-    if (local_door_.socket &&
-        !context_.watch(local_door_.socket.fd(), EPOLLIN, local_door_, local_door_.id)) {
-      local_door_.socket.close();
-    }
+    for (Door* door : {&door_, &local_door_}) door->links = this;
+    if (!open(door_)) throw std::runtime_error("cannot watch the port: " + errno_text(errno));
+    if (local_door_.socket && !open(local_door_)) local_door_.socket.close();
     return given;
+  }
+
+  // Nobody can connect any more, and the port is free again. When no call of poll is running.
+  void close_door() {
+    door_.socket.close();
+    local_door_.socket.close();
   }
 
   // From the next poll on the peer is dialled. Looks up the host, so it may wait; throws
@@ -160,8 +162,8 @@ class Links {
     const auto peer = find(rank);
     return traffic_of(rank, *context_.counts_of(rank), peer.get());
   }
-  // How many connections to this node were refused, and why the last one was.
-  std::pair<int64_t, std::string> refusals() const { return context_.refusals(); }
+  // How many connections to this node were refused; of the last one, why and from where.
+  Refusal refusals() const { return context_.refusals.last(); }
 
  private:
   struct Change {
@@ -174,6 +176,7 @@ class Links {
     Links* links = nullptr;
     Socket socket;
     uint64_t id = 0;
+    int64_t opens_ns = INT64_MAX;  // when it is watched again, if it is not
     void ready(uint32_t) override { links->let_in(*this); }
   };
 
@@ -230,7 +233,10 @@ class Links {
     for (const auto& [rank, peer] : active_) peer->tick();
     for (const auto& in : inward_) in->tick();
     remove_closed();
-    next_due_ = INT64_MAX;
+    for (Door* door : {&door_, &local_door_}) {
+      if (context_.now >= door->opens_ns && !open(*door)) door->opens_ns = context_.now + kRetryNs;
+    }
+    next_due_ = std::min(door_.opens_ns, local_door_.opens_ns);
     for (const auto& [rank, peer] : active_) {
       next_due_ = std::min(next_due_, peer->due());
     }
@@ -255,19 +261,49 @@ class Links {
     return empty;
   }
 
-  void let_in(const Door& door) {
+  [[nodiscard]] bool open(Door& door) {
+    if (!context_.watch(door.socket.fd(), EPOLLIN, door, door.id)) return false;
+    door.opens_ns = INT64_MAX;
+    return true;
+  }
+  // Who knocks meanwhile waits in the system's queue.
+  void shut_until(Door& door, int64_t ns) {
+    context_.unwatch(door.socket.fd(), door.id);
+    door.opens_ns = ns;
+    context_.replan = true;
+  }
+
+  void let_in(Door& door) {
     for (int i = 0; i < 16; ++i) {
-      Socket s(::accept4(door.socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!s) return;
-      if (&door == &local_door_ && !same_user(s.fd())) continue;
-      const auto strangers = std::count_if(inward_.begin(), inward_.end(),
-                                           [](const auto& in) { return !in->trusted(); });
-      if (uint64_t(strangers) >= context_.options.max_strangers) {
-        context_.refused("too many connections that have not proved themselves");
+      if (!greetings_.take(context_.now)) return shut_until(door, greetings_.next_ns());
+      Address from;
+      from.size = sizeof from.bytes;
+      Socket s(::accept4(door.socket.fd(), reinterpret_cast<sockaddr*>(&from.bytes), &from.size,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!s) return out_of_descriptors() ? shut_until(door, context_.now + kRetryNs) : void();
+      if (&door == &local_door_ && !same_user(s.fd())) {
+        context_.refusals.add("it belongs to another user", text_of(from));
         continue;
       }
-      inward_.push_back(std::make_unique<InLink>(context_, std::move(s)));
+      inward_.push_back(std::make_unique<InLink>(context_, std::move(s), text_of(from)));
+      drop_oldest_strangers();
       context_.moved = context_.replan = true;
+    }
+  }
+  // The connection stays in the queue: without a pause the poll would never wait.
+  static bool out_of_descriptors() {
+    return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+  }
+  // The oldest had the most time to prove itself. One that belongs here takes a round trip for it,
+  // in which greet_per_s lets in too few to drive it out.
+  void drop_oldest_strangers() {
+    const auto is_stranger = [](const auto& in) { return !in->closed() && !in->trusted(); };
+    auto more = std::count_if(inward_.begin(), inward_.end(), is_stranger) -
+                int64_t(context_.options.max_strangers);
+    for (size_t i = 0; more > 0; ++i) {
+      if (!is_stranger(inward_[i])) continue;
+      inward_[i]->make_way();
+      --more;
     }
   }
 
@@ -275,8 +311,11 @@ class Links {
     std::erase_if(inward_, [](const auto& in) { return in->closed(); });
   }
 
+  static constexpr int64_t kRetryNs = 100'000'000;
+
   LinkContext context_;
   LinkBell bell_;
+  GreetLimit greetings_;
   Door door_, local_door_;
   std::mutex poll_lock_;
   std::atomic<bool> changed_{false};

@@ -52,7 +52,7 @@ class PooledControls : public Base {
     Control& c = control_of(s);
     const bool snapshot = c.kind == Control::Kind::Snapshot;
     if (c.kind == Control::Kind::Layout) return begin_layout(s, worker);
-    asked(s.serial).head = this->head_of(snapshot, c.epoch);
+    asked(s.serial).head = this->head_of();
     if (c.kind == Control::Kind::Put) return begin_put(s, worker);
     if (snapshot) {
       (void)backlog_.ask_bins(s.serial, LaneDo::Copy, {});
@@ -169,7 +169,7 @@ class PooledControls : public Base {
     if (passing_ != Passing::Bringing) gather(c, moved_, bins);
     moved_.clear();
     if (passing_ == Passing::Taking) {
-      const std::string head = this->head_of(false, c.epoch);
+      const std::string head = this->head_of();
       for (auto& bin : bins) bin.bytes = head + bin.bytes;
       this->ship(c, bins);
     }

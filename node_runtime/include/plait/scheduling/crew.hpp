@@ -10,6 +10,10 @@
 // start.
 #pragma once
 
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -37,6 +41,7 @@ class Crew {
 
   void work(Worker& worker) {
     worker.bell = &bell;
+    wake_on_time();
     int idle = 0;
     int64_t polled = 0;
     WorkerLevels* levels = threading_ == Threading::Dynamic ? &shared_.levels : nullptr;
@@ -50,6 +55,7 @@ class Crew {
         if (network_->poll(0)) idle = 0;
         polled = now_ns();
       }
+      worker.looks.fetch_add(1, std::memory_order_relaxed);
       if (finder->find(worker) != 0) {
         idle = 0;
       } else {
@@ -71,16 +77,30 @@ class Crew {
   static constexpr int kSpins = 64, kYields = 256;
   // Threads of the dedicated model are many, and each waits for its neighbours.
   static constexpr int kDedicatedSpins = 8, kDedicatedYields = 8;
+  // After a sleep of kLongSleepNs a worker goes to sleep again at once, until it has been woken so
+  // often within less: to look for work all the time between two records of a slow stream took a
+  // third of a core at 1,000 records a second.
+  static constexpr int kTiredSpins = 4, kTiredYields = 4, kShortSleeps = 8;
+  static constexpr int64_t kLongSleepNs = 300'000;
   static constexpr int64_t kPollNs = 20'000, kLingerNs = 2'000'000;
-  static constexpr int64_t kDozeNs = 30'000;
-  // A crew of workers looks again soon, so its bell need not be exact; one of many threads is exact
-  // and sleeps long.
+  static constexpr int64_t kDozeNs = 30'000, kSoonNs = 20'000;
+  // The bell of a crew of workers is not exact: a ring of the moment in which one lies down may be
+  // missed. So the first sleep is short; what was made before it is seen by the look behind it, and
+  // the next may be long.
   static constexpr int64_t kNapNs = 2'000'000, kLongNapNs = 100'000'000, kDueNs = 50'000'000;
+
+  // A thread's sleep ends when it was asked to, not up to 50 us later.
+  static void wake_on_time() {
+#ifdef __linux__
+    ::prctl(PR_SET_TIMERSLACK, 1UL);
+#endif
+  }
 
   void wait(Worker& worker, int idle) {
     const bool dedicated = threading_ == Threading::Dedicated;
-    const int spins = dedicated ? kDedicatedSpins : kSpins;
-    const int yields = dedicated ? kDedicatedYields : kYields;
+    const bool tired = worker.short_sleeps < kShortSleeps;
+    const int spins = tired ? kTiredSpins : dedicated ? kDedicatedSpins : kSpins;
+    const int yields = tired ? kTiredYields : dedicated ? kDedicatedYields : kYields;
     if (worker.barred && threading_ == Threading::Dynamic && !network_) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(kDozeNs));
     } else if (idle < spins) {
@@ -88,16 +108,24 @@ class Crew {
     } else if (idle < spins + yields || soon()) {
       std::this_thread::yield();
     } else {
+      worker.sleeps.fetch_add(1, std::memory_order_relaxed);
+      const int64_t began = now_ns();
       park(worker);
+      const bool slept_long = now_ns() - began >= kLongSleepNs;
+      if (slept_long) {
+        worker.short_sleeps = 0;
+      } else if (tired) {
+        ++worker.short_sleeps;
+      }
     }
   }
 
   // Whether a source wants to be asked again sooner than parking would be worth.
-  bool soon() const { return next_due() - now_ns() < 100'000; }
+  bool soon() const { return next_due() - now_ns() < kSoonNs; }
   int64_t next_due() const {
     int64_t due = INT64_MAX;
     for (const auto* s : sources_) {
-      const int64_t d = s->due_ns();
+      const int64_t d = s->wakes_ns();
       if (d > 0) due = std::min(due, d);
     }
     return due;
@@ -106,16 +134,26 @@ class Crew {
   void park(Worker& worker) {
     Bell::Nap nap(bell);
     if (finder->sweep(worker) != 0) return;
+    const bool exact = threading_ != Threading::Dynamic;
+    if (sleep(worker, nap, exact ? kLongNapNs : kNapNs) || exact || worker.barred) return;
+    if (worker.leaves() || finder->sweep(worker) != 0 || worker.barred) return;
+    long_sleepers_.fetch_add(1, std::memory_order_relaxed);
+    sleep(worker, nap, kLongNapNs);
+    long_sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // At most so long, and until a source is due. Whether something ended it before.
+  bool sleep(Worker& worker, Bell::Nap& nap, int64_t most) {
     const int64_t due = next_due();
-    const int64_t most = due != INT64_MAX ? std::clamp<int64_t>(due - now_ns(), 0, kDueNs)
-                         : threading_ == Threading::Dynamic ? kNapNs
-                                                            : kLongNapNs;
+    if (due != INT64_MAX) most = std::min(most, std::clamp<int64_t>(due - now_ns(), 0, kDueNs));
     if (network_ && !polling_.exchange(true, std::memory_order_acquire)) {
-      network_->poll(most);  // one worker waits for the links, the others for it
+      // One worker waits for the links, the others for it.
+      const bool moved = network_->poll(most);
       polling_.store(false, std::memory_order_release);  // pairs with the exchange
-      return;
+      // What came may keep this one long: another waits for the links meanwhile.
+      if (moved && long_sleepers_.load(std::memory_order_relaxed) > 0) bell.ring();
+      return moved || nap.rung();
     }
-    nap.sleep(most, [&] { return worker.leaves(); });
+    return nap.sleep(most, [&] { return worker.leaves(); });
   }
 
   const Threading threading_;
@@ -124,7 +162,8 @@ class Crew {
   bool python_ = false;
   Shared& shared_;
   Network* network_ = nullptr;
-  std::atomic<bool> polling_{false};  // a worker waits for the links
+  std::atomic<bool> polling_{false};        // a worker waits for the links
+  std::atomic<uint32_t> long_sleepers_{0};  // a hint
 };
 
 }  // namespace plait

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "plait/sources/polled_rows.hpp"
 #include "plait/sources/time_slicer.hpp"
 
 namespace plait {
@@ -45,6 +46,20 @@ class AheadReader {
     return answer == TimeSlicer::Answer::Known || (due && answer == TimeSlicer::Answer::Read);
   }
   void skip(uint64_t epoch) { slicer_.skip(epoch); }
+  std::vector<int64_t> slices_before(uint64_t epoch) { return slicer_.state_before(epoch); }
+  // Where the origin has to be opened to go on, as its own number of that position, and how many
+  // rows from there on were given already. -1: at the row that is next.
+  std::pair<int64_t, int64_t> position() {
+    if (anywhere_ || !keeps_positions) return {-1, 0};
+    if (pieces_.empty()) return {origin_.position(), skip_};
+    return {pieces_.front().position, pieces_.front().at};
+  }
+  // Before the start: so many rows were given before, and `skip` of them come again.
+  void start_at(int64_t rows, int64_t skip) {
+    read_ = rows;
+    skip_ = skip;
+  }
+  bool keeps_positions = false;
   bool everywhere() const { return slicer_.everywhere(); }
   // How it failed, if a unit says so.
   const Polled& failure() const { return failure_; }
@@ -52,71 +67,19 @@ class AheadReader {
   // `count` rows of a unit from its row `from` on, at least one.
   void rows(const TimeSlicer::Unit& unit, int64_t from, int64_t count, Polled& out) {
     if (anywhere_) return origin_.slice(unit.base + from, count, out);
-    out.kind = Polled::Kind::Rows;
-    std::vector<Batch> good, records;
-    for (int64_t n = 0; n < count;) {
-      PolledRows& piece = pieces_.front();
-      n += piece.take(count - n, n, out, good, records);
-      if (piece.at == piece.rows) pieces_.pop_front();
-    }
-    out.batch = joined(good);
-    if (!records.empty()) out.records = joined(records);
+    take_polled(pieces_, count, out);
   }
 
  private:
-  // Rows of a poll: good and bad ones, of which some are given already.
-  struct PolledRows {
-    Polled polled;
-    int64_t rows = 0, at = 0;
-    size_t bad = 0;
-
-    // Gives at most so many, as the rows from number `to` on of `out`.
-    int64_t take(int64_t most, int64_t to, Polled& out, std::vector<Batch>& good,
-                 std::vector<Batch>& records) {
-      if (out.due_ns == 0) out.due_ns = polled.due_ns;
-      const int64_t n = std::min(most, rows - at);
-      const size_t before = bad;
-      for (; bad < polled.bad.size() && int64_t(polled.bad[bad].row) < at + n; ++bad) {
-        RowFailure failure = std::move(polled.bad[bad]);
-        failure.row = uint32_t(to + (int64_t(failure.row) - at));
-        out.bad.push_back(std::move(failure));
-      }
-      const auto bads = int64_t(bad - before);
-      good.push_back(part(polled.batch, at - int64_t(before), n - bads));
-      if (bads && !polled.records.columns.empty()) {
-        records.push_back(part(polled.records, int64_t(before), bads));
-      }
-      at += n;
-      return n;
-    }
-  };
-
-  static Batch part(const Batch& of, int64_t from, int64_t count) {
-    Batch some;
-    some.length = count;
-    for (const Column& column : of.columns) some.columns.push_back(column.slice(from, count));
-    return some;
-  }
-  static Batch joined(std::vector<Batch>& parts) {
-    if (parts.size() == 1) return std::move(parts[0]);
-    Batch all;
-    for (const Batch& one : parts) all.length += one.length;
-    for (size_t c = 0; c < parts[0].columns.size(); ++c) {
-      std::vector<const Column*> columns;
-      for (const Batch& one : parts) columns.push_back(&one.columns[c]);
-      all.columns.push_back(concat_columns(columns, all.length));
-    }
-    return all;
-  }
-
   // Polls once. False: the origin waits.
   bool read(int64_t& wait_ns) {
     Polled polled;
-    const int64_t most = std::min(most_, limit_ - read_);
+    const int64_t most = std::min(most_, limit_ - read_ + skip_);
+    const int64_t position = keeps_positions && !anywhere_ ? origin_.position() : -1;
     if (most > 0) origin_.poll(most, polled);  // else: End
     switch (polled.kind) {
       case Polled::Kind::Rows:
-        add(std::move(polled));
+        add(std::move(polled), position);
         return true;
       case Polled::Kind::Wait:
         wait_ns = polled.wait_ns;
@@ -130,8 +93,9 @@ class AheadReader {
     }
     return true;
   }
-  void add(Polled&& polled) {
+  void add(Polled&& polled, int64_t position) {
     PolledRows piece;
+    piece.position = position;
     piece.rows = polled.batch.length + int64_t(polled.bad.size());
     std::vector<int64_t> times(size_t(piece.rows), kNoTime);
     size_t bad = 0;
@@ -144,10 +108,17 @@ class AheadReader {
         times[size_t(row)] = *good++;
       }
     }
-    read_ += piece.rows;
+    piece.at = std::min(skip_, piece.rows);
+    skip_ -= piece.at;
+    while (piece.bad < polled.bad.size() && int64_t(polled.bad[piece.bad].row) < piece.at) {
+      ++piece.bad;
+    }
+    const int64_t given = piece.at, fresh = piece.rows - given;
+    read_ += fresh;
+    if (fresh == 0) return;
     piece.polled = std::move(polled);
     pieces_.push_back(std::move(piece));
-    slicer_.feed(source_, times.data(), int64_t(times.size()));
+    slicer_.feed(source_, times.data() + given, fresh);
   }
 
   TimeSlicer& slicer_;
@@ -156,7 +127,7 @@ class AheadReader {
   const int column_;
   const int64_t most_, limit_;
   const bool anywhere_;
-  int64_t read_ = 0;
+  int64_t read_ = 0, skip_ = 0;
   std::deque<PolledRows> pieces_;
   Polled failure_;
 };

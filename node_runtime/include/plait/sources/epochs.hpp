@@ -5,8 +5,8 @@
 // with nothing owes an empty batch while another one is ahead. A control item gets the first
 // boundary that no source has passed or may be passing. On several nodes the sources of all of them
 // are kept in step: each hears how far the others are, and control items come with an epoch that
-// all have agreed on (promise, commit). Any thread may call anything; all but `owed` takes the
-// mutex, a few times per batch, and never waits for a source.
+// all have agreed on (promise, commit). Any thread may call anything; all but `owed` and `news`
+// takes the mutex, a few times per batch, and never waits for a source.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "plait/columns/control.hpp"
+#include "plait/columns/counts.hpp"
 
 namespace plait {
 
@@ -31,7 +32,7 @@ class Epochs {
     enum class Kind { Data, Empty, Control, End, Wait } kind = Kind::Wait;
     uint64_t epoch = 0;
     std::shared_ptr<Control> control;
-    bool later = false;    // Wait: only word from another node can change it
+    uint64_t news = 0;     // Wait: of no use to ask again before `news()` differs from it
     bool over = false;     // Empty: the source is at its end ...
     bool cut = false;      // ... or was stopped before it
     bool flushed = false;  // over: it was stopped, and counts as if it were at its end
@@ -63,6 +64,7 @@ class Epochs {
       of.done = true;
       of.over = !cut_;
       of.stopped = !leaving_ && !failing_;
+      add_news();
     }
     Turn t;
     t.epoch = of.next;
@@ -73,7 +75,7 @@ class Epochs {
       let_go();
       note_owed();
     } else if (of.next >= std::min(fence_, gate_)) {
-      t.later = true;
+      t.kind = Turn::Kind::Wait;
     } else if (!of.done) {
       t.kind = of.next > slowest() + kAhead ? Turn::Kind::Wait : Turn::Kind::Data;
       of.asked = t.kind == Turn::Kind::Data;
@@ -88,9 +90,8 @@ class Epochs {
       } else {
         t.kind = Turn::Kind::End;
       }
-    } else {
-      t.later = !peers_.empty();
     }
+    t.news = news_.load(std::memory_order_relaxed);
     return t;
   }
   // The source's rows of this epoch are not due yet, and no empty batch can stand for them.
@@ -116,6 +117,7 @@ class Epochs {
     std::lock_guard<std::mutex> hold(lock_);
     sources_[s].done = sources_[s].over = true;
     sources_[s].asked = false;
+    add_news();
   }
   // The source has emitted its failure in place of the epoch's rows and emits nothing more; nobody
   // waits for it. On other nodes that epoch has a part as well, an empty one.
@@ -130,11 +132,13 @@ class Epochs {
   // False: the job is at its end.
   bool schedule(std::shared_ptr<Control> control) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (all_done()) return false;
-    control->epoch = next_boundary();
-    control->positions.assign(sources_.size(), -1);
-    control->handles.assign(sources_.size(), -1);
-    controls_.push_back(std::move(control));
+    if (all_done() || stop_at_ != kNever) return false;
+    control->epoch = std::max(next_boundary(), repeat_until_);
+    if (control->last) {
+      cut_ = true;
+      stop_at_ = control->epoch;
+    }
+    add(std::move(control));
     note_owed();
     return true;
   }
@@ -148,6 +152,11 @@ class Epochs {
   void start_at(uint64_t epoch) {
     std::lock_guard<std::mutex> hold(lock_);
     for (SourceState& of : sources_) of.next = epoch;
+  }
+  // Before the start: what is before this epoch is repeated, and no control item is put there.
+  void repeat_until(uint64_t epoch) {
+    std::lock_guard<std::mutex> hold(lock_);
+    repeat_until_ = epoch;
   }
   // The other nodes, from the last layout on.
   void peers(const std::vector<uint32_t>& ranks) {
@@ -175,6 +184,11 @@ class Epochs {
     p.done = all_done();
     return p;
   }
+  // Something else has come that sources may wait for.
+  void tell() {
+    std::lock_guard<std::mutex> hold(lock_);
+    add_news();
+  }
   // What a stop does with windows that are open then: they close, or stay as they are.
   void flush(bool flush) {
     std::lock_guard<std::mutex> hold(lock_);
@@ -189,7 +203,9 @@ class Epochs {
   uint64_t promise(uint64_t ahead) {
     std::lock_guard<std::mutex> hold(lock_);
     if (ended_) return 0;
-    if (fence_ == kNever) fence_ = gate_ == kNever ? next_boundary() + 1 + ahead : gate_;
+    if (fence_ == kNever) {
+      fence_ = gate_ == kNever ? std::max(next_boundary() + 1 + ahead, repeat_until_) : gate_;
+    }
     return fence_;
   }
   // No source passes this epoch before the gate moves (kNever: away), and promises give it as their
@@ -210,11 +226,7 @@ class Epochs {
               bool cut = false) {
     std::lock_guard<std::mutex> hold(lock_);
     cut_ |= cut;
-    for (const auto& control : controls) {
-      control->positions.assign(sources_.size(), -1);
-      control->handles.assign(sources_.size(), -1);
-      controls_.push_back(control);
-    }
+    for (const auto& control : controls) add(control);
     stop_at_ = std::min(stop_at_, stop_at);
     leaving_ |= leaving;
     fence_ = kNever;
@@ -223,9 +235,13 @@ class Epochs {
   static constexpr uint64_t kNever = UINT64_MAX;
   // Whether an empty epoch follows the last one: event-time operators need it. Before the start.
   bool closes = false;
+  // Told of every mark, before a source passes it. Before the start; null: nobody asks.
+  CountSets* counts = nullptr;
 
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.
   bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
+  // Differs from that of a turn when what the turn said may no longer hold. As `owed`.
+  uint64_t news() const { return news_.load(std::memory_order_relaxed); }
 
  private:
   struct SourceState {
@@ -239,6 +255,12 @@ class Epochs {
     std::atomic<bool> owed{false};  // a hint: relaxed, written under the lock
   };
 
+  void add(std::shared_ptr<Control> control) {
+    for (auto* facts : {&control->positions, &control->handles}) facts->assign(sources_.size(), -1);
+    control->skips.assign(sources_.size(), 0);
+    if (control->mark && counts) counts->begin(control->epoch);
+    controls_.push_back(std::move(control));
+  }
   void empty(SourceState& of, Turn& t) {
     t.kind = Turn::Kind::Empty;
     t.over = of.over;
@@ -295,6 +317,10 @@ class Epochs {
     for (SourceState& of : sources_) {
       of.owed.store(of.cursor < scheduled() || of.next < most, std::memory_order_relaxed);
     }
+    add_news();
+  }
+  void add_news() {
+    news_.store(news_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
   std::mutex lock_;
@@ -302,6 +328,7 @@ class Epochs {
   uint64_t fence_ = kNever;    // no source emits this epoch before it hears more
   uint64_t gate_ = kNever;     // nor this one, whatever it hears
   uint64_t closing_at_ = kNever;
+  uint64_t repeat_until_ = 0;
   uint64_t remote_ = 0;   // the furthest of the other nodes
   bool leaving_ = false;  // this node goes at stop_at_, the others stay
   bool cut_ = false;      // who ends at stop_at_ is not at its end
@@ -312,7 +339,8 @@ class Epochs {
   std::map<uint32_t, Progress> heard_;  // of every node that ever said something
   std::vector<SourceState> sources_;
   std::deque<std::shared_ptr<Control>> controls_;
-  size_t let_go_ = 0;  // control items before those
+  size_t let_go_ = 0;              // control items before those
+  std::atomic<uint64_t> news_{0};  // a hint: relaxed, written under the lock
 };
 
 }  // namespace plait

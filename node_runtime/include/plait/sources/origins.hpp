@@ -33,11 +33,19 @@ struct Polled {
   int64_t handle = -1;
 };
 
+// When row 0 of a source with a rate is due is not known yet. A time of the steady clock may be
+// negative: the job may be older than this host's clock.
+inline constexpr int64_t kNoStart = INT64_MIN;
+
 class Origin {
  public:
   virtual ~Origin() = default;
   virtual void poll(int64_t max_rows, Polled& out) = 0;
   virtual bool python() const { return false; }
+  // Whether rows are due at a rate, by the clock; and, before the first is asked for, when this row
+  // is. Without that it is due when it is first asked for.
+  virtual bool paced() const { return false; }
+  virtual void start_at(int64_t /*ns*/, int64_t /*row*/) {}
   // The number under which the outside keeps the present position; -1: the row number is the
   // position.
   virtual int64_t position() { return -1; }
@@ -48,7 +56,11 @@ class Origin {
   virtual void slice(int64_t /*first*/, int64_t /*count*/, Polled& /*out*/) {}
   // Whether any thread may read the times of its rows at any time, those in a column of timestamps.
   virtual bool has_times() const { return false; }
-  virtual void times(int /*column*/, int64_t /*first*/, int64_t /*count*/, int64_t* /*to*/) const {}
+  // Those of the rows from `first` on, as many of `rows` as lie one behind the other, which is what
+  // `rows` is then. They stay as long as the origin.
+  virtual const int64_t* times(int /*column*/, int64_t /*first*/, int64_t& /*rows*/) const {
+    return nullptr;
+  }
 };
 
 // What a node has in place of a source that another node reads.
@@ -74,11 +86,11 @@ class OutsideOrigin final : public Origin {
   void* const context_;
 };
 
-// Whether the rows of a slice are due at this rate; `start`: when row 0 was, found at the first
-// call (a node that begins later takes the rows before its own as having been on time).
+// Whether the rows of a slice are due at this rate; `start`: when row 0 was, the same on all nodes;
+// if it is not known it is found at the first call, as if all rows before had been on time.
 inline bool slice_due(double rate, int64_t first, int64_t count, int64_t& start, Polled& out) {
   const int64_t now = now_ns();
-  if (start == 0) start = now - int64_t(double(first) * 1e9 / rate);
+  if (start == kNoStart) start = now - int64_t(double(first) * 1e9 / rate);
   const int64_t at = start + int64_t(double(first + count) * 1e9 / rate);
   if (at > now) {
     out.kind = Polled::Kind::Wait;
@@ -95,7 +107,7 @@ inline bool slice_due(double rate, int64_t first, int64_t count, int64_t& start,
 inline int64_t rows_due(double rate, int64_t sent, int64_t most, int64_t& start, Polled& out) {
   constexpr double kLeastS = 0.0005;
   const int64_t now = now_ns();
-  if (start == 0) start = now;
+  if (start == kNoStart) start = now;
   const int64_t ready = int64_t(double(now - start) * 1e-9 * rate) - sent;
   const int64_t wanted = std::clamp<int64_t>(int64_t(rate * kLeastS), 1, most);
   if (ready < wanted) {
@@ -123,16 +135,27 @@ inline int64_t rows_within(const Batch& from, int64_t at, int64_t n) {
 // A table in memory, sliced without copying; optionally at a given rate, from its due times.
 class TableOrigin final : public Origin {
  public:
-  TableOrigin(std::vector<Batch> chunks, double rate_per_s)
-      : chunks_(std::move(chunks)), rate_(rate_per_s) {
+  // `first`: the row with which poll begins.
+  TableOrigin(std::vector<Batch> chunks, double rate_per_s, int64_t first = 0)
+      : chunks_(std::move(chunks)), rate_(rate_per_s), first_(first), sent_(first) {
     int64_t n = 0;
     for (const Batch& chunk : chunks_) {
       starts_.push_back(n);
       n += chunk.length;
     }
     all_ = n;
+    if (first > 0 && first < all_) {
+      chunk_ = chunk_of(first);
+      at_ = first - starts_[chunk_];
+    } else if (first >= all_) {
+      chunk_ = chunks_.size();
+    }
   }
 
+  bool paced() const override { return rate_ > 0; }
+  void start_at(int64_t ns, int64_t row) override {
+    start_ = ns - int64_t(double(row) * 1e9 / rate_);
+  }
   int64_t rows() const override { return all_; }
   void slice(int64_t first, int64_t count, Polled& out) override {
     if (rate_ > 0 && !slice_due(rate_, first, count, start_, out)) return;
@@ -160,20 +183,17 @@ class TableOrigin final : public Origin {
   }
 
   bool has_times() const override { return rate_ <= 0; }
-  void times(int column, int64_t first, int64_t count, int64_t* to) const override {
-    auto c = chunk_of(first);
-    for (int64_t left = count; left > 0; ++c) {
-      const int64_t at = first + (count - left) - starts_[c];
-      const int64_t n = std::min(left, chunks_[c].length - at);
-      if (n <= 0) continue;
-      to = std::copy_n(chunks_[c].columns[size_t(column)].i64() + at, n, to);
-      left -= n;
-    }
+  const int64_t* times(int column, int64_t first, int64_t& rows) const override {
+    const size_t c = chunk_of(first);
+    const int64_t at = first - starts_[c];
+    rows = std::min(rows, chunks_[c].length - at);
+    return chunks_[c].columns[size_t(column)].i64() + at;
   }
 
   void poll(int64_t max_rows, Polled& out) override {
     if (rate_ > 0 && sent_ < all_) {
-      max_rows = rows_due(rate_, sent_, std::min(max_rows, all_ - sent_), start_, out);
+      const int64_t most = std::min(max_rows, all_ - sent_);
+      max_rows = rows_due(rate_, sent_ - first_, most, start_, out);
       if (max_rows == 0) return;
     }
     while (chunk_ < chunks_.size() && at_ >= chunks_[chunk_].length) {
@@ -202,8 +222,9 @@ class TableOrigin final : public Origin {
   std::vector<int64_t> starts_;  // the row number of each chunk's first row
   int64_t all_ = 0;
   const double rate_;
+  const int64_t first_;
   size_t chunk_ = 0;
-  int64_t at_ = 0, sent_ = 0, start_ = 0;
+  int64_t at_ = 0, sent_, start_ = kNoStart;
 };
 
 }  // namespace plait

@@ -29,6 +29,10 @@ class RateOrigin final : public Origin {
     next_ += n;
   }
 
+  bool paced() const override { return paced_; }
+  void start_at(int64_t ns, int64_t row) override {
+    begin_ = ns - int64_t(double(row) * 1e9 / rate_);
+  }
   int64_t rows() const override { return total_ < 0 ? kEndless : total_ - first_; }
   void slice(int64_t first, int64_t count, Polled& out) override {
     if (paced_ && !slice_due(rate_, first, count, begin_, out)) return;
@@ -63,7 +67,7 @@ class RateOrigin final : public Origin {
 
   const double rate_;
   const int64_t total_, start_us_;
-  int64_t next_, first_, begin_ = 0;
+  int64_t next_, first_, begin_ = kNoStart;
   const bool paced_;
 };
 

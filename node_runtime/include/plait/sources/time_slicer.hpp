@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "plait/columns/reach.hpp"
+#include "plait/sources/cut_log.hpp"
 #include "plait/sources/origins.hpp"
 #include "plait/time/timed_spec.hpp"
 
@@ -36,8 +38,10 @@ class BasicTimeSlicer {
   // The part of a source in an epoch.
   struct Unit {
     int64_t base = 0, rows = 0;
-    bool over = false;   // no row comes behind it
-    bool fails = false;  // the source cannot be read beyond it
+    bool over = false;      // no row comes behind it
+    bool fails = false;     // the source cannot be read beyond it
+    bool in_order = false;  // it is known that the times of its rows do not fall
+    bool skipped = false;   // it has no rows because something waited for the next one
   };
   enum class Answer { Known, Read, Wait };
 
@@ -77,7 +81,7 @@ class BasicTimeSlicer {
   // Rows of a source as they are read; kNoTime: one that could not be, it is where time was.
   void feed(size_t s, const int64_t* times, int64_t rows) {
     std::lock_guard<std::mutex> hold(lock_);
-    append(sources_[s], times, rows);
+    append(sources_[s], times, rows, false);
     plan_up_to(furthest());
     note_hints();
   }
@@ -91,8 +95,41 @@ class BasicTimeSlicer {
   // This epoch has no rows, if it is not planned yet: something waits for the next one.
   void skip(uint64_t epoch) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (epoch == planned()) plan({});
+    if (epoch == planned() && epoch >= free_from_) skip_next();
     note_hints();
+  }
+  // Before the start: up to `end` each source has at most the rows of its script in an epoch, as
+  // the epochs may have had other sizes; these epochs, ascending, and no others are skipped.
+  void repeat(const std::vector<Script>& scripts, std::vector<uint64_t> skips, uint64_t end) {
+    for (size_t s = 0; s < sources_.size(); ++s) sources_[s].script = scripts[s];
+    skips_ = std::move(skips);
+    free_from_ = end;
+  }
+  // How far it was before this epoch, for `restore`: a function of the event times, too. Of an
+  // epoch that is planned and that a source has not asked for yet, or of the one to be planned
+  // next. Of one before these nothing: a source that has ended asks for none, so the others may be
+  // beyond it, and each of them was told when it came there.
+  std::vector<int64_t> state_before(uint64_t epoch) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (epoch < first_) return {};
+    return epoch < planned() ? befores_[epoch - first_] : state();
+  }
+  // Before the start: goes on with this epoch. False: these are not the facts of so many sources.
+  bool restore(uint64_t epoch, const std::vector<int64_t>& facts) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (facts.size() != kFacts + 2 * sources_.size()) return false;
+    auto next = facts.begin();
+    first_ = epoch;
+    begun_ = *next++ != 0;
+    open_ = *next++ != 0;
+    at_ = size_t(*next++);
+    for (int64_t* fact : {&length_, &last_, &next_, &in_slice_}) *fact = *next++;
+    for (SourceRows& of : sources_) {
+      of.base = of.read = *next++;
+      of.taken = of.time = *next++;
+      if (of.origin) of.ended = of.read >= of.all;
+    }
+    return at_ <= sources_.size() && length_ > 0;
   }
   // What the source would be told now. A hint, without the lock.
   Answer hint(size_t s) const { return sources_[s].hint.load(std::memory_order_relaxed); }
@@ -100,10 +137,16 @@ class BasicTimeSlicer {
  private:
   struct SourceRows {
     int64_t epoch_records = 1, max_jump = 0;
-    std::vector<int64_t> times;  // how far time is at each row that is known
-    size_t head = 0;             // of those before, all are in epochs
-    int64_t base = 0;            // rows in epochs
-    int64_t time = kNoTime;      // at the last row that is known
+    // How far time is at each row that is known and in no epoch: in the origin, whose times do not
+    // fall there, or in `made`.
+    const int64_t* times = nullptr;
+    int64_t known = 0;
+    bool there = true;  // in the origin
+    std::vector<int64_t> made;
+    int64_t base = 0;         // rows in epochs
+    int64_t time = kNoTime;   // at the last row that is known ...
+    int64_t taken = kNoTime;  // ... and at the last that is in an epoch
+    int64_t rises_from = 0;   // from this row on times do not fall
     bool ended = false, failed = false;
     bool wanted = false;  // more of its rows must be known
     uint64_t next = 0;    // the epoch it asks for next
@@ -112,11 +155,24 @@ class BasicTimeSlicer {
     int64_t read = 0, all = 0;               // of the origin's rows
     std::atomic<Answer> hint{Answer::Wait};  // relaxed, written under the lock
 
-    int64_t known() const { return int64_t(times.size() - head); }
-    bool gone() const { return ended && !failed && known() == 0; }
+    Script script;  // of the epochs that are repeated
+
+    int64_t most(uint64_t epoch) const {
+      const Cut* cut = script.at(epoch);
+      return cut ? cut->rows : epoch_records;
+    }
+    bool gone() const { return ended && !failed && known == 0; }
     int64_t until(int64_t last) const {
-      const auto from = times.begin() + int64_t(head);
-      return std::upper_bound(from, times.end(), last) - from;
+      return std::upper_bound(times, times + known, last) - times;
+    }
+    // Makes room in `made` for more behind what is known.
+    void copy_times() {
+      if (there) {
+        made.assign(times, times + known);
+        there = false;
+      } else if (int64_t(made.size()) - known > Sizes::kMost) {
+        made.erase(made.begin(), made.end() - known);
+      }
     }
   };
 
@@ -126,24 +182,34 @@ class BasicTimeSlicer {
     return from != kNoTime && times[0] >= from && times[rows - 1] <= add_times(from, of.max_jump) &&
            !dispatch<TimesFall>(times, rows);
   }
-  static void append(SourceRows& of, const int64_t* times, int64_t rows) {
-    if (of.head > size_t(Sizes::kMost)) {
-      of.times.erase(of.times.begin(), of.times.begin() + int64_t(of.head));
-      of.head = 0;
-    }
-    if (rows && rises(of, times, rows)) {
-      of.times.insert(of.times.end(), times, times + rows);
+  // `stay`: the times are where they are as long as the slicer.
+  static void append(SourceRows& of, const int64_t* times, int64_t rows, bool stay) {
+    if (rows == 0) return;
+    const bool rise = rises(of, times, rows);
+    if (rise && stay && (of.known == 0 || (of.there && of.times + of.known == times))) {
+      if (of.known == 0) of.times = times;
+      of.there = true;
+      of.known += rows;
       of.time = times[rows - 1];
       return;
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      if (of.time == kNoTime) {
-        of.time = times[i];
-      } else {
-        of.time = std::max(of.time, std::min(times[i], add_times(of.time, of.max_jump)));
+    of.copy_times();
+    if (rise) {
+      of.made.insert(of.made.end(), times, times + rows);
+      of.time = times[rows - 1];
+    } else {
+      of.rises_from = of.base + of.known + rows;
+      for (int64_t i = 0; i < rows; ++i) {
+        if (of.time == kNoTime) {
+          of.time = times[i];
+        } else {
+          of.time = std::max(of.time, std::min(times[i], add_times(of.time, of.max_jump)));
+        }
+        of.made.push_back(of.time);
       }
-      of.times.push_back(of.time);
     }
+    of.known += rows;
+    of.times = of.made.data() + of.made.size() - of.known;
   }
   // Whether more rows are known now, or its end.
   bool more(SourceRows& of) {
@@ -151,10 +217,9 @@ class BasicTimeSlicer {
       of.wanted = true;
       return false;
     }
-    int64_t times[Sizes::kReadRows];
-    const int64_t rows = std::min(Sizes::kReadRows, of.all - of.read);
-    of.origin->times(of.column, of.read, rows, times);
-    append(of, times, rows);
+    int64_t rows = std::min(Sizes::kReadRows, of.all - of.read);
+    const int64_t* times = of.origin->times(of.column, of.read, rows);
+    append(of, times, rows, true);
     of.read += rows;
     of.ended = of.read == of.all;
     return true;
@@ -190,6 +255,7 @@ class BasicTimeSlicer {
     for (const SourceRows& of : sources_) needed = std::min(needed, of.next);
     while (!plans_.empty() && first_ < needed) {
       plans_.pop_front();
+      befores_.pop_front();
       ++first_;
     }
   }
@@ -203,9 +269,19 @@ class BasicTimeSlicer {
     }
   }
 
+  void skip_next() {
+    before_ = state();
+    plan({});
+    for (Unit& unit : plans_.back()) unit.skipped = true;
+  }
   // Plans an epoch, if enough is known.
   bool plan_next() {
     if (finished_ || stuck_) return false;
+    if (std::binary_search(skips_.begin(), skips_.end(), planned())) {
+      skip_next();
+      return true;
+    }
+    before_ = state();
     for (SourceRows& of : sources_) of.wanted = false;
     if (!begun_) {
       if (!know_first_rows()) return false;
@@ -221,13 +297,14 @@ class BasicTimeSlicer {
     size_t s = at_;
     for (; s < sources_.size(); ++s) {
       SourceRows& of = sources_[s];
+      const int64_t most = of.most(planned());
       int64_t in = of.until(last_);
-      while (!of.ended && in == of.known() && in <= of.epoch_records) {
+      while (!of.ended && in == of.known && in <= most) {
         if (!more(of)) return false;
         in = of.until(last_);
       }
-      rows[s] = std::min(in, of.epoch_records);
-      const bool fails = of.failed && in == of.known();  // in this slice, behind these rows
+      rows[s] = std::min(in, most);
+      const bool fails = of.failed && in == of.known;  // in this slice, behind these rows
       if (rows[s] < in || fails) {
         stuck_ = fails && in == 0;
         break;
@@ -239,15 +316,24 @@ class BasicTimeSlicer {
     plan(rows);
     return true;
   }
+  std::vector<int64_t> state() const {
+    std::vector<int64_t> facts = {begun_, open_, int64_t(at_), length_, last_, next_, in_slice_};
+    for (const SourceRows& of : sources_) facts.insert(facts.end(), {of.base, of.taken});
+    return facts;
+  }
   void plan(const std::vector<int64_t>& rows) {
+    befores_.push_back(std::move(before_));
     std::vector<Unit> units(sources_.size());
     for (size_t s = 0; s < sources_.size(); ++s) {
       SourceRows& of = sources_[s];
       const int64_t n = rows.empty() ? 0 : rows[s];
       units[s].base = of.base;
       units[s].rows = n;
+      units[s].in_order = of.base >= of.rises_from;
       of.base += n;
-      of.head += size_t(n);
+      of.times += n;
+      of.known -= n;
+      if (n) of.taken = of.times[-1];
       units[s].over = begun_ && of.gone();  // all without rows end in the same epoch
       units[s].fails = stuck_ && s == at_ && !rows.empty();
     }
@@ -259,7 +345,7 @@ class BasicTimeSlicer {
   bool know_first_rows() {
     bool all = true;
     for (SourceRows& of : sources_) {
-      if (of.known() == 0 && !of.ended && !more(of)) all = false;
+      if (of.known == 0 && !of.ended && !more(of)) all = false;
     }
     return all;
   }
@@ -268,8 +354,8 @@ class BasicTimeSlicer {
     if (!know_first_rows()) return false;
     int64_t least = kAllTime;
     for (const SourceRows& of : sources_) {
-      if (of.known()) least = std::min(least, of.times[of.head]);
-      if (of.failed && of.known() == 0) least = std::min(least, of.time);
+      if (of.known) least = std::min(least, of.times[0]);
+      if (of.failed && of.known == 0) least = std::min(least, of.time);
     }
     const int64_t first = std::max(next_, least);
     for (;;) {
@@ -278,10 +364,10 @@ class BasicTimeSlicer {
       bool complete = true;
       for (SourceRows& of : sources_) {
         int64_t in = of.until(last_);
-        while (!of.ended && in == of.known() && rows + in <= Sizes::kMost && more(of)) {
+        while (!of.ended && in == of.known && rows + in <= Sizes::kMost && more(of)) {
           in = of.until(last_);
         }
-        complete = complete && (of.ended || in < of.known());
+        complete = complete && (of.ended || in < of.known);
         rows += in;
       }
       if (rows > Sizes::kMost && length_ > 1) {
@@ -302,12 +388,17 @@ class BasicTimeSlicer {
   }
 
   static constexpr uint64_t kDone = UINT64_MAX;
+  static constexpr size_t kFacts = 7;  // of the state, before those of each source
   std::mutex lock_;
   std::vector<SourceRows> sources_;
   std::deque<std::vector<Unit>> plans_;
-  uint64_t first_ = 0;  // the epoch of the first plan
+  std::deque<std::vector<int64_t>> befores_;  // the state before each of them
+  std::vector<int64_t> before_;               // of the one that is being planned
+  uint64_t first_ = 0;                        // the epoch of the first plan
   bool asked_ = false, begun_ = false, finished_ = false;
-  bool stuck_ = false;  // at a failure
+  bool stuck_ = false;           // at a failure
+  std::vector<uint64_t> skips_;  // to be repeated, before this epoch
+  uint64_t free_from_ = 0;
   // The slice: its rows are those up to time `last_`, and of its sources those before `at_` have
   // none left.
   bool open_ = false;

@@ -45,7 +45,7 @@ class CallOperator final : public Operator {
   }
   // Counts the rows. False: there are none, so the function is not asked and the batch is done.
   bool begin(Batch& batch, Worker& worker) {
-    Counts::add(counts(worker).in, batch.length);
+    Counts::add(counts(worker, batch).in, batch.length);
     batch.spread_tags();
     if (batch.length == 0) clear(batch);
     return batch.length != 0;
@@ -61,7 +61,7 @@ class CallOperator final : public Operator {
     } else {
       rows(batch, input, o, worker);
     }
-    Counts::add(counts(worker).out, batch.length);
+    Counts::add(counts(worker, batch).out, batch.length);
   }
   // The columns of an output without rows.
   void empty_out(Batch& batch) { clear(batch); }
@@ -111,8 +111,8 @@ class CallOperator final : public Operator {
       for (size_t i = 0; i < o.origin.size(); ++i) used += i == 0 || o.origin[i] != o.origin[i - 1];
       made = batch.length - used;
     }
-    Counts::add(counts(worker).made, made);
-    Counts::add(counts(worker).filtered, taken - failed - used);
+    Counts::add(counts(worker, batch).made, made);
+    Counts::add(counts(worker, batch).filtered, taken - failed - used);
   }
 
   void whole(Batch& batch, const Batch& input, CallOutcome& o, Worker& worker) {
@@ -137,8 +137,8 @@ class CallOperator final : public Operator {
         origin[size_t(i)] = uint32_t(std::min(i, input.length - 1));
       retag(batch, input, origin.data());
     }
-    Counts::add(counts(worker).made, std::max<int64_t>(0, batch.length - input.length));
-    Counts::add(counts(worker).filtered, std::max<int64_t>(0, input.length - batch.length));
+    Counts::add(counts(worker, batch).made, std::max<int64_t>(0, batch.length - input.length));
+    Counts::add(counts(worker, batch).filtered, std::max<int64_t>(0, input.length - batch.length));
   }
 
   // The order tags of the output rows. Null origin: the first rows of the input.

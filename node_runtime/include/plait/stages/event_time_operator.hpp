@@ -24,7 +24,7 @@ class EventTimeOperator final : public Operator {
       : Operator(op, on_error), time_(std::move(time)), origin_(origin), read_(read) {}
 
   void run(Batch& batch, Worker& worker) override {
-    Counts& c = counts(worker);
+    Counts& c = counts(worker, batch);
     Counts::add(c.in, batch.length);
     batch.reach.clear();
     Column times;

@@ -86,9 +86,32 @@ class KeyedStage final : public LaneStage, public MovingState {
       s.batch.columns = std::move(out.columns);
       RowErrors(op_, errors_.on_error).settle(s.batch, input, failed, worker);
     }
-    Counts::add(worker.shared.counts[op_].out, s.batch.length);
+    Counts::add(worker.shared.counts.of(op_, s.batch.epoch).out, s.batch.length);
   }
 
+  bool begin_save(Control& c, uint32_t lane) override {
+    KeyedLane& l = lane_[lane];
+    const bool all = c.since == 0 || c.since != l.marked;
+    if (!all && lane == 0) c.give_changes(op_);
+    l.state->begin_save(all);
+    l.marked = c.number;
+    return true;
+  }
+  bool save_lane(Control& c, uint32_t lane, int64_t until_ns) override {
+    KeyedState& state = *lane_[lane].state;
+    const bool all = state.save_some([until_ns] { return now_ns() >= until_ns; });
+    for (SavedBin& saved : state.take_saved()) {
+      Control::LateBin late{op_, saved.bin, nullptr};
+      if (saved.writer) {
+        late.seal = [plan = plan_, writer = std::shared_ptr<BinWriter>(std::move(saved.writer))] {
+          Bytes bytes = writer->finish();
+          return std::pair(std::move(bytes.bytes), bytes.size);
+        };
+      }
+      c.collect_late(std::move(late));
+    }
+    return all;
+  }
   void control(Control& c, uint32_t lane) override {
     KeyedState& state = *lane_[lane].state;
     if (c.kind == Control::Kind::Layout) return;  // see LaneMoves
@@ -115,6 +138,7 @@ class KeyedStage final : public LaneStage, public MovingState {
   struct KeyedLane {
     std::unique_ptr<KeyedState> state;
     std::unique_ptr<LaneMoves> moves;  // null: this is the only node
+    uint64_t marked = 0;               // the number of the last mark
   };
   bool owns(uint32_t lane, uint32_t bin) const {
     return bin >> (plan_->bin_bits - plan_->lane_bits) == lane;

@@ -7,6 +7,10 @@
 //
 // Control items are split like batches without rows: every lane meets them between the same two
 // batches. No worker waits; a preempted one that holds a lane delays that lane until it runs again.
+//
+// A lane may write its state for a mark behind it (begin_save, save_some): a slice at a time, by
+// whoever holds the lane. A thread beside the workers asks for them; where a worker holds the lane,
+// that one writes the slice behind its batch.
 #pragma once
 
 #include <memory>
@@ -91,6 +95,20 @@ class LaneStage : public Stage {
   void control_now(Control& c) override {
     for (uint32_t l = 0; l < lanes_; ++l) control(c, l);
   }
+  void save_some() override {
+    bool any = false;
+    for (uint32_t l = 0; l < lanes_; ++l) {
+      LaneTurn& turn = turns_[l];
+      if (!turn.saving.load(std::memory_order_relaxed)) continue;
+      turn.asked.store(true, std::memory_order_relaxed);
+      // Acquire pairs with the release of the last holder: the state as it left it.
+      if (turn.busy.exchange(true, std::memory_order_acquire)) continue;
+      save_slice(l);
+      turn.busy.store(false, std::memory_order_release);
+      any = true;
+    }
+    if (any) came();  // a worker may have found the lane busy
+  }
   uint32_t lanes() const { return lanes_; }
   uint32_t op() const { return op_; }
 
@@ -102,6 +120,13 @@ class LaneStage : public Stage {
   virtual bool passes(Batch& /*batch*/, uint32_t /*lane*/) { return true; }
   virtual void run_part(Slot& slot, uint32_t lane) = 0;
   virtual void control(Control& control, uint32_t lane) = 0;
+  // The lane's bins as they are at a mark are written behind it; false: they are not, and
+  // `control` gives them now. Then save_lane goes on with it until over() says so, and says whether
+  // that was all; what is complete goes to the mark. The holder of the lane calls them.
+  virtual bool begin_save(Control& /*mark*/, uint32_t /*lane*/) { return false; }
+  virtual bool save_lane(Control& /*mark*/, uint32_t /*lane*/, int64_t /*until_ns*/) {
+    return true;
+  }
   // Puts together what all lanes made of a batch that holds rows.
   virtual void put_together(Slot& slot, Worker& worker) = 0;
 
@@ -119,6 +144,8 @@ class LaneStage : public Stage {
   struct alignas(kCacheLine) LaneTurn {
     std::atomic<bool> busy{false};
     std::atomic<uint64_t> next{0};  // the serial whose part runs next
+    std::atomic<bool> saving{false}, asked{false};
+    std::shared_ptr<Control> mark;  // that the lane writes its state for
   };
 
   uint64_t lane_low() const {
@@ -219,6 +246,8 @@ class LaneStage : public Stage {
     const int64_t records = s.records;
     run_lane(s, lane);
     turn.next.store(next + 1, std::memory_order_relaxed);
+    if (turn.asked.load(std::memory_order_relaxed)) [[unlikely]]
+      save_slice(lane);
     turn.busy.store(false, std::memory_order_release);
     count_down(s, worker);
     return records / int64_t(lanes_) + 1;
@@ -226,7 +255,7 @@ class LaneStage : public Stage {
 
   void run_lane(Slot& s, uint32_t lane) {
     if (s.batch.control) {
-      control(*s.batch.control, lane);
+      meet(s.batch.control, lane);
     } else if (holds_rows(s.batch)) {
       try {
         run_part(s, lane);
@@ -236,6 +265,37 @@ class LaneStage : public Stage {
         broken_.store(true, std::memory_order_relaxed);  // read behind the countdown's acquire
       }
     }
+  }
+
+  void meet(const std::shared_ptr<Control>& c, uint32_t lane) {
+    const int64_t began = c->mark ? now_ns() : 0;
+    LaneTurn& turn = turns_[lane];
+    if (c->mark && turn.mark) {
+      turn.mark->refuse("the next mark came before the state of this one was written");
+      end_save(turn);
+    }
+    if (c->mark && !splits_ && begin_save(*c, lane)) {
+      turn.mark = c;
+      c->unsaved.fetch_add(1, std::memory_order_relaxed);  // before it arrives anywhere
+      turn.saving.store(true, std::memory_order_relaxed);
+    } else {
+      control(*c, lane);
+    }
+    if (c->mark) c->held(now_ns() - began);
+  }
+  void save_slice(uint32_t lane) {
+    LaneTurn& turn = turns_[lane];
+    turn.asked.store(false, std::memory_order_relaxed);
+    if (!turn.mark) return;
+    const int64_t began = now_ns();
+    const bool all = save_lane(*turn.mark, lane, began + kSaveNs);
+    turn.mark->held(now_ns() - began);
+    if (all) end_save(turn);
+  }
+  static void end_save(LaneTurn& turn) {
+    turn.saving.store(false, std::memory_order_relaxed);
+    turn.mark->unsaved.fetch_sub(1, std::memory_order_release);  // pairs with Engine::save
+    turn.mark.reset();
   }
 
   void count_down(Slot& s, Worker& worker) {
@@ -256,6 +316,8 @@ class LaneStage : public Stage {
   }
   // Not a marker, and not a batch that the runtime itself failed on.
   static bool holds_rows(const Batch& b) { return !b.control && !b.end && !broken(b); }
+
+  static constexpr int64_t kSaveNs = 300'000;  // of a slice
 
   const uint64_t in_flight_;
   const Operators before_ops_, after_ops_;

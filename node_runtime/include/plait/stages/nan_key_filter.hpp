@@ -23,7 +23,7 @@ class NanKeyFilter final : public Operator {
                std::vector<uint32_t> times = {})
       : Operator(op, on_error), float_keys_(std::move(float_keys)), times_(std::move(times)) {}
   void run(Batch& batch, Worker& worker) override {
-    Counts::add(counts(worker).in, batch.length);
+    Counts::add(counts(worker, batch).in, batch.length);
     const bool far = any_far(batch);
     if (float_keys_.empty() && !far) return;
     worker.failures.clear();
@@ -62,8 +62,14 @@ class NanKeyFilter final : public Operator {
   // Whether a time may be too far off; also of what lies under a null.
   bool any_far(const Batch& batch) const {
     return std::any_of(times_.begin(), times_.end(), [&](uint32_t k) {
-      return dispatch<AnyFar>(batch.columns[k].i64(), batch.length);
+      const int64_t* times = batch.columns[k].i64();
+      return !in_reach(batch, times) && dispatch<AnyFar>(times, batch.length);
     });
+  }
+  // Whether a column is the event time of an origin as it is: then another has looked at it.
+  static bool in_reach(const Batch& batch, const int64_t* times) {
+    return std::any_of(batch.reach.begin(), batch.reach.end(),
+                       [&](const OriginReach& of) { return of.reach->holds(times, batch.length); });
   }
   // The time of a row that is too far off; 0: there is none.
   int64_t far_time(const Batch& batch, int64_t row) const {

@@ -85,7 +85,7 @@ class ProcessOperator final : public Operator {
   }
   // Counts the rows, and lets time go on. Units in order.
   Begun begin(Batch& batch, Worker& worker) {
-    Counts::add(counts(worker).in, batch.length);
+    Counts::add(counts(worker, batch).in, batch.length);
     Begun b;
     b.time = time.watermarks.pass(batch);
     b.after = b.time.end();
@@ -153,11 +153,12 @@ class ProcessOperator final : public Operator {
     for (size_t i = 0; i < o.times.size(); ++i) {
       rows.push_back({tag_of({o.times[i], o.places[i]}), uint32_t(i)});
     }
-    set_tags(batch, rows, nodes_);
+    const auto order_at = [&](int64_t i) { return rows[size_t(i)].order; };
+    set_tags(batch, int64_t(rows.size()), order_at, nodes_);
     batch.columns = std::move(o.out.columns);
     batch.length = o.out.length;
     if (batch.length == 0) clear(batch);
-    Counts& c = counts(worker);
+    Counts& c = counts(worker, batch);
     if (o.fatal)
       return stop(batch, input, o.failures.front(), fatal_kind(o.failures.front()), -1,
                   {kAtOnce, 0, 1});
@@ -216,6 +217,8 @@ class ProcessStage : public PythonStateStage {
       : PythonStateStage(std::move(name), limits, std::move(op), control, context) {}
 
  protected:
+  // What is known of time stands in front of each bin, and timers are in no bin's turn.
+  bool saves_late() const override { return false; }
   void state_control(Control& c) override {
     op().timers_changed();
     if (c.kind == Control::Kind::Put) return PythonStateStage::state_control(c);
@@ -225,15 +228,13 @@ class ProcessStage : public PythonStateStage {
     inner.bins = c.bins;
     PythonStateStage::state_control(inner);
     for (auto& why : inner.errors) c.refuse(std::move(why));
-    collect(c, head_of(c.kind == Control::Kind::Snapshot, c.epoch), inner.collected);
+    collect(c, head_of(), inner.collected);
   }
   // What is known of time, in front of the bytes of each bin that goes.
-  std::string head_of(bool snapshot, uint64_t epoch) const override {
-    // A run that begins with a snapshot counts its units from here on.
+  std::string head_of() const override {
     const UnitTime& time = op().time;
     std::string head(time.head_size(), '\0');
-    time.write_head(reinterpret_cast<uint8_t*>(head.data()),
-                    time.units_until(snapshot ? epoch : 0));
+    time.write_head(reinterpret_cast<uint8_t*>(head.data()));
     return head;
   }
   bool adopt(Control& c, const Control::Bin& bin, std::string& bytes) override {

@@ -4,8 +4,12 @@
 // give up, bins to take in. On several nodes a new layout passes when the bins it brings have
 // arrived; until then the stage holds the batches after it. Threads and progress: as SerialStage;
 // everything here runs under its flag, except control_now (before the start).
+//
+// What the state was at a mark may be written behind it, some bins at a time, between two batches:
+// by a thread beside the workers, or by the worker that it finds there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -31,6 +35,14 @@ class PythonStateStage : public SerialStage {
         op_(std::move(op)) {}
 
   void control_now(Control& control) override { state_control(control); }
+  void save_some() override {
+    if (!saving_.load(std::memory_order_relaxed)) return;
+    asked_.store(true, std::memory_order_relaxed);
+    if (!try_hold()) return;
+    between();
+    let_go();
+    came();  // a worker may have found it busy
+  }
 
   // On several nodes: where bins go and come from; without, the state stays where it is. `keyless`:
   // the state is one bin.
@@ -58,10 +70,25 @@ class PythonStateStage : public SerialStage {
       moving_ = nullptr;
       return;
     }
+    if (batch.control && batch.control->mark) return meet(batch.control);
     if (batch.control) return state_control(*batch.control);
     if (batch.end || broken(batch)) return;
     guarded(batch, op_->number(), [&] { op_->run(batch, worker); });
   }
+  void between() override {
+    asked_.store(false, std::memory_order_relaxed);
+    if (!mark_) return;
+    const int64_t began = now_ns();
+    Control some;
+    some.kind = Control::Kind::Save;
+    control_(context_, some);
+    for (auto& bin : some.collected) mark_->collect(std::move(bin));
+    for (auto& why : some.errors) mark_->refuse(why);
+    mark_->held(now_ns() - began);
+    if (some.last || !some.errors.empty()) end_save();
+  }
+  // Whether bins may be written behind a mark.
+  virtual bool saves_late() const { return true; }
   // Snapshot, Take or Put.
   virtual void state_control(Control& control) {
     if (control.kind == Control::Kind::Put) return put_all(control);
@@ -70,7 +97,7 @@ class PythonStateStage : public SerialStage {
   Operator& state_operator() const { return *op_; }
 
   // What stands in front of the bytes of a bin that goes, if anything ...
-  virtual std::string head_of(bool /*snapshot*/, uint64_t /*epoch*/) const { return {}; }
+  virtual std::string head_of() const { return {}; }
   // ... and is taken over where one comes: leaves the rest. False: there is none, or it is refused.
   virtual bool adopt(Control& /*c*/, const Control::Bin& bin, std::string& bytes) {
     bytes = bin.bytes;
@@ -88,7 +115,7 @@ class PythonStateStage : public SerialStage {
     }
     return mine;
   }
-  // Takes the head over that head_of(false, ..) gave here: bins were refused after theirs.
+  // Takes the head over that head_of gave here: bins were refused after theirs.
   void adopt_again(const std::string& head) {
     Control none;
     std::string rest;
@@ -141,9 +168,41 @@ class PythonStateStage : public SerialStage {
   std::vector<uint32_t> missing_;
 
  private:
+  void meet(const std::shared_ptr<Control>& c) {
+    const int64_t began = now_ns();
+    if (mark_) {
+      mark_->refuse("the next mark came before the state of this one was written");
+      end_save();
+    }
+    if (saves_late() && begin_save(*c)) {
+      mark_ = c;
+      c->unsaved.fetch_add(1, std::memory_order_relaxed);  // before it arrives anywhere
+      saving_.store(true, std::memory_order_relaxed);
+    } else {
+      state_control(*c);
+    }
+    c->held(now_ns() - began);
+  }
+  bool begin_save(Control& c) {
+    Control met;
+    met.kind = Control::Kind::Save;
+    met.mark = true;
+    met.number = c.number;
+    met.since = c.since;
+    control_(context_, met);
+    if (met.last || !met.errors.empty()) return false;
+    if (!met.partial.empty()) c.give_changes(op_->number());
+    return true;
+  }
+  void end_save() {
+    saving_.store(false, std::memory_order_relaxed);
+    mark_->unsaved.fetch_sub(1, std::memory_order_release);  // pairs with Engine::save
+    mark_.reset();
+  }
+
   // Bins are in all together or not at all; the first that is refused says why.
   void put_all(Control& c) {
-    const std::string head = head_of(false, c.epoch);
+    const std::string head = head_of();
     Control one, undo;
     one.kind = Control::Kind::Put;
     undo.kind = Control::Kind::Take;
@@ -182,6 +241,8 @@ class PythonStateStage : public SerialStage {
   }
 
   std::unique_ptr<Operator> op_;
+  std::shared_ptr<Control> mark_;  // that the state is written for
+  std::atomic<bool> saving_{false};
 };
 
 }  // namespace plait

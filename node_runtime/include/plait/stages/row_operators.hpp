@@ -37,7 +37,9 @@ class RowErrors {
   OnError on_error() const { return on_error_; }
 
  private:
-  Counts& counts(Worker& worker) const { return worker.shared.counts[number_]; }
+  Counts& counts(Worker& worker, const Batch& batch) const {
+    return worker.shared.counts.of(number_, batch.epoch);
+  }
 
   uint32_t number_;
   OnError on_error_;
@@ -59,7 +61,9 @@ class Operator {
   void note(Batch& batch, const Batch& input, RowFailure& failure, Worker& worker) {
     errors_.note(batch, input, failure, worker);
   }
-  Counts& counts(Worker& worker) const { return worker.shared.counts[number_]; }
+  Counts& counts(Worker& worker, const Batch& batch) const {
+    return worker.shared.counts.of(number_, batch.epoch);
+  }
 
  private:
   const uint32_t number_;
@@ -91,9 +95,9 @@ inline Letter make_letter(uint32_t op, const Batch& input, RowFailure& failure) 
 inline void RowErrors::note(Batch& batch, const Batch& input, RowFailure& failure,
                             Worker& worker) const {
   if (on_error_ == OnError::Skip) {
-    Counts::add(counts(worker).skipped, 1);
+    Counts::add(counts(worker, batch).skipped, 1);
   } else if (on_error_ == OnError::DeadLetter) {
-    Counts::add(counts(worker).dead_lettered, 1);
+    Counts::add(counts(worker, batch).dead_lettered, 1);
     if (!batch.letters) batch.letters = std::make_shared<std::vector<Letter>>();
     batch.letters->push_back(make_letter(number_, input, failure));
   } else {
@@ -154,7 +158,7 @@ class FilterOperator final : public Operator {
       : Operator(op, on_error), predicate_(std::move(predicate)) {}
 
   void run(Batch& batch, Worker& worker) override {
-    Counts& c = counts(worker);
+    Counts& c = counts(worker, batch);
     Counts::add(c.in, batch.length);
     if (batch.length == 0) return;
     worker.mask.resize(size_t(batch.length) + 64);
@@ -202,7 +206,7 @@ class ProjectOperator final : public Operator {
       : Operator(op, on_error), items_(std::move(items)), hidden_(hidden) {}
 
   void run(Batch& batch, Worker& worker) override {
-    Counts& c = counts(worker);
+    Counts& c = counts(worker, batch);
     if (!hidden_) Counts::add(c.in, batch.length);
     std::vector<Column> columns(items_.size());
     worker.errors.rows.clear();

@@ -35,6 +35,8 @@ class SerialStage : public Stage {
       stats.records_in.fetch_add(s->records, std::memory_order_relaxed);
       if (!worker.leaves()) process(s->batch, worker);
       finish(*s, worker);
+      if (asked_.load(std::memory_order_relaxed)) [[unlikely]]
+        between();
       if (worker.slice_over()) break;
     }
     let_go();
@@ -43,6 +45,8 @@ class SerialStage : public Stage {
 
  protected:
   virtual void process(Batch& batch, Worker& worker) = 0;
+  // Between two batches, by the holder of the flag, when `asked_` is set.
+  virtual void between() {}
   // Whether the next batch can be processed now; asked in order.
   virtual bool ready(Batch& /*batch*/) { return true; }
 
@@ -50,6 +54,8 @@ class SerialStage : public Stage {
   // the state as the last one left it.
   bool try_hold() { return !busy_.exchange(true, std::memory_order_acquire); }
   void let_go() { busy_.store(false, std::memory_order_release); }
+
+  std::atomic<bool> asked_{false};  // a thread beside the workers wants a turn between two batches
 
  private:
   std::atomic<bool> busy_{false};

@@ -131,6 +131,9 @@ class Stage {
   // Runs a control item on the stage's state at once. Only before the engine is started.
   virtual void control_now(Control& /*control*/) {}
 
+  // A thread beside the workers: writes some more of what the state was at a mark that has arrived.
+  virtual void save_some() {}
+
   // Something came: the crew that runs the stage hears of it. Any thread.
   void came();
 

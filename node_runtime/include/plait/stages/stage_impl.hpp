@@ -160,7 +160,8 @@ inline void Stage::arrive(Batch& batch, Worker& worker) {
 
 inline void Stage::hand_on(Batch&& batch, Worker& worker) {
   if (outputs_.size() > 1) {
-    Counts::add(worker.shared.counts[last_op].copied, batch.length * int64_t(outputs_.size() - 1));
+    Counts::add(worker.shared.counts.of(last_op, batch.epoch).copied,
+                batch.length * int64_t(outputs_.size() - 1));
     for (size_t i = 1; i < outputs_.size(); ++i) {
       Batch copy = batch;
       copy.letters.reset();  // letters ride with the first branch only

@@ -121,28 +121,34 @@ class TimedStage final : public LaneStage {
   void put_together(Slot& s, Worker& worker) override {
     Batch& batch = s.batch;
     PendingUnit& u = unit(s);
-    Counts& counts = worker.shared.counts[op_];
+    Counts& counts = worker.shared.counts.of(op_, batch.epoch);
     const int64_t in = batch.length;
     int64_t late = 0, left_out = 0, failed = 0;
-    std::vector<TimedRow> rows;
-    std::vector<size_t> starts{0};
     for (const Emitter& e : u.made) {
-      for (const auto& order : e.orders) rows.push_back({order, uint32_t(rows.size())});
-      if (rows.size() > starts.back()) sort_run(rows, starts);
       late += e.late;
       left_out += e.left_out;
       failed += int64_t(e.failed.size());
     }
-    merge_runs(rows, starts);
+    const Emitter* only = failed ? nullptr : in_order(u);
+    std::vector<TimedRow> rows;
+    if (!only) rows = sorted(u);
     if (failed) [[unlikely]]
       settle(batch, u, rows, worker);
     const bool nodes = plan_->nodes;
     if (nodes && batch.failure) {
       batch.failure = placed(*batch.failure, batch, u.base, plan_->sub_bits);
     }
-    set_tags(batch, rows, nodes);
-    batch.columns = columns_of(u, rows);
-    batch.length = int64_t(rows.size());
+    if (only) {
+      const auto& orders = only->orders;
+      set_tags(batch, only->length(), [&](int64_t i) { return orders[size_t(i)]; }, nodes);
+      batch.columns = columns_of(*only);
+      batch.length = only->length();
+    } else {
+      const auto n = int64_t(rows.size());
+      set_tags(batch, n, [&](int64_t i) { return rows[size_t(i)].order; }, nodes);
+      batch.columns = columns_of(u, rows);
+      batch.length = n;
+    }
     for (Emitter& e : u.made) {
       if (e.length() || e.late || e.left_out || failed) e.clear();
     }
@@ -173,9 +179,7 @@ class TimedStage final : public LaneStage {
       bins = lane.filled();
       if (bins.empty() && number == 0) bins.push_back(0);  // how far time is must be somewhere
     }
-    // A run that begins with a snapshot counts its units from here on.
-    const uint64_t before = lane.time.units_until(c.kind == Control::Kind::Take ? 0 : c.epoch);
-    std::vector<Bytes> states = lane.copy(bins, before);
+    std::vector<Bytes> states = lane.copy(bins);
     for (size_t i = 0; i < bins.size(); ++i) collect(c, bins[i], states[i]);
     if (c.kind == Control::Kind::Take) lane.op->drop_bins(bins);
   }
@@ -211,6 +215,28 @@ class TimedStage final : public LaneStage {
     rows.erase(std::lower_bound(rows.begin(), rows.end(), last), rows.end());
   }
 
+  // What the one lane made that has rows, if they are in order; null: there is more to do.
+  static const Emitter* in_order(const PendingUnit& u) {
+    const Emitter* only = &u.made[0];
+    for (const Emitter& e : u.made) {
+      if (only->length() && e.length() && &e != only) return nullptr;
+      if (e.length()) only = &e;
+    }
+    return std::is_sorted(only->orders.begin(), only->orders.end()) ? only : nullptr;
+  }
+  static std::vector<TimedRow> sorted(const PendingUnit& u) {
+    std::vector<TimedRow> rows;
+    std::vector<size_t> starts{0};
+    int64_t all = 0;
+    for (const Emitter& e : u.made) all += e.length();
+    rows.reserve(size_t(all));
+    for (const Emitter& e : u.made) {
+      for (const auto& order : e.orders) rows.push_back({order, uint32_t(rows.size())});
+      if (rows.size() > starts.back()) sort_run(rows, starts);
+    }
+    merge_runs(rows, starts);
+    return rows;
+  }
   // The rows from the last start on are those of one lane.
   static void sort_run(std::vector<TimedRow>& rows, std::vector<size_t>& starts) {
     const auto from = rows.begin() + int64_t(starts.back());
@@ -230,6 +256,11 @@ class TimedStage final : public LaneStage {
     }
   }
 
+  static std::vector<Column> columns_of(const Emitter& made) {
+    std::vector<Column> out;
+    for (const GrowingColumn& column : made.columns) out.push_back(column.finish());
+    return out;
+  }
   static std::vector<Column> columns_of(const PendingUnit& u, const std::vector<TimedRow>& rows) {
     const auto n = int64_t(rows.size());
     int64_t all = 0;

@@ -157,8 +157,8 @@ class UnionStage final : public Stage {
     }
     out.failure = failure;
     failed_ = failure != nullptr;
-    Counts::add(worker.shared.counts[op_].in, records);
-    Counts::add(worker.shared.counts[op_].out, out.length);
+    Counts::add(worker.shared.counts.of(op_, out.epoch).in, records);
+    Counts::add(worker.shared.counts.of(op_, out.epoch).out, out.length);
     stats.records_out.fetch_add(out.length, std::memory_order_relaxed);
     hand_on(std::move(out), worker);
     return records;
@@ -193,6 +193,7 @@ class UnionStage final : public Stage {
       unit.rows = part.rows;
       unit.base = part.base;
     }
+    unit.stamp = std::max(unit.stamp, part.stamp);
     for (const OriginReach& one : part.reach) {
       const auto known = std::find_if(unit.reach.begin(), unit.reach.end(), [&](const auto& other) {
         return other.origin == one.origin;

@@ -17,6 +17,7 @@
 
 #include "plait/columns/batch.hpp"
 #include "plait/columns/failure.hpp"
+#include "plait/core/dispatch.hpp"
 #include "plait/time/timed_spec.hpp"
 
 namespace plait {
@@ -39,7 +40,7 @@ class GrowingColumn {
     ++length_;
   }
   // Of Int64, Float64 and Timestamp the 64 bits; of Bool 0 or 1.
-  void word(uint64_t bits) {
+  PLAIT_INLINE void word(uint64_t bits) {
     words_.push_back(bits);
     good();
   }
@@ -49,7 +50,7 @@ class GrowingColumn {
     good();
   }
   // Value i of a column of the same type.
-  void copy(const Column& c, int64_t i) {
+  PLAIT_INLINE void copy(const Column& c, int64_t i) {
     if (!c.valid(i)) return null();
     if (is_varlen(type_)) return text({c.bytes(i), size_t(c.size(i))});
     if (type_ == Type::Bool) return word(c.boolean(i));
@@ -68,7 +69,7 @@ class GrowingColumn {
   }
 
  private:
-  void good() {
+  PLAIT_INLINE void good() {
     if (!valid_.empty()) valid_.push_back(1);
     ++length_;
   }

@@ -35,6 +35,7 @@ struct LaneRows {
   const uint32_t* order;
   const UnitClock& clock;
   uint32_t skipped = 0;  // rows null: row i of the lane is this row of the batch plus i
+  int64_t arrival = 0;   // the wall clock of the unit, which no unit before it is above
 
   // Those from row `from` of the lane to before `to`.
   LaneRows slice(uint32_t from, uint32_t to) const {
@@ -64,15 +65,15 @@ class RowClock {
   // Rows ascend.
   PLAIT_INLINE void go(uint32_t i) {
     i_ = i;
-    known_ = false;
-    if (i >= few_) look_ahead();
+    if (i >= few_) [[unlikely]]
+      look_ahead();
   }
   // Whether the watermark is above t.
   PLAIT_INLINE bool passed(int64_t t) { return t < soon_ && t < now(); }
-  PLAIT_INLINE int64_t now() {
-    if (!known_) {
+  [[gnu::noinline]] int64_t now() {
+    if (known_ != i_) {
       now_ = rows_.at(i_);
-      known_ = true;
+      known_ = i_;
     }
     return now_;
   }
@@ -89,7 +90,7 @@ class RowClock {
   int64_t soon_ = 0;  // the watermark at the last of a few rows: those before few_
   int64_t now_ = 0;
   uint32_t i_ = 0, few_ = 0;
-  bool known_ = false;
+  uint32_t known_ = UINT32_MAX;  // the row of now_
 };
 
 class LaneOperator {
@@ -114,6 +115,11 @@ class LaneOperator {
   // Empty: the bin is in. Otherwise the reason (damaged, of another operator, here already), and
   // nothing was changed.
   [[nodiscard]] virtual std::string put_bin(uint32_t bin, const uint8_t* data, size_t size) = 0;
+
+  // What is kept, as rows, for those who look at state (engine/resting_lane.hpp has the columns):
+  // the results as they would be if time ended now, at the watermark `now`. The lane is of no other
+  // use afterwards.
+  virtual void list(int64_t now, Emitter& out) { advance(now, kAllTime, out); }
 };
 
 }  // namespace plait

@@ -36,9 +36,8 @@ class TimedLane {
 
   bool owns(uint32_t bin) const { return bin - first_ < bins_; }
 
-  // Bins as bytes. They stay. `before`: how many units were before those of the run that takes the
-  // bytes in.
-  std::vector<Bytes> copy(const std::vector<uint32_t>& bins, uint64_t before) const {
+  // Bins as bytes. They stay.
+  std::vector<Bytes> copy(const std::vector<uint32_t>& bins) const {
     std::vector<Bytes> states = op->copy_bins(bins);
     std::vector<Bytes> out;
     const size_t head = time.head_size();
@@ -47,7 +46,7 @@ class TimedLane {
       b.size = int64_t(head) + state.size;
       b.bytes = BufferRef::make(b.size);
       uint8_t* to = b.bytes.data();
-      time.write_head(to, before);
+      time.write_head(to);
       if (state.size) std::memcpy(to + head, state.data(), size_t(state.size));
       out.push_back(std::move(b));
     }
@@ -72,10 +71,11 @@ class TimedLane {
   // one multiple of `early` to the next.
   void run(const Batch& unit, const uint32_t* rows, uint32_t n, const uint64_t* hashes,
            const uint32_t* order, Emitter& out) {
+    const int64_t arrival = time.watermarks.arrival(unit);
     const UnitClock clock = time.watermarks.pass(unit);
     out.held = time.watermarks.held();
     if (!used) return;  // see below
-    const LaneRows all{unit, rows, n, hashes, time.place(unit), order, clock};
+    const LaneRows all{unit, rows, n, hashes, time.place(unit), order, clock, 0, arrival};
     const TagFinder tag_of{unit, order, clock};
     int64_t reached = clock.before();
     size_t tagged = out.orders.size();
@@ -140,7 +140,7 @@ class TimedLane {
       if (to == moves.here()) missing_.push_back(bin);
     });
     if (going.empty()) return;
-    std::vector<Bytes> states = copy(going, time.units);
+    std::vector<Bytes> states = copy(going);
     op->drop_bins(going);
     for (size_t i = 0; i < going.size(); ++i) {
       const uint8_t* data = states[i].bytes.data();

@@ -15,6 +15,7 @@
 
 #include "plait/columns/batch.hpp"
 #include "plait/columns/failure.hpp"
+#include "plait/core/dispatch.hpp"
 #include "plait/time/emitter.hpp"
 #include "plait/time/unit_clock.hpp"
 
@@ -67,8 +68,11 @@ struct TagFinder {
   const UnitClock& clock;
   // The last due time and its position: the rows of a window share them.
   mutable int64_t due = kAtOnce, due_at = 0;
+  // The last row that made some at once, and its position: it may make many.
+  mutable uint64_t place = UINT64_MAX;
+  mutable uint32_t made_at = 0;
 
-  uint32_t operator()(const Emitter::Order& o, int64_t reached, int64_t last) const {
+  PLAIT_INLINE uint32_t operator()(const Emitter::Order& o, int64_t reached, int64_t last) const {
     constexpr uint64_t kMask = (uint64_t(1) << kRowBits) - 1;
     if (o.time != kAtOnce) {
       if (o.time > reached) return uint32_t(last);
@@ -78,19 +82,24 @@ struct TagFinder {
       }
       return uint32_t(due_at);
     }
-    auto row = int64_t(o.place & kMask);
-    if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
-    return uint32_t(batch.position(row));
+    if (o.place != place) {
+      auto row = int64_t(o.place & kMask);
+      if (order) row = std::lower_bound(order, order + batch.length, uint32_t(row)) - order;
+      place = o.place;
+      made_at = uint32_t(batch.position(row));
+    }
+    return made_at;
   }
 };
 
 // Gives the batch the tags of the rows that were made of it, which are in order; its own are gone
 // then. `nodes`: the rows go on with their order, to be put in order where they meet those of other
 // nodes.
-inline void set_tags(Batch& batch, const std::vector<TimedRow>& rows, bool nodes) {
-  const auto n = int64_t(rows.size());
+// `order_at(i)`: of row i of them.
+template <class OrderAt>
+void set_tags(Batch& batch, int64_t n, OrderAt order_at, bool nodes) {
   BufferRef tags = BufferRef::make(4 * n);
-  for (int64_t i = 0; i < n; ++i) tags.as<uint32_t>()[i] = rows[size_t(i)].order.tag;
+  for (int64_t i = 0; i < n; ++i) tags.as<uint32_t>()[i] = order_at(i).tag;
   batch.first_row = batch.base;
   batch.halves = true;
   batch.bits = TagBits();
@@ -101,8 +110,8 @@ inline void set_tags(Batch& batch, const std::vector<TimedRow>& rows, bool nodes
   if (!nodes) return;
   BufferRef times = BufferRef::make(8 * n), subs = BufferRef::make(8 * n);
   for (int64_t i = 0; i < n; ++i) {
-    times.as<int64_t>()[i] = rows[size_t(i)].order.time;
-    subs.as<uint64_t>()[i] = rows[size_t(i)].order.place;
+    times.as<int64_t>()[i] = order_at(i).time;
+    subs.as<uint64_t>()[i] = order_at(i).place;
   }
   batch.times = times.as<int64_t>();
   batch.times_owner = std::move(times);

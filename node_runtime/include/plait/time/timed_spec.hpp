@@ -34,6 +34,7 @@ struct TimedSpec {
   std::vector<Type> types, out_types;  // of the columns of input and output
   std::vector<int> key_columns;
   int time = -1;                           // the input's event time, where it has one
+  bool arrival = false;                    // Window, Top: the time of a row is when it arrived
   int window_start = -1, window_end = -1;  // Given: these columns
 
   Within within = Within::None;
@@ -55,6 +56,10 @@ struct TimedSpec {
   int span_start = -1, span_end = -1;
 
   unsigned bin_bits = 0, lane_bits = 0;
+  int put_bits = -1;  // of the bins that come, where they are made anew; -1: those of bin_bits
+
+  unsigned bits_put() const { return put_bits < 0 ? bin_bits : unsigned(put_bits); }
+  bool makes_bins() const { return bits_put() != bin_bits; }
 };
 
 }  // namespace plait

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plait/columns/batch.hpp"
+#include "plait/core/dispatch.hpp"
 #include "plait/time/timed_spec.hpp"
 
 namespace plait {
@@ -47,7 +48,7 @@ class UnitClock {
   void end_at(int64_t watermark) { end_ = std::max(before_, watermark); }
 
   // When a row at this position is taken.
-  int64_t at(int64_t position) const {
+  PLAIT_INLINE int64_t at(int64_t position) const {
     const int64_t row = std::min((position - 1) >> 1, reach_rows_ - 1);
     return row < 0 ? before_ : std::clamp(add_times(reach_[row], -out_of_order_), least_, most_);
   }
@@ -57,23 +58,33 @@ class UnitClock {
     if (t > most_ || t == kAllTime || reach_rows_ == 0) return rows_;
     if (t <= least_) return 0;
     const int64_t time = add_times(t, out_of_order_);
-    // What is due mostly comes in the order of time: go on from the last answer.
-    int64_t low = 0, high = reach_rows_;
-    if (found_ < reach_rows_ && reach_[found_] < time) {
-      low = found_ + 1;
+    int64_t low = 0, high = reach_rows_ - 1;  // the row is not before low, and not behind high
+    if (reach_[low] >= time) return low;
+    if (reach_[high] < time) return rows_;
+    // Times mostly rise evenly: it is near where it would be then.
+    const double from = double(reach_[low]), rise = double(reach_[high]) - from;
+    const int64_t guess =
+        rise > 0 ? int64_t(double(high) * ((double(time) - from) / rise)) : high / 2;
+    if (reach_[guess] < time) {
+      low = guess;
       for (int64_t step = 1; low + step < high; step *= 2) {
         if (reach_[low + step] >= time) {
-          high = low + step + 1;
+          high = low + step;
           break;
         }
+        low += step;
       }
-    } else if (found_ < reach_rows_) {
-      high = found_ + 1;
+    } else {
+      high = guess;
+      for (int64_t step = 1; low < high - step; step *= 2) {
+        if (reach_[high - step] < time) {
+          low = high - step;
+          break;
+        }
+        high -= step;
+      }
     }
-    const int64_t* end = reach_ + high;
-    const int64_t row = std::lower_bound(reach_ + low, end, time) - reach_;
-    found_ = row;
-    return row < reach_rows_ ? row : rows_;
+    return std::lower_bound(reach_ + low + 1, reach_ + high, time) - reach_;
   }
   // The position of what falls due at t.
   int64_t due_position(int64_t t) const { return 2 * first(t); }
@@ -86,7 +97,6 @@ class UnitClock {
   int64_t reach_rows_ = 0, out_of_order_ = 0;
   int64_t most_ = kNoTime, least_ = kNoTime;  // at the rows
   BufferRef owner_;                           // of the reach, if that is not the unit's own
-  mutable int64_t found_ = 0;
 };
 
 }  // namespace plait

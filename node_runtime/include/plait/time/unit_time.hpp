@@ -1,7 +1,8 @@
 // UnitTime: what a holder of state knows of time: its watermark, and the number of the unit.
 //
-// It goes with every bin, in front of the bin's own bytes: the units that were before those of the
-// run, the size of what follows, the watermarks. One thread at a time: the holder of the state.
+// It goes with every bin, in front of the bin's own bytes: a count of units, the size of what
+// follows, the watermarks. A run that begins with a snapshot goes on with its epochs, so that
+// places go on too. One thread at a time: the holder of the state.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +28,11 @@ class UnitTime {
   uint64_t place(const Batch& unit) const {
     return (units + unit.epoch * sources_ + unit.source) << kRowBits;
   }
-  // Units before an epoch of this run.
-  uint64_t units_until(uint64_t epoch) const { return units + epoch * sources_; }
 
   size_t head_size() const { return 16 + watermarks.byte_size(); }
-  // `before`: how many units were before those of the run that takes the bytes in.
-  void write_head(uint8_t* to, uint64_t before) const {
+  void write_head(uint8_t* to) const {
     const uint64_t size = watermarks.byte_size();
-    std::memcpy(to, &before, 8);
+    std::memcpy(to, &units, 8);
     std::memcpy(to + 8, &size, 8);
     watermarks.write(to + 16);
   }
@@ -51,7 +49,7 @@ class UnitTime {
   }
 
   Watermarks watermarks;
-  uint64_t units = 0;  // so many units were before those of this run (state was put back)
+  uint64_t units = 0;  // added to those of the run: state may come from before another count
 
  private:
   size_t sources_;

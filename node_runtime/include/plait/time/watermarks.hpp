@@ -21,14 +21,16 @@
 
 namespace plait {
 
-// An origin of time as an operator sees it: a source, or an operator that names the event time of
-// the rows that pass it. All sources of the job come first, by their numbers, then these operators.
+// An origin of time as an operator sees it: a source, an operator that names the event time of the
+// rows that pass it, or windows by arrival, whose time is the wall clock of the units that reach
+// them. All sources of the job come first, by their numbers, then these operators.
 struct TimedOrigin {
   bool reaches = false;  // of a source: records of it come to the operator
   bool timed = false;    // the operator goes by its time
   int64_t out_of_order = 0, max_jump = 0;
   std::vector<uint32_t> of{};  // of an operator that names the time: the sources that reach it
   int64_t idle = 0;            // and how long it may be without rows, by the clock; 0: for ever
+  bool arrival = false;        // of an operator: its time is the wall clock
 
   bool source() const { return of.empty(); }
   bool is_of(uint32_t s) const { return std::find(of.begin(), of.end(), s) != of.end(); }
@@ -45,6 +47,9 @@ class Watermarks {
   int64_t held() const { return flushed_ ? held_ : kAllTime; }
   // The greatest wall clock of the units so far.
   int64_t clock() const { return clock_; }
+  // When the rows of a unit arrived, before it is passed. A unit without a stamp (its source is at
+  // its end), or with one that went back, arrives when the one before it did.
+  int64_t arrival(const Batch& unit) const { return std::max(clock_, unit.stamp); }
 
   // Lets time go on by a unit; the clock says how far it is at each of its rows. Of an operator
   // that no origin of time reaches, time stands still until the end. Behind a failure in the unit
@@ -118,14 +123,17 @@ class Watermarks {
     Movement only;
     std::vector<Movement> more;
     int moving = 0;
-    for (uint32_t o = 0; unit.rows && o < of_.size(); ++o) {
+    for (uint32_t o = 0; o < of_.size(); ++o) {
       const TimedOrigin& origin = (*origins_)[o];
       if (!origin.timed || !(origin.source() ? o == unit.source : origin.is_of(unit.source))) {
         continue;
       }
+      if (origin.arrival) of_[o].time = std::max({of_[o].time, unit.stamp, int64_t(0)});
+      if (!unit.rows) continue;
       const ReachRef reach = unit.reach_from(o);
-      if (!reach && (origin.source() || of_[o].next == of_[o].time)) continue;
-      Movement movement = move(o, reach, unit.rows);
+      const bool still = !reach && (origin.source() || of_[o].next == of_[o].time);
+      if (still && !origin.arrival) continue;
+      Movement movement = origin.arrival ? arrive(o) : move(o, reach, unit.rows);
       if (moving++ == 0) {
         only = std::move(movement);
         continue;
@@ -180,6 +188,18 @@ class Watermarks {
     return m;
   }
 
+  // Of windows by arrival: all rows of the unit have come by now, the time that is set already.
+  Movement arrive(uint32_t o) {
+    Movement m;
+    m.owner = BufferRef::make(8);
+    m.owner.as<int64_t>()[0] = of_[o].time;
+    m.times = m.owner.as<int64_t>();
+    m.rows = 1;
+    m.out_of_order = (*origins_)[o].out_of_order;
+    of_[o].moves = true;
+    return m;
+  }
+
   // Several origins move in the unit: the watermark at each row, as one reach.
   UnitClock together(const std::vector<Movement>& moving, int64_t others, int64_t rows) {
     BufferRef least = BufferRef::make(8 * rows);
@@ -222,6 +242,7 @@ class Watermarks {
     for (uint32_t o = 0; o < of_.size(); ++o) {
       const TimedOrigin& origin = (*origins_)[o];
       if (origin.source() || !origin.timed || !origin.is_of(unit.source)) continue;
+      if (origin.arrival) continue;
       OriginTime& of = of_[o];
       of.clock = std::max(of.clock, unit.stamp);
       const ReachRef reach = unit.reach_from(o);

@@ -57,7 +57,7 @@ inline Key read_group_key(GroupReader& in, const GroupPlan& plan, uint32_t bin, 
   place = in.word();
   Key key{in.word(), null, {}};
   if (plan.keys.wide()) key.bytes = in.text();
-  if (!in.ok() || plan.bin(key.hash) != bin || !plan.keys.right(key)) in.fail();
+  if (!in.ok() || !plan.came_with(key.hash, bin) || !plan.keys.right(key)) in.fail();
   return key;
 }
 
@@ -67,12 +67,13 @@ template <class Read, class Undo>
 std::string read_group_bin(const GroupPlan& plan, uint32_t bin, bool here, const uint8_t* data,
                            size_t size, const char* what, Read&& read, Undo&& undo) {
   BinHeader h, expected;
-  expected.bin_bits = uint16_t(plan.bin_bits);
+  expected.bin_bits = uint16_t(plan.put_bits);
   expected.bin = bin;
   expected.fingerprint = plan.fingerprint;
   std::string reason = unsealed_bin(BinKind::Timed, expected, data, size, h);
   if (!reason.empty()) return reason;
-  if (here) return "bin " + std::to_string(bin) + " is here already";
+  if (here && plan.put_bits == plan.bin_bits)
+    return "bin " + std::to_string(bin) + " is here already";
   GroupReader in(data + sizeof h, data + size);
   for (uint64_t i = 0; i < h.count && in.ok(); ++i) read(in);
   if (in.at_end()) return "";

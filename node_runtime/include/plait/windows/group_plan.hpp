@@ -35,7 +35,7 @@ struct GroupPlan {
   bool needs_places = false;
   bool complete = false;  // the last column of a result says whether the window was over
   unsigned first_cell = 2, used_words = 2, words = 2;
-  unsigned bin_bits = 0, lane_bits = 0;
+  unsigned bin_bits = 0, lane_bits = 0, put_bits = 0;
   uint64_t fingerprint = 0;
 
   // `header`: words of a slot before the cells, of which the first two are hash and rows seen.
@@ -45,7 +45,8 @@ struct GroupPlan {
         first_cell(header),
         used_words(header),
         bin_bits(spec.bin_bits),
-        lane_bits(spec.lane_bits) {
+        lane_bits(spec.lane_bits),
+        put_bits(spec.bits_put()) {
     require(bin_bits <= 24 && lane_bits <= bin_bits, "there must be at least one bin a lane");
     if (spec.kind == TimedSpec::Kind::Top) {
       require(spec.k > 0, "the top of a window has at least one row");
@@ -64,6 +65,8 @@ struct GroupPlan {
   }
 
   uint32_t bin(uint64_t hash) const { return uint32_t(top_bits(hash, bin_bits)); }
+  // Whether a key is of a bin that comes, by that bin's number.
+  bool came_with(uint64_t hash, uint32_t bin) const { return top_bits(hash, put_bits) == bin; }
   uint32_t bin_in_lane(uint32_t bin) const {
     return bin & ((uint32_t(1) << (bin_bits - lane_bits)) - 1);
   }

@@ -113,6 +113,13 @@ class LastNLane : public LaneOperator {
         plan_, bin, bin_keys(bin) != 0, data, size, "the last records",
         [&](GroupReader& in) { read(in, bin); }, [&] { drop_bins(std::span(&bin, 1)); });
   }
+  void list(int64_t, Emitter& out) override {
+    table_.each([&](const uint64_t* slot, uint64_t place) {
+      out.at_once(place);
+      plan_.keys.emit(table_.key(slot), out.columns);
+      add_results(*of(slot), out);
+    });
+  }
 
  private:
   static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
@@ -127,11 +134,16 @@ class LastNLane : public LaneOperator {
     delete of(slot);
   }
   void give(const LastRows& last, const LaneRows& rows, uint32_t i, Emitter& out) {
-    std::fill(scratch_.begin(), scratch_.end(), 0);
-    last.results(plan_, last_, scratch_.data());
     out.at_once(rows.place(i));
     size_t c = 0;
     for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], rows.row(i));
+    add_results(last, out);
+  }
+  // Behind the columns of the key.
+  void add_results(const LastRows& last, Emitter& out) {
+    std::fill(scratch_.begin(), scratch_.end(), 0);
+    last.results(plan_, last_, scratch_.data());
+    size_t c = key_columns_.size();
     for (const GroupOp& op : plan_.ops) emit_result(op, scratch_.data(), out.columns[c++]);
     drop_cells(plan_, scratch_.data());
   }
@@ -155,7 +167,7 @@ class LastNLane : public LaneOperator {
     if (slot[1]) return in.fail();
     slot[rows_word_] = reinterpret_cast<uint64_t>(new LastRows());
     slot[1] = 1;
-    ++bin_keys_[plan_.bin_in_lane(bin)];
+    ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
     if (time_word_ >= 0) {
       slot[time_word_] = in.word();
       if (int64_t(slot[time_word_]) != clamp_time(int64_t(slot[time_word_]))) return in.fail();

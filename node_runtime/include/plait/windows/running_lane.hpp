@@ -103,6 +103,14 @@ class RunningLane : public LaneOperator {
         plan_, bin, bin_keys(bin) != 0, data, size, "the state",
         [&](GroupReader& in) { read(in, bin); }, [&] { drop_bins(std::span(&bin, 1)); });
   }
+  void list(int64_t, Emitter& out) override {
+    table_.each([&](const uint64_t* slot, uint64_t place) {
+      out.at_once(place);
+      plan_.keys.emit(table_.key(slot), out.columns);
+      size_t c = key_columns_.size();
+      for (const GroupOp& op : plan_.ops) emit_result(op, slot, out.columns[c++]);
+    });
+  }
 
  private:
   static constexpr uint32_t kAsk = 16;  // rows that are asked for ahead
@@ -126,7 +134,7 @@ class RunningLane : public LaneOperator {
     if (slot[1]) return in.fail();
     slot[1] = seen;
     slot[time_word_] = time;
-    ++bin_keys_[plan_.bin_in_lane(bin)];
+    ++bin_keys_[plan_.bin_in_lane(plan_.bin(key.hash))];
     read_cells(plan_, slot, in);
   }
 

@@ -25,36 +25,38 @@ class SessionLane : public LaneOperator {
  public:
   explicit SessionLane(const TimedSpec& spec)
       : time_(spec.time),
+        arrival_(spec.arrival),
         gap_(spec.gap),
         lateness_(spec.lateness),
         early_(spec.early),
         plan_(spec, Store::kHeader, true),
         store_(plan_) {
     const bool good = gap_ > 0 && gap_ <= kMostLength && lateness_ >= 0 &&
-                      lateness_ <= kMostLength && early_ >= 0 && time_ >= 0;
+                      lateness_ <= kMostLength && early_ >= 0 && (arrival_ || time_ >= 0);
     if (!good) throw std::invalid_argument("a session needs an event time and a gap above 0");
   }
 
   void process(const LaneRows& rows, Emitter& out) override {
     plan_.keys.bind(rows.batch);
-    const Column& time = rows.batch.columns[size_t(time_)];
+    const Column* time = arrival_ ? nullptr : &rows.batch.columns[size_t(time_)];
+    RowClock clock(rows);
     for (uint32_t i = 0; i < rows.count; ++i) {
       if (i + kAsk < rows.count) store_.prefetch(rows.hashes[i + kAsk]);
       if (i + kAsk / 2 < rows.count) store_.prefetch_slot(rows.hashes[i + kAsk / 2]);
       const uint32_t row = rows.row(i);
-      if (!time.valid(row)) {
+      if (time && !time->valid(row)) {
         ++out.left_out;
         continue;
       }
-      const int64_t t = clamp_time(time.i64()[row]);
-      const int64_t watermark = t < rows.clock.end() ? rows.at(i) : kNoTime;
-      const bool behind = t < watermark;  // others meet nothing that has ended
-      if (behind && t + gap_ + lateness_ <= watermark) {
+      const int64_t t = clamp_time(time ? time->i64()[row] : rows.arrival);
+      clock.go(i);
+      const bool behind = clock.passed(t);  // others meet nothing that has ended
+      if (behind && t + gap_ + lateness_ <= clock.now()) {
         ++out.late;
         continue;
       }
       const Key key = plan_.keys.of_row(rows.hashes[i], row);
-      if (behind) settle(key, watermark, rows, out);
+      if (behind) settle(key, clock.now(), rows, out);
       const uint32_t first = first_after(key, t);
       if (!plan_.sums.empty() && !fits(first, t, rows.batch, row, out)) continue;
       uint64_t* s = session(key, first, t, rows, i);
@@ -64,7 +66,7 @@ class SessionLane : public LaneOperator {
       block_.rows[block_.n] = row;
       block_.places[block_.n] = rows.place(i);
       if (++block_.n == GroupBlock::kRows) work_off(rows);
-      if (behind && Store::end(s) <= watermark) {
+      if (behind && Store::end(s) <= clock.now()) {
         work_off(rows);
         give(s, kAtOnce, rows.place(i), out);
         s[Store::kNext] |= Store::kGiven;
@@ -268,7 +270,7 @@ class SessionLane : public LaneOperator {
     const uint64_t place = in.word();
     if (plan_.keys.wide()) key.bytes = in.text();
     const bool far = start != clamp_time(start) || end < start || end > kFarTime + gap_;
-    if (far || !rows || plan_.bin(key.hash) != bin || !plan_.keys.right(key)) in.fail();
+    if (far || !rows || !plan_.came_with(key.hash, bin) || !plan_.keys.right(key)) in.fail();
     if (!in.ok()) return;
     const uint32_t id = store_.insert(key, start, end, place);
     ids.push_back(id);
@@ -279,6 +281,7 @@ class SessionLane : public LaneOperator {
   }
 
   const int time_;
+  const bool arrival_;
   const int64_t gap_, lateness_, early_;
   GroupPlan plan_;
   SessionStore store_;

@@ -12,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "plait/core/dispatch.hpp"
 #include "plait/windows/group_cells.hpp"
 
 namespace plait {
@@ -147,7 +148,7 @@ class SessionStore {
     const Key mine = this->key(s);
     return mine.null == key.null && mine.bytes == key.bytes;
   }
-  size_t find(const Key& key) const {
+  PLAIT_INLINE size_t find(const Key& key) const {
     size_t i = home(key.hash);
     for (; index_[i].id; i = (i + 1) & (index_.size() - 1)) {
       if (index_[i].tag == tag(key.hash) && is(slot(index_[i].id - 1), key)) break;

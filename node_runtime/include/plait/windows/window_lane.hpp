@@ -27,11 +27,14 @@ class WindowLane : public LaneOperator {
  public:
   explicit WindowLane(const TimedSpec& spec)
       : time_(spec.time),
+        arrival_(spec.arrival),
         start_column_(spec.window_start),
         end_column_(spec.window_end),
         p_(spec),
         emit_(p_) {
-    if (!p_.given && time_ < 0) throw std::invalid_argument("a window needs an event time");
+    if (!p_.given && !arrival_ && time_ < 0) {
+      throw std::invalid_argument("a window needs an event time");
+    }
   }
 
   void process(const LaneRows& rows, Emitter& out) override {
@@ -39,6 +42,7 @@ class WindowLane : public LaneOperator {
     p_.plan.keys.bind(rows.batch);
     advanced_ = std::max(advanced_, rows.clock.before());
     if (p_.given) return process_given(rows, out);
+    if (arrival_) return process_arrived(rows, out);
     const Column& time = rows.batch.columns[size_t(time_)];
     if (!time.validity && rows.count && one_pane(rows, time.i64(), out)) return;
     Locate locate{*this, rows, out};
@@ -143,7 +147,7 @@ class WindowLane : public LaneOperator {
       return time <= rows.clock.before() ? 0 : rows.clock.due_position(time) + 1;
     }
     WindowPane* take(uint32_t i) {
-      if (rows.position(i) < ended) return pane ? pane : pane = &lane.p_.obtain(start, end);
+      if (rows.position(i) < ended) return pane;  // since go
       if (rows.position(i) >= late) {
         ++out.late;
         return nullptr;
@@ -227,6 +231,13 @@ class WindowLane : public LaneOperator {
     WindowPane* pane = &p_.obtain(start, start + p_.grid.width);
     run(rows, out, [pane](uint32_t, uint32_t) { return pane; });
     return true;
+  }
+
+  // All rows of a unit arrive together, and no window of their pane has ended by then.
+  void process_arrived(const LaneRows& rows, Emitter& out) {
+    const int64_t start = p_.grid.pane(clamp_time(rows.arrival));
+    WindowPane* pane = &p_.obtain(start, start + p_.grid.width);
+    run(rows, out, [pane](uint32_t, uint32_t) { return pane; });
   }
 
   void process_given(const LaneRows& rows, Emitter& out) {
@@ -365,7 +376,9 @@ class WindowLane : public LaneOperator {
     }
   }
 
-  const int time_, start_column_, end_column_;
+  const int time_;
+  const bool arrival_;
+  const int start_column_, end_column_;
   WindowPanes p_;
   WindowEmit emit_;
   GroupBlock block_;

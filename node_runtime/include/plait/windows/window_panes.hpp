@@ -194,7 +194,8 @@ class WindowPanes {
       Key key{in.word(), (flags & 1) != 0, {}};
       const uint64_t rows = in.word();
       if (key_word >= 0) key.bytes = in.text();
-      if (!in.ok() || rows == 0 || plan.bin(key.hash) != bin || !plan.keys.right(key)) in.fail();
+      if (!in.ok() || rows == 0 || !plan.came_with(key.hash, bin) || !plan.keys.right(key))
+        in.fail();
       if (!in.ok()) return;
       uint64_t* slot = p.table.obtain(key, place);
       if (slot[1]) return in.fail();

@@ -50,12 +50,17 @@ class Bell {
     ~Nap() { bell_.sleepers_.fetch_sub(1, std::memory_order_relaxed); }
     Nap(const Nap&) = delete;
 
-    // Until the bell has rung since the nap began, `left` holds, or so long has passed.
+    // Until the bell has rung since the nap began or `left` holds; false: so long has passed.
     template <class Left>
-    void sleep(int64_t most_ns, Left&& left) {
+    bool sleep(int64_t most_ns, Left&& left) {
       std::unique_lock<std::mutex> hold(bell_.lock_);
-      bell_.sleep_.wait_for(hold, std::chrono::nanoseconds(most_ns),
-                            [&] { return bell_.signals_ != seen_ || left(); });
+      return bell_.sleep_.wait_for(hold, std::chrono::nanoseconds(most_ns),
+                                   [&] { return bell_.signals_ != seen_ || left(); });
+    }
+    // Whether the bell has rung since the nap began.
+    bool rung() const {
+      std::lock_guard<std::mutex> hold(bell_.lock_);
+      return bell_.signals_ != seen_;
     }
 
    private:

@@ -39,8 +39,8 @@ inline void name_thread(const char* name) { pthread_setname_np(pthread_self(), n
 struct Shared {
   explicit Shared(size_t operators, unsigned workers = 1) : counts(operators), levels(workers) {}
 
-  std::vector<Counts> counts;  // by operator
-  WorkerLevels levels;         // which workers of the dynamic stages take part
+  CountSets counts;     // by operator
+  WorkerLevels levels;  // which workers of the dynamic stages take part
 
   // Held by the one worker that runs Python code, so that no second worker waits for the
   // interpreter's lock.

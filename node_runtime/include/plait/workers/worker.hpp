@@ -1,6 +1,7 @@
 // Worker: what one thread of the engine owns: its number in its crew and its scratch memory.
 //
-// Only its thread touches it, except for `leave_`, which Shared::end sets.
+// Only its thread touches it, except for `leave_`, which Shared::end sets, and its counts, which
+// any may read.
 #pragma once
 
 #include <atomic>
@@ -47,7 +48,9 @@ struct Worker {
   Bell* bell = nullptr;             // of its crew
   uint64_t slice_end = UINT64_MAX;  // in ticks
   bool barred = false;              // what it found last needs Python's turn, which another has
-  std::vector<Stage*> freed, path;  // while room is passed on; on the way to a full stage
+  int short_sleeps = 0;             // one after the other
+  std::atomic<uint64_t> looks{0}, sleeps{0};  // looks for work; relaxed: statistics
+  std::vector<Stage*> freed, path;            // while room is passed on; on the way to a full stage
 
  private:
   alignas(kCacheLine) std::atomic<bool> leave_{false};  // set by Shared::end
