@@ -1,5 +1,5 @@
 """Quality of data: what to drop when there is more input than CPU, and how to account for it.
 
-This version holds no code here yet; `README.md` beside this file says what the folder is for and
-which rules its modules will keep. The first rule: what is shed is counted, never silent.
+So far it holds the rates of sources, which a decision to drop will need; `README.md` beside this
+file says which rules the rest will keep. The first rule: what is shed is counted, never silent.
 """

@@ -15,15 +15,16 @@ from typing import Any
 import msgpack
 
 from plait.coordinator.machine import placement, state
+from plait.coordinator.machine.checkpoints import records
 from plait.coordinator.messages import events, hosts, requests, spec
 from plait.errors import StateError
 from plait.migration import bins, machine, plan
-from plait.protocol import messages
+from plait.protocol import checkpoint_messages, messages
 from plait.protocol.bin_maps import Chained
 
-VERSION = 3
-"""3: the payload of a job is a key, not bytes. A journal of an older version is refused: the jobs
-it tells of have nodes that speak another protocol."""
+VERSION = 4
+"""4: checkpoints and attempts; 3: the payload of a job is a key, not bytes. A journal of an older
+version is refused: the jobs it tells of have nodes that speak another protocol."""
 SKIPPED = frozenset(("watch", "swept_at"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16
@@ -33,8 +34,8 @@ PACKED_FROM = 16
 def classes() -> dict[str, type]:
     """Every dataclass that may be in a journal."""
     found: dict[str, type] = {}
-    modules = (messages, events, hosts, placement, requests, spec, state, bins, machine, plan)
-    for module in modules:
+    told = (messages, checkpoint_messages, events, hosts, requests, spec)
+    for module in (*told, placement, state, records, bins, machine, plan):
         for name, value in vars(module).items():
             if not isinstance(value, type) or not is_dataclass(value):
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from plait.coordinator.machine.checkpoints.records import free_epoch, set_mark
 from plait.coordinator.machine.state import (
     Aim,
     JobState,
@@ -47,22 +48,35 @@ def lift(job: JobState, turn: Turn) -> Next:
 def commit(job: JobState, aim: Aim, fence: int, turn: Turn) -> Next:
     """All have promised: the change holds from the agreed epoch on."""
     number, members = job.wait.id, job.members
-    # A fence is never before the layout in force; later than all fences is as safe.
-    epoch = max(fence, job.layout.epoch + 1)
+    epoch = free_epoch(job, fence)
+    if aim == "save":
+        job, mark = set_mark(job, epoch, members, turn.at)
+        order = NodeOrder(ranks=members, command=Commit(round=number, mark=mark))
+        job = replace(job, refusals=0)
+        return enter(job, Telling(aim=aim, act="commit", orders=(order,)), turn)
     if aim == "stop":
-        stop = NodeOrder(
-            ranks=members, command=Commit(round=number, stop_at=epoch, finish=job.finish)
-        )
+        job, command = stop_commit(job, number, epoch, turn)
         job = replace(job, phase="stopping", refusals=0)
+        stop = NodeOrder(ranks=members, command=command)
         return enter(job, Telling(aim=aim, act="commit", orders=(stop,)), turn)
     job, layouts = round_layouts(job, aim, epoch)
     orders = [NodeOrder(ranks=members, command=Commit(round=number, layouts=layouts))]
     if aim == "join":
         fresh = joining_ranks(job)
-        orders.append(NodeOrder(ranks=fresh, command=Begin(layout=layouts[-1])))
+        orders.append(NodeOrder(ranks=fresh, command=Begin(layout=layouts[-1], joins=True)))
         job = with_nodes(job, (replace(job.nodes[rank], phase="member") for rank in fresh))
     job = replace(job, layouts=(*job.layouts, *layouts), refusals=0)
     return enter(job, Telling(aim=aim, act="commit", orders=tuple(orders)), turn)
+
+
+def stop_commit(job: JobState, number: int, epoch: int, turn: Turn) -> tuple[JobState, Commit]:
+    """The common end; with checkpoints the last one is there, unless windows are to be flushed:
+    then it follows when all that came of them is delivered."""
+    if job.checkpoints is None or job.finish == "flush":
+        return job, Commit(round=number, stop_at=epoch, finish=job.finish)
+    known = replace(job.checkpoints, ending="stopped", stop_epoch=epoch)
+    job, mark = set_mark(replace(job, checkpoints=known), epoch, job.members, turn.at)
+    return job, Commit(round=number, stop_at=epoch, finish="leave", mark=mark)
 
 
 def round_layouts(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[Layout, ...]]:
@@ -70,7 +84,7 @@ def round_layouts(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[
     change, base = job.changing, job.layout
     if change is None or change.migration is None:
         raise InternalError(f"{job.name}: a round for {aim} without a rescale")
-    plain = replace(base, epoch=epoch, copies=(), epoch_records=0)
+    plain = replace(base, epoch=epoch, copies=(), epoch_records=0, first_row=())
     match aim:
         case "join":
             members = tuple(sorted((*base.members, *joining_ranks(job))))
@@ -85,7 +99,7 @@ def round_layouts(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[
             layouts = chunk_layouts(migration, migration.chunk, base, epoch)
             migration = commit_chunk(migration, layouts[-1].epoch)
             return with_change(job, replace(change, migration=migration)), layouts
-        case "start" | "ready" | "stop" | "drop" | "over":
+        case "start" | "ready" | "save" | "stop" | "drop" | "restore" | "over":
             raise InternalError(f"{job.name}: a round for {aim} has no layouts")
         case _:
             assert_never(aim)

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.coordinator.machine.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
-from plait.coordinator.machine.transitions import TRANSITIONS, Transition, cause_name, wait_name
+from plait.coordinator.machine.transitions import (
+    CHECKPOINTED,
+    TRANSITIONS,
+    Transition,
+    cause_name,
+    wait_name,
+)
 from plait.coordinator.machine.wait import awaited_ranks
 from plait.errors import InternalError
 from plait.protocol.messages import EVERYONE, Commit, Promise
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 def check(state: State) -> None:
     """Every rule, for every job."""
     for name, job in state.jobs.items():
-        for rule in (layouts, nodes, wait, change, phase):
+        for rule in (layouts, nodes, wait, change, phase, checkpoints):
             if wrong := rule(job):
                 raise InternalError(f"job {name}: {wrong}\n{story(job)}")
         if name != job.name:
@@ -40,7 +46,10 @@ def check_transitions(before: State, fact: Fact, after: State) -> list[Transitio
         if old is not None and job.wait.id != old.next_wait:
             raise InternalError(f"job {name}: {fact} entered two waits\n{story(job)}")
         transition = Transition(wait_name(old), cause_name(old, fact), wait_name(job))
-        if transition not in TRANSITIONS:
+        legal = transition in TRANSITIONS or (
+            job.checkpoints is not None and transition in CHECKPOINTED
+        )
+        if not legal:
             raise InternalError(f"job {name}: {transition} is not in the table\n{story(job)}")
         taken.append(transition)
     return taken
@@ -132,8 +141,40 @@ def phase(job: JobState) -> str:
         return f"it is {job.phase} without a layout"
     if job.over and not isinstance(job.wait.kind, Quiet):
         return f"it is over, in {job.wait}"
+    if job.held is not None and not (job.phase == "running" and isinstance(job.wait.kind, Telling)):
+        return f"a rescale is held back by nothing in {job.wait}"
     if job.dropping and (job.over or isinstance(job.wait.kind, Quiet | Pacing | Readying)):
         return f"no member is told of the lost nodes {job.dropping}"
+    return ""
+
+
+def checkpoints(job: JobState) -> str:
+    """Marks and layouts have epochs of their own; a checkpoint is sealed before it is published,
+    follows the newest sealed one, and waits only for nodes that are there."""
+    known = job.checkpoints
+    if known is None:
+        if job.phase == "recovering" or job.spec.checkpoint is not None:
+            return "it has no record of checkpoints"
+        return ""
+    began = known.restore.epoch if known.restore is not None else -1
+    if known.marked != began and any(one.epoch == known.marked for one in job.layouts):
+        return f"a layout and a mark share epoch {known.marked}"
+    saving = known.saving
+    if saving is None:
+        return ""
+    if job.phase in ("placing", "starting", "preparing", "recovering", "ending") or job.over:
+        return f"a checkpoint is in flight and it is {job.phase}"
+    number = saving.mark.number
+    if number >= known.next_number:
+        return f"checkpoint {number} is not below the next, {known.next_number}"
+    sealed = saving.step in ("publish", "retire")
+    if sealed != (known.parent == number) or known.parent > number:
+        return f"checkpoint {number} is at {saving.step}, the newest sealed is {known.parent}"
+    gone = [r for r in saving.ranks if job.nodes[r].phase in ("lost", "left")]
+    if saving.step == "parts" and gone:
+        return f"checkpoint {number} waits for parts of {gone}, which are gone"
+    if saving.step != "parts" and {part.rank for part in saving.parts} != {*saving.ranks}:
+        return f"checkpoint {number} goes on without parts of all of {saving.ranks}"
     return ""
 
 

@@ -34,17 +34,16 @@ def end(
     job: JobState, end_as: Literal["ended", "failed", "cancelled"], error: str, turn: Turn
 ) -> Next:
     """Tells all nodes to end."""
-    commands = reject_draft(job, f"{job.name} ended first")
+    job, commands = reject_unplanned(job, f"{job.name} ended first")
     unused = [node for node in job.nodes.values() if node.phase in ("starting", "joining")]
     commands += [StopNode(job=job.name, rank=node.rank, cause=turn.cause) for node in unused]
     job = with_nodes(
         job, (replace(node, phase="lost", reason="the job ended first") for node in unused)
     )
-    if (change := job.changing) is not None:
-        why = error or f"the job was {end_as}" if end_as != "ended" else "the job ended first"
-        job = with_change(
-            job, replace(change, phase="failed", reason=change.reason or why, ended_at=turn.at)
-        )
+    why = error or f"the job was {end_as}" if end_as != "ended" else "the job ended first"
+    job = fail_rescale(job, why, turn)
+    if job.checkpoints is not None:
+        job = replace(job, checkpoints=replace(job.checkpoints, saving=None, wishes=()))
     orders = (NodeOrder(ranks=job.live, command=End(good=end_as == "ended")),)
     job = replace(
         job,
@@ -59,13 +58,39 @@ def end(
     return Next(job, tuple(commands)).then(enter, ending, turn)
 
 
-def reject_draft(job: JobState, reason: str) -> list[Outgoing]:
-    """For the client whose rescale was being planned when the job ended."""
-    kind = job.wait.kind
-    if not isinstance(kind, Measuring):
-        return []
-    request_id = kind.draft.request_id
-    return [ReplyTo(request_id=request_id, reply=Rejected(reason=reason), cause=job.wait.cause)]
+def fail_rescale(job: JobState, reason: str, turn: Turn) -> JobState:
+    """The job with its running rescale, if there is one, at its end."""
+    change = job.changing
+    if change is None:
+        return job
+    reason = change.reason or reason
+    return with_change(job, replace(change, phase="failed", reason=reason, ended_at=turn.at))
+
+
+def close_rescale(job: JobState, reason: str, turn: Turn) -> tuple[JobState, list[Outgoing]]:
+    """The same, and nodes that were to join and are not yet made are not wanted any more."""
+    unmade = [n for n in job.nodes.values() if n.phase == "starting" and n.peer is None]
+    job = with_nodes(job, (replace(node, phase="lost", reason=reason) for node in unmade))
+    stops: list[Outgoing] = [
+        StopNode(job=job.name, rank=node.rank, cause=turn.cause) for node in unmade
+    ]
+    return fail_rescale(job, reason, turn), stops
+
+
+def unplanned(job: JobState) -> list[str]:
+    """The requests for a rescale that were neither planned nor refused yet."""
+    waits = (job.wait.kind, job.interrupted)
+    found = [kind.draft.request_id for kind in waits if isinstance(kind, Measuring)]
+    return found if job.held is None else [*found, job.held.request_id]
+
+
+def reject_unplanned(job: JobState, reason: str) -> tuple[JobState, list[Outgoing]]:
+    """For the clients whose rescale was not planned yet when nothing could come of it any more."""
+    rejected = Rejected(reason=reason)
+    return replace(job, held=None), [
+        ReplyTo(request_id=request_id, reply=rejected, cause=job.wait.cause)
+        for request_id in unplanned(job)
+    ]
 
 
 def finish(job: JobState, turn: Turn) -> Next:

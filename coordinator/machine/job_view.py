@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from plait.coordinator.messages.views import JobView, MigrationPhase, MigrationView, NodeView
+from plait.coordinator.messages.views import (
+    CheckpointView,
+    JobView,
+    MigrationPhase,
+    MigrationView,
+    NodeView,
+    RecoveryView,
+)
+from plait.protocol.rates import merge_rates
 
 if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState, NodeState, Rescaling
+    from plait.protocol.rates import SourceRate
 
 
 def view_of(job: JobState, now: float) -> JobView:
@@ -22,12 +31,57 @@ def view_of(job: JobState, now: float) -> JobView:
         order=job.spec.order,
         bins=job.spec.bins,
         layout_epoch=job.layout.epoch if job.layouts else 0,
+        sources=source_rates(job),
         migration=migration_view(job.change) if job.change is not None else None,
+        checkpoint=checkpoint_view(job, now),
         error=job.error,
         submitted_at=job.submitted_at,
         began_at=job.began_at,
         ended_at=job.ended_at,
         now=now,
+    )
+
+
+def source_rates(job: JobState) -> dict[str, SourceRate]:
+    """From the last reports of the nodes, also of those that left: they have read a part."""
+    lost = {rank for rank, node in job.nodes.items() if node.phase == "lost"}
+    reports = job.watch.reports.items()
+    return merge_rates(pair.report.sources for rank, pair in reports if rank not in lost)
+
+
+def checkpoint_view(job: JobState, now: float) -> CheckpointView | None:
+    known, settings = job.checkpoints, job.spec.checkpoint
+    if known is None or settings is None:
+        return None
+    last, saving, back = known.last, known.saving, known.recovery
+    recovery = None
+    if back is not None:
+        ends = [at for _, at in back.steps[1:]] + [now if back.ended_at is None else back.ended_at]
+        recovery = RecoveryView(
+            attempt=back.attempt,
+            reason=back.reason,
+            number=back.number,
+            began_at=back.began_at,
+            ended_at=back.ended_at,
+            steps=tuple(
+                (name, max(end - at, 0.0))
+                for (name, at), end in zip(back.steps, ends, strict=False)
+            ),
+        )
+    return CheckpointView(
+        url=settings.url,
+        every_s=settings.every_s,
+        number=last.number if last is not None else 0,
+        epoch=last.epoch if last is not None else 0,
+        age_s=max(now - last.at, 0.0) if last is not None else None,
+        size_bytes=last.size_bytes if last is not None else 0,
+        seconds=last.seconds if last is not None else 0.0,
+        saving=f"{saving.mark.number}: {saving.step}" if saving is not None else "",
+        savepoints=known.savepoints,
+        failed=tuple((one.number, one.name, one.reason) for one in known.unsaved),
+        attempt=known.attempt,
+        restarts=len(known.restarts),
+        recovery=recovery,
     )
 
 
@@ -70,6 +124,7 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
         p99_ms=report.p99_ms,
         max_ms=report.max_ms,
         links_down=report.links_down,
+        refused_links=report.refused_links,
         error=report.error or node.reason,
     )
 

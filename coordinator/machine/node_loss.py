@@ -1,8 +1,8 @@
 """What the loss of a node means, whatever the job waits for.
 
 A lost rank is out for good: nothing it says counts any more, and it is stopped whenever it shows
-up. A node that owned bins, read a source or had the sinks takes the job with it, because there is
-no checkpoint to go back to. One that had nothing yet is dropped by the others, and a rescale that
+up. A node that owned bins, read a source or had the sinks takes the job back to its last checkpoint
+or, if it has none, with it. One that had nothing yet is dropped by the others, and a rescale that
 needed it falls back: every bin stays with its owner.
 """
 
@@ -11,13 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from plait.coordinator.machine.drop_nodes import send_drop, without_lost
+from plait.coordinator.machine.checkpoints.records import owes_part
+from plait.coordinator.machine.checkpoints.recovery import lose_restoring, recover
+from plait.coordinator.machine.checkpoints.saving import give_up
+from plait.coordinator.machine.drop_nodes import Interruptible, send_drop, without_lost
 from plait.coordinator.machine.epoch_agreement import lift
 from plait.coordinator.machine.job_end import end
 from plait.coordinator.machine.rescale import open_rescale, proceed, settle
 from plait.coordinator.machine.start_nodes import replace_nodes
 from plait.coordinator.machine.state import (
     JobState,
+    Loading,
     Measuring,
     Pacing,
     Passing,
@@ -25,6 +29,7 @@ from plait.coordinator.machine.state import (
     Quiet,
     Readying,
     Starting,
+    Surveying,
     Telling,
     is_needed,
     owned_bins,
@@ -54,16 +59,24 @@ def lose(job: JobState, rank: Rank, reason: str, turn: Turn) -> Next:
         return Next(job, (replace(stop[0], keep=job.kept),))
     if job.phase in ("placing", "starting"):
         return replace_nodes(job, (rank,), reason, turn)
-    if job.phase == "preparing":
+    restoring = job.checkpoints is not None and job.phase in ("preparing", "recovering")
+    if job.phase == "preparing" and not restoring:
         # The others know it as a peer already: all begin anew, under other ranks.
         everyone = tuple(r for r, n in job.nodes.items() if n.phase == "joining")
         return replace_nodes(job, everyone, reason, turn)
-    job = with_nodes(job, (replace(node, phase="lost", reason=reason),))
+    job = with_nodes(job, (replace(node, phase="lost", reason=reason, lost_at=turn.at),))
     job = release(job, rank)
     if job.phase == "ending":
         return Next(job, stop)
+    if restoring:
+        return Next(job, stop).then(lose_restoring, rank, reason, turn)
     if job.phase == "beginning" or is_needed(job, rank):
+        if job.checkpoints is not None:
+            words = f"node-{rank} on {node.host} was lost: {reason}"
+            return Next(job, stop).then(recover, words, turn)
         return Next(job, stop).then(end, "failed", loss_reason(job, rank, reason), turn)
+    if owes_part(job, rank):
+        job = give_up(job, f"node-{rank} was lost: {reason}", turn)
     job = without_node(job, rank, met=node.phase != "starting", turn=turn)
     if node.phase in ("starting", "joining"):
         job = give_up_rescale(job, f"node-{rank}, which was to join, was lost: {reason}", turn)
@@ -129,6 +142,8 @@ def go_on(job: JobState, turn: Turn) -> Next:
             if not job.dropping:
                 return Next(job)
             return send_drop(job, kind, turn)
+        case Surveying() | Loading():
+            raise InternalError(f"{job.name}: {kind} does not end with a node that had nothing")
         case _:
             assert_never(kind)
 
@@ -137,7 +152,7 @@ def resume_after_drop(job: JobState, dropped: tuple[Rank, ...], turn: Turn) -> N
     """The members know which nodes are gone: the job goes on with what it waited for."""
     job = replace(job, dropping=tuple(rank for rank in job.dropping if rank not in dropped))
     then = job.interrupted
-    if then is None or isinstance(then, Telling | Placing | Starting):
+    if then is None or not isinstance(then, Interruptible):
         raise InternalError(f"{job.name}: a drop interrupted nothing: {then}")
     if job.dropping:
         return send_drop(job, then, turn)

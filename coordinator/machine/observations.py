@@ -10,9 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from plait.coordinator.machine.checkpoints.records import owes_part
+from plait.coordinator.machine.checkpoints.reports import (
+    due,
+    note_saves,
+    note_slow_answer,
+    save_tick,
+)
 from plait.coordinator.machine.job_end import release_nodes
 from plait.coordinator.machine.state import (
     JobState,
+    Loading,
     Measuring,
     Pacing,
     Passing,
@@ -22,6 +30,7 @@ from plait.coordinator.machine.state import (
     ReportPair,
     Starting,
     State,
+    Surveying,
     Telling,
     with_job,
 )
@@ -44,6 +53,7 @@ from plait.coordinator.messages.events import (
     WaitDone,
     WaitRefused,
 )
+from plait.protocol.checkpoint_messages import SLOW_IDS
 from plait.protocol.messages import NodeReport, Refused
 
 if TYPE_CHECKING:
@@ -91,12 +101,14 @@ def hear(job: JobState, rank: Rank, at: float) -> JobState:
 def note_answer(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
     job = hear(job, event.rank, event.at)
     kind, watch, rank = job.wait.kind, job.watch, event.rank
+    if event.command_id >= SLOW_IDS:
+        return note_slow_answer(job, event)
     if event.command_id != job.wait.id or not isinstance(kind, Telling):
         return job, []
     if rank not in watch.missing:
         return job, []
     if isinstance(event.answer, Refused):
-        if kind.act in ("prepare", "begin", "promise", "commit"):
+        if kind.act in ("prepare", "begin", "promise", "commit", "halt"):
             refusal = WaitRefused(
                 at=event.at,
                 cause=job.wait.cause,
@@ -115,6 +127,9 @@ def note_answer(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:
 
 def note_report(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
     rank, report, watch, at = event.rank, event.report, job.watch, event.at
+    if report.attempt not in (0, job.attempt):
+        # It was on its way when the job went back to a checkpoint.
+        return hear(job, rank, at), []
     before = watch.reports.get(rank)
     if before is None:
         pair = ReportPair(report=report, at=at, before=report, before_at=at)
@@ -127,19 +142,23 @@ def note_report(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
         watch = replace(watch, ended=watch.ended | {rank})
     kind = job.wait.kind
     if rank in watch.missing:
-        if (isinstance(kind, Passing) and has_passed(kind, rank, report)) or (
-            isinstance(kind, Readying) and has_room(kind, report)
+        if (
+            (isinstance(kind, Passing) and has_passed(job, kind, rank, report))
+            or (isinstance(kind, Readying) and has_room(kind, report))
+            or (isinstance(kind, Loading) and report.restored == kind.attempt)
         ):
             watch = replace(watch, missing=watch.missing - {rank})
         elif isinstance(kind, Measuring) and event.loads:
             watch = replace(
                 watch, missing=watch.missing - {rank}, loads=(*watch.loads, report.loads)
             )
-    job = replace(job, watch=watch)
-    return job, facts_of_report(job, event)
+    job, facts = note_saves(replace(job, watch=watch), event)
+    return job, [*facts, *facts_of_report(job, event)]
 
 
-def has_passed(kind: Passing, rank: int, report: NodeReport) -> bool:
+def has_passed(job: JobState, kind: Passing, rank: int, report: NodeReport) -> bool:
+    if rank in kind.leaving and owes_part(job, rank):
+        return False  # its process ends when it has left
     if report.phase in ("left", "ended"):
         return True
     return rank not in kind.leaving and report.delivered_epoch >= kind.epoch
@@ -155,19 +174,33 @@ def facts_of_report(job: JobState, event: Reported) -> list[Fact]:
     if job.over or job.phase == "ending":
         return []
     if report.phase == "failed":
-        return [NodeFailed(at=at, cause=cause, job=job.name, rank=event.rank, error=report.error)]
-    if report.satisfied:
-        return [JobOver(at=at, cause=cause, job=job.name, satisfied=True)]
-    if report.phase == "ended" and job.watch.ended.issuperset(job.members):
-        return [JobOver(at=at, cause=cause, job=job.name)]
+        return [
+            NodeFailed(
+                at=at,
+                cause=cause,
+                job=job.name,
+                rank=event.rank,
+                error=report.error,
+                lost_peer=report.lost_peer,
+                attempt=job.attempt,
+            )
+        ]
+    if report.satisfied and not (job.checkpoints is not None and job.checkpoints.at_end):
+        return [JobOver(at=at, cause=cause, job=job.name, satisfied=True, attempt=job.attempt)]
+    if job.checkpoints is not None and job.checkpoints.at_end and not job.checkpoints.complete:
+        return []
+    if report.phase == "ended" and job.members and job.watch.ended.issuperset(job.members):
+        return [JobOver(at=at, cause=cause, job=job.name, attempt=job.attempt)]
     return []
 
 
 def completion(job: JobState, at: float) -> Fact | None:
     """The fact that the job has all it waits for, if so."""
     wait, watch = job.wait, job.watch
+    if (fact := due(job, at)) is not None:
+        return fact
     match wait.kind:
-        case Telling() | Passing() | Readying():
+        case Telling() | Passing() | Readying() | Loading():
             return None if watch.missing else wait_done(job, at)
         case Measuring():
             return None if watch.missing else loads_known(job, at)
@@ -182,7 +215,7 @@ def completion(job: JobState, at: float) -> Fact | None:
                 wait=wait.id,
                 epochs_per_s=epochs_per_s(job),
             )
-        case Placing() | Starting() | Quiet():
+        case Placing() | Starting() | Surveying() | Quiet():
             return None
         case _:
             assert_never(wait.kind)
@@ -292,7 +325,7 @@ def job_tick(
                 ]
         case Readying() if at - job.wait.since > policy.ready_s:
             facts.append(wait_done(job, at))
-        case Passing() | Readying():
+        case Passing() | Readying() | Loading():
             # Asked more often than for the heartbeat: the rescale waits for it.
             again = max(policy.tick_s, len(watch.missing) / policy.calls_per_s)
             if at - watch.sent_at >= again:
@@ -307,7 +340,8 @@ def job_tick(
     if at - watch.sent_at >= again:
         out += commands(job)
         watch = replace(watch, sent_at=at)
-    return replace(job, watch=watch), facts, out
+    job, saved, asked = save_tick(replace(job, watch=watch), policy, at)
+    return job, [*facts, *saved], [*out, *asked]
 
 
 def silent_nodes(job: JobState, policy: Policy, least_s: float, at: float) -> list[Fact]:

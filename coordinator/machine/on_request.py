@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from plait.coordinator.machine import rescale
-from plait.coordinator.machine.job_end import end, stop_nodes
+from plait.coordinator.machine.checkpoints.records import Checkpoints, is_saving
+from plait.coordinator.machine.checkpoints.saving import request_save
+from plait.coordinator.machine.job_end import end, stop_nodes, unplanned
 from plait.coordinator.machine.start_nodes import request_nodes
 from plait.coordinator.machine.state import (
     FormerJob,
     JobState,
     JobWait,
-    Measuring,
     Pacing,
     Placing,
     Quiet,
@@ -40,6 +41,7 @@ from plait.coordinator.messages.requests import (
     Request,
     Rescale,
     ResumeMigration,
+    Save,
     Stop,
     Submit,
     Take,
@@ -79,10 +81,7 @@ def answer(event: Asked, reply: Reply) -> ReplyTo:
 
 def is_being_planned(state: State, request_id: str) -> bool:
     """Whether this request was accepted and its plan is not known yet."""
-    return any(
-        isinstance(job.wait.kind, Measuring) and job.wait.kind.draft.request_id == request_id
-        for job in state.jobs.values()
-    )
+    return any(request_id in unplanned(job) for job in state.jobs.values())
 
 
 def submit(state: State, request: Submit, event: Asked) -> tuple[State, list[Outgoing]]:
@@ -104,6 +103,7 @@ def submit(state: State, request: Submit, event: Asked) -> tuple[State, list[Out
         next_wait=number + 1,
         next_rank=rank,
         submitted_at=turn.at,
+        checkpoints=Checkpoints(wanted=spec.nodes) if spec.checkpoint is not None else None,
     )
     accepted = answer(event, Accepted(job=spec.name))
     after = Next(job, (*stops, accepted)).then(request_nodes, spec.nodes, turn)
@@ -182,6 +182,8 @@ def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | 
             return rescale.measure(job, wish, event.request_id, turn)
         case Stop(finish=finish):
             return accept(event, stop(replace(job, finish=finish), turn))
+        case Save():
+            return save(job, request, event, turn)
         case Cancel():
             if job.over or job.phase == "ending":
                 return Rejected(reason=f"{job.name} is over: {job.end_as}")
@@ -204,6 +206,14 @@ def accept(event: Asked, after: Next | Rejected) -> Next | Rejected:
     return Next(after.job, (accepted, *after.commands))
 
 
+def save(job: JobState, request: Save, event: Asked, turn: Turn) -> Next | Rejected:
+    after = request_save(job, request, turn)
+    if isinstance(after, Rejected):
+        return after
+    job, number = after
+    return Next(job, (answer(event, Accepted(job=job.name, number=number)),))
+
+
 def stop(job: JobState, turn: Turn) -> Next | Rejected:
     """Ends the sources at a common epoch, as soon as no other round is under way."""
     if job.over or job.phase == "ending":
@@ -212,9 +222,9 @@ def stop(job: JobState, turn: Turn) -> Next | Rejected:
         return end(job, "cancelled", "", turn)
     job = replace(job, stop_asked=True)
     match job.wait.kind:
-        case Quiet() if job.phase == "running":
+        case Quiet() if job.phase == "running" and not is_saving(job):
             return rescale.settle(job, turn)
-        case Pacing() | Placing() | Starting() | Readying():
+        case Pacing() | Placing() | Starting() | Readying() if job.changing is not None:
             return rescale.proceed(job, turn)
         case _:
             return Next(job)

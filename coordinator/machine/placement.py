@@ -1,9 +1,11 @@
-"""Which host gets a task: the one whose processors are used least, by all processes on it.
+"""Which host gets a task: of those that have none of the job yet, the one whose processors are used
+least, by all processes on it.
 
-Nothing is reserved: what counts is measured use, and one core for every task whose use is not yet
-known. A task that prefers hosts goes to the best of them, unless none has the processors it needs.
-Hosts that are equally good are drawn from a source with a seed, so the same facts and the same seed
-give the same placement.
+A job spreads first: a measurement of a tenth of a second says too little to put two of its nodes on
+one host while another has none. Nothing is reserved: what counts is measured use, and one core for
+every task whose use is not yet known. A task that prefers hosts goes to the best of them, unless
+none has the processors it needs. Hosts that are equally good are drawn from a source with a seed,
+so the same facts and the same seed give the same placement.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 from plait.coordinator.messages.hosts import ASSUMED_CORES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from plait.coordinator.messages.hosts import HostView
 
@@ -57,9 +59,13 @@ class Placement:
     infeasible: tuple[Unplaced, ...]
 
 
-def place(tasks: Sequence[TaskAsk], hosts: Sequence[HostView], seed: int) -> Placement:
-    """A host for every task. Tasks placed here count as use for those that follow."""
+def place(
+    tasks: Sequence[TaskAsk], hosts: Sequence[HostView], seed: int, taken: Collection[str] = ()
+) -> Placement:
+    """A host for every task of a job. Tasks placed here count as use for those that follow.
+    `taken`: hosts that have tasks of this job already."""
     random = Random(seed)
+    with_task = set(taken)
     able = {one.host: one for one in sorted(hosts, key=lambda one: one.host) if one.cores > 0}
     used = {host: one.used_cores for host, one in able.items()}
     assignments: list[Assignment] = []
@@ -75,7 +81,9 @@ def place(tasks: Sequence[TaskAsk], hosts: Sequence[HostView], seed: int) -> Pla
             for host in able
             if host in ask.prefer and able[host].cores - used[host] >= needed - EQUAL_RATIO
         ]
-        ratios = {host: used[host] / able[host].cores for host in preferred or able}
+        allowed = preferred or list(able)
+        empty = [host for host in allowed if host not in with_task]
+        ratios = {host: used[host] / able[host].cores for host in empty or allowed}
         best = min(ratios.values())
         equal = [host for host, ratio in ratios.items() if ratio <= best + EQUAL_RATIO]
         host = equal[0] if len(equal) == 1 else random.choice(equal)
@@ -86,20 +94,23 @@ def place(tasks: Sequence[TaskAsk], hosts: Sequence[HostView], seed: int) -> Pla
                 host=host,
                 address=able[host].address,
                 fits=fits,
-                reason=reason(ask, bool(preferred), best, len(equal), fits),
+                reason=reason(ask, bool(preferred), best, len(equal), fits, len(empty)),
             )
         )
         used[host] += needed
+        with_task.add(host)
     return Placement(assignments=tuple(assignments), infeasible=tuple(infeasible))
 
 
-def reason(ask: TaskAsk, preferred: bool, ratio: float, equal: int, fits: bool) -> str:
-    """Why this host, in a few words."""
+def reason(ask: TaskAsk, preferred: bool, ratio: float, equal: int, fits: bool, empty: int) -> str:
+    """Why this host, in a few words. `empty`: hosts that had no task of the job."""
     parts = [f"lowest CPU use ({ratio:.0%})"]
     if preferred:
         parts[0] += " of the preferred hosts"
     elif ask.prefer:
         parts.append(f"no room on {', '.join(ask.prefer)}")
+    if empty == 0:
+        parts.append("every host has one of the job")
     if equal > 1:
         parts.append(f"drawn from {equal} equal hosts")
     if ask.cores_needed is None:

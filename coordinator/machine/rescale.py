@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plait.coordinator.machine.checkpoints.records import is_saving
 from plait.coordinator.machine.drop_nodes import abandon_joining, send_drop
 from plait.coordinator.machine.epoch_agreement import joining_ranks, promise
 from plait.coordinator.machine.start_nodes import request_nodes
 from plait.coordinator.machine.state import (
     Aim,
+    HeldRescale,
     JobState,
     Measuring,
     NodeOrder,
@@ -45,12 +47,25 @@ if TYPE_CHECKING:
 
 
 NAMES_SHOWN = 8
+GROWING = "grow"
+"""How the id of a rescale begins that nobody asked for: lost nodes are replaced."""
 
 
 def measure(job: JobState, request: Rescale, request_id: str, turn: Turn) -> Next | Rejected:
-    """Begins a rescale, unless something is wrong with it: first the bins are weighed."""
-    if job.phase != "running" or not isinstance(job.wait.kind, Quiet) or job.stop_asked:
+    """Begins a rescale, unless something is wrong with it: at once, or after what is short."""
+    if job.phase != "running" or job.stop_asked or job.held is not None:
         return Rejected(reason=f"{job.name} is {activity(job)}: rescale it when it runs")
+    if isinstance(job.wait.kind, Quiet):
+        return weigh(job, request, request_id, turn)
+    if isinstance(job.wait.kind, Measuring) or isinstance(job.interrupted, Measuring):
+        return Rejected(reason=f"{job.name} is {activity(job)}: rescale it when it runs")
+    # A round for a mark, or the members are told of nodes that are gone, as at the end of every
+    # rescale in which some leave: nobody can know when that is, so nobody is sent away for it.
+    return Next(replace(job, held=HeldRescale(request=request, request_id=request_id)))
+
+
+def weigh(job: JobState, request: Rescale, request_id: str, turn: Turn) -> Next | Rejected:
+    """The first wait of a rescale of a job that waits for nothing else: the load of the bins."""
     wrong = [rank for rank in request.away if rank not in job.members]
     if wrong:
         members = node_names(job.members)
@@ -87,11 +102,11 @@ def first_to_leave(job: JobState, staying: list[Rank]) -> list[Rank]:
 
 
 def activity(job: JobState) -> str:
-    if isinstance(job.wait.kind, Measuring):
+    if job.stop_asked:
+        return "stopping"
+    if isinstance(job.wait.kind, Measuring) or isinstance(job.interrupted, Measuring):
         return "being measured for another rescale"
-    if job.phase == "running" and job.dropping:
-        return "dropping a lost node"
-    return "stopping" if job.stop_asked else job.phase
+    return "about to be rescaled" if job.held is not None else job.phase
 
 
 def node_names(ranks: tuple[Rank, ...]) -> str:
@@ -158,8 +173,8 @@ def plan_text(draft: Rescaling, migration: machine.Migration) -> str:
     return "\n".join(lines)
 
 
-def reply(draft: Rescaling, what: Accepted | Rejected) -> ReplyTo:
-    return ReplyTo(request_id=draft.request_id, reply=what, cause=f"request {draft.request_id}")
+def reply(asked: Rescaling | HeldRescale, what: Accepted | Rejected) -> ReplyTo:
+    return ReplyTo(request_id=asked.request_id, reply=what, cause=f"request {asked.request_id}")
 
 
 def proceed(job: JobState, turn: Turn) -> Next:
@@ -272,8 +287,18 @@ def retire_layouts(job: JobState, passing: Passing, turn: Turn) -> Next:
     return proceed(job, turn)
 
 
+def give_up_round(job: JobState, turn: Turn) -> Next:
+    """A mark was not promised by all: another one is tried later, and the job goes on."""
+    if job.checkpoints is not None:
+        again = replace(job.checkpoints, next_at=turn.at + turn.policy.save_again_s)
+        job = replace(job, checkpoints=again, refusals=0)
+    return settle(job, turn) if job.changing is None else proceed(job, turn)
+
+
 def retry_round(job: JobState, aim: Aim, turn: Turn) -> Next:
     """A round was lifted: tries it again, or gives up what it was for."""
+    if aim == "save":
+        return give_up_round(job, turn)
     if aim == "stop":
         if job.refusals > turn.policy.round_tries:
             job = replace(job, stop_asked=False, refusals=0)
@@ -303,13 +328,29 @@ def close(job: JobState, turn: Turn) -> Next:
     # A node that could not leave is a member like any other.
     stayed = [n for n in job.nodes.values() if n.phase == "leaving" and n.rank in job.members]
     job = with_nodes(with_change(job, change), (replace(node, phase="member") for node in stayed))
+    if job.checkpoints is not None and not change.request_id.startswith(GROWING):
+        job = replace(job, checkpoints=replace(job.checkpoints, wanted=len(job.members)))
     return settle(replace(job, phase="running", refusals=0), turn)
 
 
 def settle(job: JobState, turn: Turn) -> Next:
-    """Nothing is under way: waits, or stops if a stop was requested meanwhile."""
+    """Nothing is under way: waits, or does what was requested meanwhile: stop, rescale."""
     if job.dropping:
         return send_drop(job, Quiet(), turn)
-    if job.stop_asked and job.phase == "running":
+    if job.held is not None:
+        return take_up(job, job.held, turn)
+    if job.stop_asked and job.phase == "running" and not is_saving(job):
         return promise(job, "stop", turn)
     return enter(job, Quiet(), turn)
+
+
+def take_up(job: JobState, held: HeldRescale, turn: Turn) -> Next:
+    """The rescale that had to wait."""
+    job = replace(job, held=None)
+    after: Next | Rejected = Rejected(reason=f"{job.name} is {activity(job)}")
+    if job.phase == "running" and not job.stop_asked:
+        cause = f"request {held.request_id}"
+        after = weigh(job, held.request, held.request_id, replace(turn, cause=cause))
+    if isinstance(after, Rejected):
+        return Next(job, (reply(held, after),)).then(settle, turn)
+    return after

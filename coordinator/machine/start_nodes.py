@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plait.coordinator.machine.checkpoints.records import token_of
 from plait.coordinator.machine.epoch_agreement import joining_ranks
 from plait.coordinator.machine.job_end import end
 from plait.coordinator.machine.placement import TaskAsk, place
@@ -65,18 +66,32 @@ def with_pending_nodes(
     )
 
 
+def bad_hosts(job: JobState, turn: Turn) -> set[str]:
+    """Where a node could not be made of late, or where more than one was lost. One process that has
+    ended says nothing of its host; and a host that is bad now need not be so for ever."""
+    recent = [
+        node
+        for node in job.nodes.values()
+        if node.lost_at is not None and turn.at - node.lost_at < turn.policy.avoid_s
+    ]
+    losses = Counter(node.host for node in recent)
+    unmade = {node.host for node in recent if node.peer is None}
+    return unmade | {host for host, count in losses.items() if count > 1}
+
+
 def place_nodes(job: JobState, hosts: tuple[HostView, ...], turn: Turn) -> Next | str:
     """Puts the waiting ranks on hosts; or says why that cannot be."""
     if not isinstance(job.wait.kind, Placing):
         return Next(job)
     ranks = job.wait.kind.ranks
-    bad = {node.host for node in job.nodes.values() if node.phase == "lost"}
+    bad = bad_hosts(job, turn)
     good = tuple(host for host in hosts if host.host not in bad) or hosts
     asks = [
         TaskAsk(task=str(rank), cores_needed=job.spec.cores_per_node, prefer=job.spec.prefer)
         for rank in ranks
     ]
-    placement = place(asks, good, job.spec.seed + job.tries)
+    taken = {node.host for node in job.nodes.values() if node.phase not in ("left", "lost")}
+    placement = place(asks, good, job.spec.seed + job.tries, taken)
     if placement.infeasible:
         return placement.infeasible[0].reason
     where = {int(assigned.task): assigned.host for assigned in placement.assignments}
@@ -89,7 +104,7 @@ def place_nodes(job: JobState, hosts: tuple[HostView, ...], turn: Turn) -> Next 
             for rank, host in where.items()
         ),
     )
-    phase = job.phase if job.changing else "starting"
+    phase = job.phase if job.changing or job.phase == "recovering" else "starting"
     unmade = tuple(rank for rank, node in job.nodes.items() if node.phase == "starting")
     return enter(replace(job, phase=phase), Starting(ranks=unmade), turn)
 
@@ -144,7 +159,15 @@ def prepare_order(
     job: JobState, ranks: tuple[Rank, ...], everyone: tuple[Rank, ...], layout: Layout
 ) -> NodeOrder:
     peers = tuple(peer_of(job, rank) for rank in everyone)
-    command = Prepare(rank=ranks[0], layout=layout, peers=peers, home=job.home)
+    command = Prepare(
+        rank=ranks[0],
+        layout=layout,
+        peers=peers,
+        home=job.home,
+        attempt=job.attempt,
+        token=token_of(job) if job.attempt else "",
+        restore=job.checkpoints.restore if job.checkpoints is not None else None,
+    )
     return NodeOrder(ranks=ranks, command=command)
 
 
@@ -168,7 +191,11 @@ def replace_nodes(job: JobState, gone: tuple[Rank, ...], reason: str, turn: Turn
         return end(job, "failed", f"its nodes could not be started: {reason}", turn)
     stops = tuple(StopNode(job=job.name, rank=rank, cause=turn.cause) for rank in gone)
     job = with_nodes(
-        job, (replace(job.nodes[rank], phase="lost", peer=None, reason=reason) for rank in gone)
+        job,
+        (
+            replace(job.nodes[rank], phase="lost", peer=None, reason=reason, lost_at=turn.at)
+            for rank in gone
+        ),
     )
     waiting = job.wait.kind.ranks if isinstance(job.wait.kind, Placing) else ()
     waiting = tuple(rank for rank in waiting if rank not in gone)

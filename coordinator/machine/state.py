@@ -19,14 +19,16 @@ from plait.protocol.messages import EVERYONE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from plait.coordinator.messages.requests import Reply, Strategy
+    from plait.coordinator.machine.checkpoints.records import Checkpoints
+    from plait.coordinator.messages.requests import Reply, Rescale, Strategy
     from plait.coordinator.messages.spec import JobSpec
     from plait.migration.machine import Migration
+    from plait.protocol.checkpoint_messages import PartRef
     from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
 
-Aim = Literal["start", "join", "ready", "chunk", "leave", "stop", "drop", "over"]
+Aim = Literal["start", "join", "ready", "chunk", "leave", "save", "stop", "drop", "restore", "over"]
 """What a wait is a part of."""
-Act = Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "end"]
+Act = Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "halt", "end"]
 """What nodes are told to do. `transitions.WAITS` names each pair of aim and act that there is."""
 
 
@@ -96,11 +98,38 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Surveying:
+    """Waits until the home has claimed the checkpoints and chosen one."""
+
+    rank: Rank
+    command_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """Waits until these nodes have loaded what they own of the checkpoint."""
+
+    attempt: int
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
     """Waits for nothing."""
 
 
-WaitKind = Placing | Starting | Telling | Measuring | Passing | Readying | Pacing | Quiet
+WaitKind = (
+    Placing
+    | Starting
+    | Telling
+    | Measuring
+    | Passing
+    | Readying
+    | Pacing
+    | Surveying
+    | Loading
+    | Quiet
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +155,8 @@ class NodeState:
     pid: int = 0
     reason: str = ""
     """Of a lost node: why it counts as lost."""
+    lost_at: float | None = None
+    """When it was lost, or could not be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +188,14 @@ class Rescaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRescale:
+    """A rescale that was asked for in the middle of something short: it is looked at after it."""
+
+    request: Rescale
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPair:
     """A node's last report and the one before."""
 
@@ -185,6 +224,13 @@ class JobWatch:
     reports: Mapping[Rank, ReportPair] = field(default_factory=dict)
     ended: frozenset[Rank] = frozenset()
     """Nodes that reported their end."""
+    parts: Mapping[Rank, PartRef] = field(default_factory=dict)
+    """Parts of the checkpoint in flight."""
+    slow_told: int = 0
+    """The last slow command that was answered."""
+    slow_sent_at: float = 0.0
+    save_asked_at: float = float("-inf")
+    """When those who owe something of the checkpoint in flight were last asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +248,10 @@ class JobState:
     home: Rank = 0
     change: Rescaling | None = None
     """The latest rescale, open or over."""
+    held: HeldRescale | None = None
+    """Asked for while members were told of nodes that are gone, or while a mark was set."""
     dropping: tuple[Rank, ...] = ()
-    """Lost nodes that the others do not know of yet."""
+    """Nodes that are gone, lost or left, and that the others do not know of yet."""
     interrupted: WaitKind | None = None
     """What the job waited for before a Drop interrupted it."""
     refusals: int = 0
@@ -223,7 +271,13 @@ class JobState:
     """Its outcome is kept."""
     taken: bool = False
     """A client has its outcome."""
+    checkpoints: Checkpoints | None = None
     watch: JobWatch = field(default_factory=JobWatch)
+
+    @property
+    def attempt(self) -> int:
+        """0 for a job without checkpoints."""
+        return self.checkpoints.attempt if self.checkpoints is not None else 0
 
     @property
     def name(self) -> str:

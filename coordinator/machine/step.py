@@ -11,6 +11,25 @@ from dataclasses import replace
 from typing import assert_never
 
 from plait.coordinator.machine import on_request
+from plait.coordinator.machine.checkpoints.records import saves
+from plait.coordinator.machine.checkpoints.recovery import (
+    begin_again,
+    follow_slow,
+    grow,
+    load,
+    recover,
+    refused_restore,
+    run_on,
+    survey,
+)
+from plait.coordinator.machine.checkpoints.saving import (
+    begin_save,
+    come_to_end,
+    go_back,
+    miss_part,
+    seal,
+    slow_commands,
+)
 from plait.coordinator.machine.drop_nodes import send_drop
 from plait.coordinator.machine.epoch_agreement import commit, lift
 from plait.coordinator.machine.job_end import end, finish, stop_nodes
@@ -37,6 +56,7 @@ from plait.coordinator.machine.start_nodes import (
 from plait.coordinator.machine.state import (
     JobState,
     JobWatch,
+    Loading,
     Measuring,
     Pacing,
     Passing,
@@ -45,6 +65,7 @@ from plait.coordinator.machine.state import (
     Readying,
     Starting,
     State,
+    Surveying,
     Telling,
     with_job,
 )
@@ -53,6 +74,7 @@ from plait.coordinator.machine.wait import awaited_ranks, commands, enter
 from plait.coordinator.messages.commands import Outgoing, ReplyTo, StopNode
 from plait.coordinator.messages.events import (
     Asked,
+    CheckpointDue,
     ChunkDue,
     Expired,
     Fact,
@@ -63,7 +85,12 @@ from plait.coordinator.messages.events import (
     NodeLost,
     NodeMade,
     NodeNotMade,
+    NodesWanted,
+    PartFailed,
+    PartsSaved,
     Restarted,
+    SlowDone,
+    TooOld,
     TurnFailed,
     WaitDone,
     WaitRefused,
@@ -120,6 +147,8 @@ def place_waiting_jobs(state: State, event: HostsSeen) -> tuple[State, list[Outg
         except Exception as error:  # of this job alone: the others are placed
             after = f"{type(error).__name__}: {error}"
         if isinstance(after, str):
+            if job.phase == "recovering":
+                continue  # it waits for a place, however long that takes
             after = give_up_placing(job, f"no host for its nodes: {after}", turn)
         state = with_job(state, after.job)
         out += after.commands
@@ -144,7 +173,7 @@ def resume_jobs(state: State, event: Restarted) -> tuple[State, list[Outgoing]]:
         job = replace(job, watch=watch, wait=replace(job.wait, since=event.at))
         state = with_job(state, job)
         if not job.over:
-            out += commands(job)
+            out += [*commands(job), *slow_commands(job)]
     return state, out
 
 
@@ -157,6 +186,12 @@ JobFact = (
     | LoadsKnown
     | ChunkDue
     | NodeFailed
+    | CheckpointDue
+    | PartsSaved
+    | PartFailed
+    | SlowDone
+    | TooOld
+    | NodesWanted
     | JobOver
     | TurnFailed
     | Expired
@@ -176,8 +211,12 @@ def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
             if rank not in job.nodes:
                 return Next(job, (StopNode(job=job.name, rank=rank, cause=turn.cause),))
             return lose(job, rank, reason, turn)
-        case WaitDone() | WaitRefused() | LoadsKnown() | ChunkDue() if event.wait != job.wait.id:
+        case (
+            WaitDone() | WaitRefused() | LoadsKnown() | ChunkDue() | CheckpointDue() | NodesWanted()
+        ) if event.wait != job.wait.id:
             return Next(job)
+        case CheckpointDue() | PartsSaved() | PartFailed() | SlowDone() | TooOld() | NodesWanted():
+            return checkpoint_step(job, event, turn)
         case WaitDone(epoch=epoch):
             return end_wait(job, epoch, turn)
         case WaitRefused():
@@ -186,17 +225,23 @@ def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
             return plan_rescale(job, event, turn)
         case ChunkDue(epochs_per_s=rate):
             return issue_chunk(job, rate, turn)
-        case NodeFailed(rank=rank, error=error):
+        case NodeFailed() | JobOver() if event.attempt != job.attempt:
+            return Next(job)  # the job has gone back to a checkpoint since
+        case NodeFailed(rank=rank, error=error, lost_peer=lost_peer):
             node = job.nodes.get(rank)
-            if node is None or job.over or job.phase == "ending":
+            if node is None or node.phase == "lost" or job.over or job.phase == "ending":
                 return Next(job)
             if node.phase in ("starting", "joining") and job.changing is not None:
                 # It was only to join: the job does without it.
                 return lose(job, rank, error, turn)
+            if lost_peer and job.attempt:
+                return recover(job, f"node-{rank}: {error}", turn)
             return end(job, "failed", f"node-{rank}: {error}", turn)
-        case JobOver():
+        case JobOver(satisfied=satisfied):
             if job.over or job.phase == "ending":
                 return Next(job)
+            if job.checkpoints is not None:
+                return come_to_end(job, satisfied, turn)
             return end(job, "ended", "", turn)
         case TurnFailed(reason=reason):
             if job.over:
@@ -206,6 +251,32 @@ def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
             return end(job, "failed", f"plait has a bug, please report it: {reason}", turn)
         case Expired():
             return Next(replace(job, kept=False), tuple(stop_nodes(job, turn.cause)))
+        case _:
+            assert_never(event)
+
+
+CheckpointFact = CheckpointDue | PartsSaved | PartFailed | SlowDone | TooOld | NodesWanted
+
+
+def checkpoint_step(job: JobState, event: CheckpointFact, turn: Turn) -> Next:
+    """What follows from a fact about the checkpoints of a job."""
+    if job.checkpoints is None or job.over or job.phase == "ending":
+        return Next(job)
+    match event:
+        case CheckpointDue():
+            return begin_save(job, event, turn)
+        case PartsSaved():
+            return seal(job, event, turn)
+        case PartFailed():
+            return miss_part(job, event, turn)
+        case SlowDone():
+            return follow_slow(job, event, turn)
+        case NodesWanted():
+            return grow(job, turn)
+        case TooOld(age_s=age_s):
+            reasons = [one.reason for one in saves(job).unsaved[-1:]]
+            why = f": {reasons[0]}" if reasons else ""
+            return end(job, "failed", f"no checkpoint was made for {age_s:.0f} s{why}", turn)
         case _:
             assert_never(event)
 
@@ -223,6 +294,8 @@ def accept_node(job: JobState, event: NodeMade, turn: Turn) -> Next:
     if not all_made(job):
         return Next(job)
     turn = replace(turn, cause=job.wait.cause)
+    if job.checkpoints is not None and job.changing is None:
+        return survey(job, turn)
     return prepare(job, turn) if job.changing is None else connect_new(job, turn)
 
 
@@ -231,6 +304,14 @@ def end_wait(job: JobState, epoch: int, turn: Turn) -> Next:
     kind = job.wait.kind
     turn = replace(turn, cause=job.wait.cause)
     match kind:
+        case Telling(act="halt"):
+            return survey(job, turn)
+        case Telling(act="prepare", aim="restore"):
+            return load(job, turn)
+        case Loading():
+            return begin_again(job, turn)
+        case Telling(act="begin", aim="restore"):
+            return run_on(job, turn)
         case Telling(act="prepare", aim="start"):
             return begin(job, turn)
         case Telling(act="prepare") | Readying():
@@ -241,6 +322,8 @@ def end_wait(job: JobState, epoch: int, turn: Turn) -> Next:
             return make_ready(job, turn)
         case Telling(act="promise", aim=aim):
             return commit(job, aim, epoch, turn)
+        case Telling(act="commit", aim="save"):
+            return go_back(job, turn)
         case Telling(act="commit", aim="stop"):
             return send_drop(job, Quiet(), turn) if job.dropping else enter(job, Quiet(), turn)
         case Telling(act="commit", aim=aim):
@@ -258,6 +341,8 @@ def end_wait(job: JobState, epoch: int, turn: Turn) -> Next:
             return retire_layouts(job, kind, turn)
         case Telling() | Placing() | Starting() | Measuring() | Pacing() | Quiet():
             raise InternalError(f"{job.name}: {job.wait} cannot be done")
+        case Surveying():
+            raise InternalError(f"{job.name}: {job.wait} cannot be done")
         case _:
             assert_never(kind)
 
@@ -271,6 +356,10 @@ def follow_refusal(job: JobState, event: WaitRefused, turn: Turn) -> Next:
         case "prepare" if kind.aim == "join":
             job = give_up_rescale(job, f"{node} could not be joined: {event.reason}", turn)
             return proceed(job, turn)
+        case "halt":
+            return lose(job, event.rank, f"it could not halt: {event.reason}", turn)
+        case "prepare" | "begin" if kind.aim == "restore":
+            return refused_restore(job, f"{node} could not start: {event.reason}", turn)
         case "prepare" | "begin":
             return end(job, "failed", f"{node} could not start: {event.reason}", turn)
         case "promise":
@@ -279,7 +368,10 @@ def follow_refusal(job: JobState, event: WaitRefused, turn: Turn) -> Next:
                 job = give_up_rescale(job, f"{node} refused: {event.reason}", turn)
             return lift(job, turn)
         case "commit":
-            # It promised, and the others may have the layouts: the only way is forward.
+            # It promised, and the others may have the layouts: the only way is forward, or back to
+            # a checkpoint.
+            if job.checkpoints is not None:
+                return recover(job, f"{node} broke its promise: {event.reason}", turn)
             return end(job, "failed", f"{node} broke its promise: {event.reason}", turn)
         case "expect" | "lift" | "drop" | "end":
             return Next(job)

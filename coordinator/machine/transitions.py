@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from plait.coordinator.machine.state import (
+    Loading,
     Measuring,
     Pacing,
     Passing,
@@ -20,10 +21,12 @@ from plait.coordinator.machine.state import (
     Quiet,
     Readying,
     Starting,
+    Surveying,
     Telling,
 )
 from plait.coordinator.messages.events import (
     Asked,
+    CheckpointDue,
     ChunkDue,
     Expired,
     HostsSeen,
@@ -33,7 +36,12 @@ from plait.coordinator.messages.events import (
     NodeLost,
     NodeMade,
     NodeNotMade,
+    NodesWanted,
+    PartFailed,
+    PartsSaved,
     Restarted,
+    SlowDone,
+    TooOld,
     TurnFailed,
     WaitDone,
     WaitRefused,
@@ -46,6 +54,7 @@ from plait.coordinator.messages.requests import (
     PauseMigration,
     Rescale,
     ResumeMigration,
+    Save,
     Stop,
     Submit,
     Take,
@@ -91,11 +100,21 @@ WAITS = {
     "leave_lift": "the members to forget that promise",
     "leave_commit": "the members to know the epoch",
     "leave_pass": "all nodes to pass that epoch, and the leaving ones to leave",
+    "save_promise": "the members to promise an epoch for a checkpoint",
+    "save_lift": "the members to forget that promise",
+    "save_commit": "the members to know that epoch",
     "stop_promise": "the members to promise an epoch at which the sources end",
     "stop_lift": "the members to forget that promise",
     "stop_commit": "the members to know the epoch",
-    "stop_wait": "the nodes to come to their end",
+    "stop_wait": "the nodes to come to their end, and the last checkpoint",
     "drop_drop": "the members to know which nodes are gone",
+    "restore_halt": "the nodes that are left to halt",
+    "restore_place": "a look at the hosts, because no node is left",
+    "restore_make": "new nodes to be made",
+    "restore_survey": "the home to claim the checkpoints and to choose one",
+    "restore_prepare": "the nodes to know each other and what they own",
+    "restore_load": "the nodes to load it",
+    "restore_begin": "the nodes to begin",
     "over_end": "the nodes to end",
     "over": "nothing: the job is over",
 }
@@ -109,7 +128,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("start_place", "hosts seen", "start_make over_end"),
     ("start_place", "node lost", "start_place"),
     ("start_place", "stop", "over_end"),
-    ("start_make", "node made", "start_prepare"),
+    ("start_make", "node made", "start_prepare restore_survey"),
     ("start_make", "node lost", "start_place"),
     ("start_make", "stop", "over_end"),
     ("start_prepare", "done", "start_begin"),
@@ -121,6 +140,10 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("quiet", "rescale", "measure"),
     ("quiet", "stop", "stop_promise"),
     ("quiet", "node lost", "drop_drop"),
+    ("quiet", "checkpoint due", "save_promise"),
+    ("quiet", "slow done", "stop_promise"),
+    ("quiet", "part failed", "stop_promise"),
+    ("quiet", "nodes wanted", "measure"),
     ("measure", "loads known", "join_place ready_expect leave_promise quiet stop_promise"),
     ("measure", "node lost", "drop_drop"),
     ("join_place", "hosts seen", "join_make leave_promise quiet"),
@@ -151,6 +174,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("ready_wait", "steer", "leave_promise quiet stop_promise"),
     ("ready_wait", "stop", "stop_promise"),
     ("chunk_pace", "chunk due", "chunk_promise"),
+    ("chunk_pace", "checkpoint due", "save_promise"),
     ("chunk_pace", "node lost", "drop_drop"),
     ("chunk_pace", "steer", "leave_promise quiet"),
     ("chunk_pace", "stop", "stop_promise"),
@@ -170,6 +194,12 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("leave_commit", "refused", "over_end"),
     ("leave_pass", "done", "drop_drop quiet stop_promise"),
     ("leave_pass", "node lost", "drop_drop"),
+    ("save_promise", "done", "save_commit"),
+    ("save_promise", "refused", "save_lift"),
+    ("save_promise", "node lost", "save_lift"),
+    ("save_lift", "done", "quiet measure chunk_pace drop_drop leave_promise stop_promise"),
+    ("save_commit", "done", "quiet measure chunk_pace drop_drop leave_promise"),
+    ("save_commit", "refused", "restore_halt"),
     ("stop_promise", "done", "stop_commit"),
     ("stop_promise", "refused", "stop_lift"),
     ("stop_promise", "node lost", "stop_lift"),
@@ -177,8 +207,22 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("stop_commit", "done", "stop_wait drop_drop"),
     ("stop_commit", "refused", "over_end"),
     ("stop_wait", "node lost", "drop_drop"),
+    ("stop_wait", "checkpoint due", "stop_commit"),
     ("drop_drop", "done", "measure join_pass ready_wait chunk_pace chunk_pass"),
     ("drop_drop", "done", "leave_promise leave_pass drop_drop quiet stop_promise stop_wait"),
+    ("restore_halt", "done", "restore_survey restore_place"),
+    ("restore_place", "hosts seen", "restore_make"),
+    ("restore_make", "node made", "restore_survey"),
+    ("restore_survey", "slow done", "restore_prepare"),
+    ("restore_survey", "stop", "over_end"),
+    ("restore_prepare", "stop", "over_end"),
+    ("restore_load", "stop", "over_end"),
+    ("restore_begin", "stop", "over_end"),
+    ("restore_prepare", "done", "restore_load"),
+    ("restore_prepare", "refused", "restore_halt over_end"),
+    ("restore_load", "done", "restore_begin"),
+    ("restore_begin", "done", "quiet stop_promise"),
+    ("restore_begin", "refused", "restore_halt over_end"),
     ("over_end", "done", "over"),
     ("over_end", "turn failed", "over"),
 )
@@ -186,7 +230,14 @@ TABLE: tuple[tuple[str, str, str], ...] = (
 a job in any wait is in ENDINGS."""
 
 UNDER_WAY = tuple(name for name in WAITS if name not in ("over_end", "over"))
-BEGUN = tuple(n for n in UNDER_WAY if n not in ("start_place", "start_make", "start_prepare"))
+BEFORE_BEGIN = ("start_place", "start_make", "start_prepare")
+BEGUN = tuple(
+    name
+    for name in UNDER_WAY
+    if name not in BEFORE_BEGIN and (name == "restore_begin" or not name.startswith("restore_"))
+)
+WITH_STATE = tuple(name for name in UNDER_WAY if not name.startswith("start_"))
+SAVED = tuple(name for name in WITH_STATE if not name.startswith("restore_"))
 
 ENDINGS = {
     "cancel": UNDER_WAY,
@@ -194,14 +245,44 @@ ENDINGS = {
     "node lost": UNDER_WAY,
     "turn failed": UNDER_WAY,
     "job over": BEGUN,
+    "slow done": (*SAVED, "restore_survey"),
+    "too old": SAVED,
 }
 """What leads to `over_end`, and from which waits."""
+
+RETURNS = {
+    "node lost": WITH_STATE,
+    "node failed": WITH_STATE,
+    "slow done": (*SAVED, "restore_survey"),
+}
+"""What leads a job with checkpoints to `restore_halt`, and from which waits. A round that is
+refused after it was promised does so too."""
+
+LAST = tuple(name for name in BEGUN if name not in ("start_begin", "stop_wait"))
+"""Waits from which a job with checkpoints whose nodes are at their end comes to `stop_wait`, or
+with lost nodes to `drop_drop`."""
 
 TRANSITIONS = frozenset(
     Transition(before, cause, after) for before, cause, afters in TABLE for after in afters.split()
 ) | frozenset(
     Transition(before, cause, "over_end") for cause, waits in ENDINGS.items() for before in waits
 )
+CHECKPOINTED = (
+    frozenset(
+        Transition(before, cause, "restore_halt")
+        for cause, waits in RETURNS.items()
+        for before in waits
+    )
+    | frozenset(Transition(name, "job over", "stop_wait") for name in LAST)
+    | frozenset(Transition(name, "job over", "drop_drop") for name in LAST)
+    | frozenset(row._replace(after="quiet") for row in TRANSITIONS if row.after == "stop_promise")
+    | frozenset(
+        Transition(name, "refused", "restore_halt")
+        for name in ("join_commit", "chunk_commit", "leave_commit", "stop_commit")
+    )
+)
+"""... and what a job with checkpoints may do besides. A stop waits, in `quiet`, for the checkpoint
+in flight."""
 """Every step that a job may take."""
 
 
@@ -211,9 +292,13 @@ def wait_name(job: JobState | None) -> str:
         return NEW
     match job.wait.kind:
         case Placing():
-            return "start_place" if job.changing is None else "join_place"
+            return f"{making(job)}_place"
         case Starting():
-            return "start_make" if job.changing is None else "join_make"
+            return f"{making(job)}_make"
+        case Surveying():
+            return "restore_survey"
+        case Loading():
+            return "restore_load"
         case Telling(aim=aim, act=act):
             return f"{aim}_{act}"
         case Passing(aim=aim):
@@ -230,6 +315,13 @@ def wait_name(job: JobState | None) -> str:
             return "stop_wait" if job.phase == "stopping" else "quiet"
         case _:
             assert_never(job.wait.kind)
+
+
+def making(job: JobState) -> str:
+    """What new nodes are for."""
+    if job.phase == "recovering":
+        return "restore"
+    return "start" if job.changing is None else "join"
 
 
 def cause_name(job: JobState | None, fact: Fact) -> str:
@@ -255,6 +347,18 @@ def cause_name(job: JobState | None, fact: Fact) -> str:
             return "chunk due"
         case NodeFailed():
             return "node failed"
+        case CheckpointDue():
+            return "checkpoint due"
+        case PartsSaved():
+            return "parts saved"
+        case PartFailed():
+            return "part failed"
+        case SlowDone():
+            return "slow done"
+        case TooOld():
+            return "too old"
+        case NodesWanted():
+            return "nodes wanted"
         case JobOver():
             return "job over"
         case TurnFailed():
@@ -276,6 +380,8 @@ def request_name(request: Request) -> str:
             return "rescale"
         case Stop():
             return "stop"
+        case Save():
+            return "save"
         case Cancel():
             return "cancel"
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():

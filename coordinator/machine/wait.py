@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from plait.coordinator.machine.checkpoints.records import run_of, saves, settings
 from plait.coordinator.machine.state import (
     JobWait,
+    Loading,
     Measuring,
     Pacing,
     Passing,
@@ -19,10 +21,12 @@ from plait.coordinator.machine.state import (
     Quiet,
     Readying,
     Starting,
+    Surveying,
     Telling,
 )
 from plait.coordinator.machine.turn import Next
 from plait.coordinator.messages.commands import AskHosts, AskReport, Outgoing, StartNode, Tell
+from plait.protocol.checkpoint_messages import Survey
 from plait.protocol.messages import Command, Prepare
 
 if TYPE_CHECKING:
@@ -48,7 +52,9 @@ def awaited_ranks(kind: WaitKind) -> tuple[Rank, ...]:
             return tuple(rank for order in orders for rank in order.ranks)
         case Measuring(ranks=ranks) | Passing(ranks=ranks) | Readying(ranks=ranks):
             return ranks
-        case Placing() | Starting() | Pacing() | Quiet():
+        case Loading(ranks=ranks):
+            return ranks
+        case Placing() | Starting() | Pacing() | Surveying() | Quiet():
             return ()
         case _:
             assert_never(kind)
@@ -86,7 +92,15 @@ def commands(job: JobState) -> list[Outgoing]:
                 for rank in ranks
                 if rank in missing
             ]
-        case Passing() | Readying() | Pacing() | Quiet():
+        case Surveying(rank=rank, command_id=number):
+            if job.watch.slow_told >= number:
+                return []
+            return [
+                Tell(
+                    job=name, rank=rank, command_id=number, command=survey_of(job), cause=wait.cause
+                )
+            ]
+        case Passing() | Readying() | Pacing() | Loading() | Quiet():
             return []
         case _:
             assert_never(wait.kind)
@@ -109,7 +123,7 @@ def without_rank(kind: WaitKind, lost: Rank) -> WaitKind:
                 for order in kind.orders
             )
             return replace(kind, orders=tuple(order for order in orders if order.ranks))
-        case Measuring() | Readying() | Starting():
+        case Measuring() | Readying() | Starting() | Loading():
             return replace(kind, ranks=tuple(r for r in kind.ranks if r != lost))
         case Passing():
             return replace(
@@ -117,10 +131,18 @@ def without_rank(kind: WaitKind, lost: Rank) -> WaitKind:
                 ranks=tuple(r for r in kind.ranks if r != lost),
                 leaving=tuple(r for r in kind.leaving if r != lost),
             )
-        case Placing() | Pacing() | Quiet():
+        case Placing() | Pacing() | Surveying() | Quiet():
             return kind
         case _:
             assert_never(kind)
+
+
+def survey_of(job: JobState) -> Survey:
+    """What the home of the present attempt is asked; it tells where the job goes on."""
+    known = saves(job)
+    if known.restore is not None:
+        return Survey(attempt=known.attempt, run=run_of(job), lineage=known.restore.lineage)
+    return Survey(attempt=known.attempt, run=run_of(job), start=settings(job).start)
 
 
 def release(job: JobState, lost: Rank) -> JobState:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plait.coordinator.messages.hosts import HostView
     from plait.coordinator.messages.requests import Request
+    from plait.protocol.checkpoint_messages import Finished, PartRef
     from plait.protocol.messages import Answer, NodeReport, Peer, Rank
 
 
@@ -160,6 +161,65 @@ class NodeFailed(EventBase):
     job: str
     rank: Rank
     error: str
+    lost_peer: bool = False
+    """Not a record is to blame: with checkpoints the job goes back to the last one."""
+    attempt: int = 0
+    """Of the job, when this was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDue(EventBase):
+    """It is time for a checkpoint, and the job is in a state in which it can be marked."""
+
+    job: str
+    wait: int
+    epoch: int = 0
+    """Of a job whose nodes are at their end: how far they came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsSaved(EventBase):
+    """All parts of a checkpoint are in the store."""
+
+    job: str
+    number: int
+    parts: tuple[PartRef, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFailed(EventBase):
+    """A node could not save its part."""
+
+    job: str
+    number: int
+    rank: Rank
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowDone(EventBase):
+    """A slow command came to its end, or was refused."""
+
+    job: str
+    attempt: int
+    rank: Rank
+    finished: Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooOld(EventBase):
+    """No checkpoint could be made for longer than the job allows."""
+
+    job: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesWanted(EventBase):
+    """A job that went back to a checkpoint runs, on another number of nodes than is wanted."""
+
+    job: str
+    wait: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +228,7 @@ class JobOver(EventBase):
 
     job: str
     satisfied: bool = False
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +263,12 @@ Fact = (
     | LoadsKnown
     | ChunkDue
     | NodeFailed
+    | CheckpointDue
+    | PartsSaved
+    | PartFailed
+    | SlowDone
+    | TooOld
+    | NodesWanted
     | JobOver
     | TurnFailed
     | Expired

@@ -12,6 +12,7 @@ import math
 import reprlib
 from typing import get_args
 
+from plait.checkpoints.starts import to_start
 from plait.coordinator.messages.requests import (
     AbortMigration,
     Cancel,
@@ -20,13 +21,15 @@ from plait.coordinator.messages.requests import (
     PauseMigration,
     Rescale,
     ResumeMigration,
+    Save,
     Stop,
     Strategy,
     Submit,
     Take,
     Throttle,
 )
-from plait.coordinator.messages.spec import JobSpec, Order, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, Order, SourceSpec
+from plait.errors import JobError
 from plait.protocol.messages import Finish
 
 MAX_NODES = 4096
@@ -36,6 +39,8 @@ MAX_RANK = 2**31 - 1
 MAX_BYTES_PER_S = 1e15
 MAX_BIN_BITS = 20
 MIN_SILENCE_S = 0.1
+MIN_EVERY_S = 0.05
+MAX_KEPT = 10_000
 MAX_SILENCE_S = 86_400.0
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
@@ -64,6 +69,8 @@ def objection_to(request: object) -> str:
                 choice_objection("finish", finish, get_args(Finish)) if finish is not None else ""
             )
             return name_objection(job) or wrong
+        case Save(job=job, name=name):
+            return name_objection(job) or savepoint_objection(name)
         case Throttle(job=job, bytes_per_s=speed):
             return name_objection(job) or throttle_objection(speed)
         case Cancel() | PauseMigration() | ResumeMigration() | AbortMigration() | Forget() | Take():
@@ -100,7 +107,44 @@ def spec_objection(spec: object) -> str:
         or ("" if cores is None else real_objection("cores_per_node", cores, 0.0, 1e6))
         or number_objection("seed", spec.seed, 0, 2**63 - 1)
         or ("" if silence is None else silence_objection(silence))
+        or ("" if spec.checkpoint is None else checkpoint_objection(spec))
     )
+
+
+def checkpoint_objection(spec: JobSpec) -> str:
+    known = spec.checkpoint
+    if not isinstance(known, CheckpointSpec):
+        return f"checkpoint must be a CheckpointSpec, got {shown(known)}"
+    if type(known.url) is not str or not known.url:
+        return f"a checkpoint needs a path or an address, got {shown(known.url)}"
+    if spec.order != "total":
+        return f'checkpoint= needs order="total" on nodes; the job has order="{spec.order}"'
+    age = known.max_age_s
+    return (
+        real_objection("every", known.every_s, MIN_EVERY_S, MAX_SILENCE_S, " of seconds")
+        or number_objection("keep", known.keep, 1, MAX_KEPT)
+        or ("" if age is None else real_objection("max_age", age, known.every_s, 1e9))
+        or start_objection(known.start)
+        or number_objection("restarts", known.restarts, 0, 1_000_000)
+        or real_objection("restarts_s", known.restarts_s, 0.0, 1e9)
+    )
+
+
+def start_objection(start: object) -> str:
+    try:
+        to_start(start)
+    except JobError as error:
+        return str(error)
+    return text_objection("start", start)
+
+
+def savepoint_objection(name: object) -> str:
+    """A savepoint is a file of this name; without a name it is a checkpoint like any other."""
+    if type(name) is not str or len(name) > MAX_NAME:
+        return f"a savepoint needs a name of at most {MAX_NAME} letters, got {shown(name)}"
+    if any(not (letter.isalnum() or letter in "-_.") for letter in name) or name.startswith("."):
+        return f"a savepoint's name has letters, digits, '-', '_' and '.', got {shown(name)}"
+    return ""
 
 
 def sources_objection(sources: object) -> str:

@@ -61,11 +61,21 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End all sources at a common epoch; what was read is delivered."""
+    """End all sources at a common epoch; what was read is delivered. A job with checkpoints makes
+    a last one there and leaves its windows open, unless they are to be flushed."""
 
     job: str
     finish: Finish | None = None
     """What becomes of open windows; None: as the job's settings say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """Make a checkpoint now; one with a name, a savepoint, stays until it is deleted. Its number is
+    in the reply: that one or a later one."""
+
+    job: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +133,7 @@ Request = (
     | Rescale
     | Drain
     | Stop
+    | Save
     | Cancel
     | PauseMigration
     | ResumeMigration
@@ -140,6 +151,8 @@ class Accepted:
     job: str
     plan: str = ""
     """Of a rescale or drain: what will move, in words."""
+    number: int = 0
+    """Of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

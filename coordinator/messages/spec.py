@@ -24,6 +24,26 @@ class SourceSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec:
+    """Where and how often a job is saved, and how often it may go back."""
+
+    url: str
+    every_s: float = 10.0
+    keep: int = 3
+    max_age_s: float | None = None
+    """A job that could not be saved for so long stops; None: ten times `every_s`."""
+    start: str = ""
+    """Where to begin (`to_start`); empty: at the newest checkpoint there is, else at the start."""
+    restarts: int = 5
+    """It may go back so often within `restarts_s`; then it fails."""
+    restarts_s: float = 600.0
+
+    @property
+    def oldest_s(self) -> float:
+        return 10.0 * self.every_s if self.max_age_s is None else self.max_age_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What a client submits."""
 
@@ -49,6 +69,8 @@ class JobSpec:
     """Of the tie break between equal hosts."""
     silence_s: float | None = None
     """A node of which nothing is heard for this long is lost; None: as the policy says."""
+    checkpoint: CheckpointSpec | None = None
+    """None: the loss of a node that has something is the end of the job."""
 
     @property
     def bins(self) -> int:
@@ -78,6 +100,8 @@ class Policy:
     """A node must be made within this time."""
     tries: int = 3
     """How often a job's nodes are placed anew before it began."""
+    avoid_s: float = 120.0
+    """A host on which a job's nodes could not be made, or were lost, is avoided for so long."""
     margin_s: float = 0.05
     """How far ahead the epoch of a round is: more than the nodes take to hear of it."""
     round_tries: int = 3
@@ -88,6 +112,14 @@ class Policy:
     """How much of a migration is agreed on in one round: pause, abort and throttle act between."""
     chunk_layouts: int = 64
     """At most so many layouts in a round."""
+    burst_s: float = 5.0
+    """Nodes that are lost within so long of each other are one restart."""
+    save_again_s: float = 1.0
+    """After so long the last checkpoint of a job is tried again, and one that was refused."""
+    survey_s: float = 120.0
+    """A look at the checkpoints that takes longer has failed."""
+    grow_s: float = 30.0
+    """A replacement for a lost node that could not be had is asked for again after so long."""
     bandwidth_bytes_per_s: float = 5e8
     """What a link is taken to carry when steps of a migration are paced."""
     sweep_s: float = 5.0

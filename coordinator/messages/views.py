@@ -6,13 +6,16 @@ difference of two reports. It knows how old its reports are and never asks a nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from plait.text.units import bytes_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plait.protocol.messages import Rank
+    from plait.protocol.rates import SourceRate
 
 JobPhase = Literal[
     "placing",
@@ -22,6 +25,7 @@ JobPhase = Literal[
     "running",
     "rescaling",
     "stopping",
+    "recovering",
     "ending",
     "ended",
     "failed",
@@ -65,6 +69,8 @@ class NodeView:
     p99_ms: float = 0.0
     max_ms: float = 0.0
     links_down: tuple[Rank, ...] = ()
+    refused_links: int = 0
+    """Connections to its data port from outside the job."""
     error: str = ""
 
 
@@ -94,6 +100,44 @@ class MigrationView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryView:
+    """The last time that a job went back to a checkpoint."""
+
+    attempt: int
+    reason: str
+    number: int
+    """The checkpoint; 0: the start."""
+    began_at: float
+    ended_at: float | None
+    steps: tuple[tuple[str, float], ...]
+    """What was done, and how many seconds each took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointView:
+    """The checkpoints of a job."""
+
+    url: str
+    every_s: float
+    number: int = 0
+    """The newest one; 0: none yet."""
+    epoch: int = 0
+    age_s: float | None = None
+    size_bytes: int = 0
+    """That were written for it."""
+    seconds: float = 0.0
+    """From its mark until all before it was visible."""
+    saving: str = ""
+    """Of the one in flight: what is done."""
+    savepoints: tuple[str, ...] = ()
+    failed: tuple[tuple[int, str, str], ...] = ()
+    """The last ones that were given up: number, name, reason."""
+    attempt: int = 0
+    restarts: int = 0
+    recovery: RecoveryView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job as its user sees it."""
 
@@ -107,7 +151,10 @@ class JobView:
     bins: int
     layout_epoch: int = 0
     """The epoch of the newest layout agreed on."""
+    sources: Mapping[str, SourceRate] = field(default_factory=dict)
+    """How fast records come in at each source, and how far behind the job is, by its label."""
     migration: MigrationView | None = None
+    checkpoint: CheckpointView | None = None
     error: str = ""
     submitted_at: float = 0.0
     began_at: float | None = None
@@ -139,9 +186,14 @@ class JobView:
             lines.append(f"  warning: {self.warning}")
         if self.migration is not None:
             lines.append("  " + migration_line(self.migration))
+        if self.checkpoint is not None:
+            lines += [f"  {line}" for line in checkpoint_lines(self.checkpoint)]
+        lines += [f"  {line}" for line in source_lines(self.sources)]
         lines += table(TITLES, [row(node) for node in self.nodes])
         return "\n".join(lines)
 
+
+SHOWN_PARTITIONS = 8
 
 TITLES = (
     "node",
@@ -167,8 +219,45 @@ def migration_line(migration: MigrationView) -> str:
     return f"{line} ({migration.reason})" if migration.reason else line
 
 
+def checkpoint_lines(known: CheckpointView) -> list[str]:
+    line = f"checkpoints in {known.url} every {known.every_s:g} s: "
+    if known.number == 0 or known.age_s is None:
+        line += "none yet"
+    else:
+        line += (
+            f"{known.number} is {known.age_s:.1f} s old, {bytes_text(known.size_bytes)} written"
+            f" in {known.seconds:.2f} s"
+        )
+    if known.saving:
+        line += f" ({known.saving})"
+    lines = [line]
+    if known.failed:
+        number, _, reason = known.failed[-1]
+        lines.append(f"checkpoint {number} was given up: {reason}")
+    if (back := known.recovery) is not None:
+        where = f"checkpoint {back.number}" if back.number else "the start"
+        took = "" if back.ended_at is None else f" in {back.ended_at - back.began_at:.2f} s"
+        steps = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in back.steps)
+        lines.append(f"attempt {back.attempt} went back to {where}{took} ({steps}): {back.reason}")
+    return lines
+
+
+def source_lines(sources: Mapping[str, SourceRate]) -> list[str]:
+    """A line for each source, and for its partitions if it has several."""
+    lines = []
+    for label, rate in sources.items():
+        lines.append(f"source {label}: {rate}")
+        several = rate.partitions if len(rate.partitions) > 1 else ()
+        lines += [f"  {name}: {each}" for name, each in several[:SHOWN_PARTITIONS]]
+        if len(several) > SHOWN_PARTITIONS:
+            lines.append(f"  and {len(several) - SHOWN_PARTITIONS} more")
+    return lines
+
+
 def row(node: NodeView) -> tuple[str, ...]:
     links = f" (no link to {', '.join(map(str, node.links_down))})" if node.links_down else ""
+    if node.refused_links:
+        links += f" ({node.refused_links:,} strangers refused)"
     return (
         f"node-{node.rank}",
         node.host,

@@ -121,7 +121,7 @@ class RayGateway:
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=near,
-            ).remote(command.rank, payload, command.spec.token)
+            ).remote(command.rank, payload, command.spec.token, self.beats.aim_of(key))
             with self.lock:
                 self.actors[key] = actor
                 self.places[key] = host.name
@@ -131,15 +131,14 @@ class RayGateway:
             self.not_made(command, first_line(error))
 
     def store_payload(self, key: str, reference: Any) -> None:
-        """Keeps a payload that a client has in Ray's object store, under its key."""
+        """Keeps a payload that a client has in Ray's object store, in a file under its key. Not the
+        client's object: that goes with the client, which may end before a node is made of it."""
         if not self.payloads.path(key).exists():
             self.payloads.write(key, ray.get(reference))
-        with self.lock:
-            self.references.setdefault(key, reference)
 
     def payload_of(self, key: str) -> Any:
-        """A reference to a payload in Ray's object store. The client's, while it lasts: the object
-        goes with its owner, and so the file is what can be relied on."""
+        """A reference to a payload in Ray's object store, made from the file and owned by this
+        process."""
         with self.lock:
             found = self.references.get(key)
         if found is None:

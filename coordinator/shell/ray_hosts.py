@@ -54,6 +54,9 @@ class RayHosts:
         self.measured: dict[str, tuple[float, float]] = {}
         """By address: the ratio and when it was taken."""
         self.known: dict[str, Host] = {}
+        self.asked: dict[Any, str] = {}
+        """By probe that has not answered: the address. Where one is under way no other is sent: on
+        a machine too busy to answer each would be one process more."""
         self.here = ray.util.get_node_ip_address()
         psutil.cpu_percent(interval=None)  # the first call only starts the measurement
 
@@ -121,19 +124,32 @@ class RayHosts:
                 for address, host in machines.items()
                 if now - self.measured.get(address, (0.0, -FRESH_S))[1] >= FRESH_S
             ]
-        asked = {}
-        for host in stale:
-            if host.address != self.here:
-                near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
-                asked[PROBE.options(scheduling_strategy=near).remote()] = host.address
         found = {host.address: cpu_ratio() for host in stale if host.address == self.here}
-        ready, _ = (
-            ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_S) if asked else ((), ())
-        )
-        for reference in ready:
-            try:
-                found[asked[reference]] = ray.get(reference)
-            except ray.exceptions.RayError:
-                continue  # the host is on its way out: it stays unmeasured
+        found |= self.ask([host for host in stale if host.address != self.here])
         with self.lock:
             self.measured.update({at: (ratio, time.monotonic()) for at, ratio in found.items()})
+
+    def ask(self, hosts: list[Host]) -> dict[str, float]:
+        """What probes on these hosts say within PROBE_S, by address; a later answer counts the next
+        time."""
+        with self.lock:
+            for host in hosts:
+                if host.address not in self.asked.values():
+                    near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
+                    probe = PROBE.options(scheduling_strategy=near).remote()
+                    self.asked[probe] = host.address
+            wanted = {host.address for host in hosts}
+            asked = {probe: at for probe, at in self.asked.items() if at in wanted}
+        if not asked:
+            return {}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_S)
+        with self.lock:
+            for probe in ready:
+                self.asked.pop(probe, None)
+        found = {}
+        for probe in ready:
+            try:
+                found[asked[probe]] = float(ray.get(probe))
+            except ray.exceptions.RayError:
+                continue  # the host is on its way out: it stays unmeasured
+        return found

@@ -1,0 +1,1 @@
+"""Checkpoints of a job, and how it goes back to one."""
