@@ -17,16 +17,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any as _Any
 
+    from plait.checkpoints.config import Checkpoint
     from plait.cluster.job_handle import JobHandle
     from plait.cluster.migration_handle import MigrationHandle
     from plait.cluster.submit import attach, jobs, submit
-    from plait.connectors.base import Reader, Sink, Source, Wait, Writer
+    from plait.connectors.base import (
+        Backlog,
+        Delivered,
+        Reader,
+        Resume,
+        Sink,
+        Source,
+        Wait,
+        Writer,
+    )
+    from plait.connectors.batch_log.log import BatchLog
     from plait.connectors.files import Files
+    from plait.connectors.kafka.kafka import Kafka
     from plait.connectors.memory_sinks import Call, Collect, Discard, Print
     from plait.connectors.memory_sources import Items, Table
     from plait.connectors.rate import Rate
-    from plait.connectors.spark import from_spark, to_spark
+    from plait.connectors.spark.frames import from_spark, to_spark
     from plait.errors import (
+        BreakerError,
+        CheckpointError,
         ClusterError,
         EnvironmentFailure,
         InternalError,
@@ -43,7 +57,9 @@ if TYPE_CHECKING:
         StateError,
         TimedOut,
     )
+    from plait.execution.backfill import Backfill, backfill
     from plait.execution.local_run import LocalRun, run, start
+    from plait.execution.state_reading import read_state
     from plait.expr.aggregates import all, any, count, distinct, first, last, max, mean, min, sum
     from plait.expr.conditionals import coalesce, concat, when
     from plait.expr.tree import Expr, col, lit, wrapping
@@ -74,12 +90,15 @@ _MODULES = {
     "plait.model.settings": "Settings",
     "plait.model.durations": "Duration hours minutes seconds",
     "plait.model.record_class": "Record",
-    "plait.errors": "ClusterError EnvironmentFailure InternalError Interrupted JobError LoadError "
-    "PipelineError PlaitError RecordError SchedulerError SchemaError SinkError SourceError "
-    "StateError TimedOut",
+    "plait.errors": "BreakerError CheckpointError ClusterError EnvironmentFailure InternalError "
+    "Interrupted JobError LoadError PipelineError PlaitError RecordError SchedulerError "
+    "SchemaError SinkError SourceError StateError TimedOut",
     "plait.expr.tree": "Expr col lit wrapping",
     "plait.expr.conditionals": "coalesce concat when",
+    "plait.checkpoints.config": "Checkpoint",
+    "plait.connectors.batch_log.log": "BatchLog",
     "plait.connectors.files": "Files",
+    "plait.connectors.kafka.kafka": "Kafka",
     "plait.loops.flow": "Flow",
     "plait.cluster.job_handle": "JobHandle",
     "plait.streams.job": "Job stream",
@@ -95,13 +114,15 @@ _MODULES = {
     "plait.graph.regions": "region",
     "plait.graph.snapshot": "Snapshot",
     "plait.results.result": "Result",
+    "plait.execution.backfill": "Backfill backfill",
     "plait.execution.local_run": "LocalRun run start",
+    "plait.execution.state_reading": "read_state",
     "plait.model.schedulers": "NativeScheduler Scheduler StageView",
     "plait.connectors.memory_sinks": "Call Collect Discard Print",
-    "plait.connectors.base": "Reader Sink Source Wait Writer",
+    "plait.connectors.base": "Backlog Delivered Reader Resume Sink Source Wait Writer",
     "plait.connectors.memory_sources": "Items Table",
     "plait.connectors.rate": "Rate",
-    "plait.connectors.spark": "from_spark to_spark",
+    "plait.connectors.spark.frames": "from_spark to_spark",
     "plait.cluster.submit": "attach jobs submit",
     "plait.streams.windows": "Rows Session Sliding Tumbling",
     "plait.streams.window_verbs": "Windowed",
@@ -109,11 +130,18 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "Backfill",
+    "Backlog",
     "Batch",
+    "BatchLog",
+    "BreakerError",
     "Call",
+    "Checkpoint",
+    "CheckpointError",
     "ClusterError",
     "Collect",
     "Context",
+    "Delivered",
     "Discard",
     "Duration",
     "EnvironmentFailure",
@@ -127,6 +155,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobHandle",
+    "Kafka",
     "KeyedStream",
     "LoadError",
     "LocalRun",
@@ -141,6 +170,7 @@ __all__ = [
     "Record",
     "RecordError",
     "Result",
+    "Resume",
     "Rows",
     "Scheduler",
     "SchedulerError",
@@ -169,6 +199,7 @@ __all__ = [
     "all",
     "any",
     "attach",
+    "backfill",
     "coalesce",
     "col",
     "compiled",
@@ -188,6 +219,7 @@ __all__ = [
     "min",
     "minutes",
     "operator",
+    "read_state",
     "region",
     "run",
     "seconds",

@@ -6,10 +6,12 @@
     │   │   └── SchemaError    a schema, or a type in it, is wrong
     │   ├── LoadError          the file that holds the job raised while it was loaded
     │   ├── RecordError        a record failed in an operator; names operator, line and record
+    │   ├── BreakerError       too many records became dead letters, and `breaker=` ended the run
     │   └── SchedulerError     your scheduler raised, or did not answer with a stage
     ├── EnvironmentFailure     something outside failed: repair it, or try again
     │   ├── SourceError        a source cannot be read (file missing, malformed at line n)
     │   ├── SinkError          a sink cannot be written
+    │   ├── CheckpointError    checkpoints cannot be written, or their output not be shown
     │   └── ClusterError       the cluster, or a node of a job on it, is missing or failed
     ├── StateError             state bytes were refused (version, checksum, wrong operator)
     ├── Interrupted            Ctrl-C, SIGTERM or SIGHUP ended the run, or it was cancelled; also a
@@ -97,6 +99,16 @@ class SinkError(EnvironmentFailure):
 
 class ClusterError(EnvironmentFailure):
     """The cluster, or a node of a job on it, is missing or failed. The job itself may be fine."""
+
+
+class BreakerError(PipelineError):
+    """Too many records became dead letters, so the setting `breaker` ended the run. The message has
+    the commonest reasons."""
+
+
+class CheckpointError(EnvironmentFailure):
+    """Checkpoints could not be written for too long, or a sink could not show what one holds. The
+    next start of the job goes on from the last one."""
 
 
 class SchedulerError(PipelineError):

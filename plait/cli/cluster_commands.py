@@ -17,7 +17,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import Interrupted, LoadError, PlaitError
+from plait.cli.checkpoint_commands import add_options, options_of
+from plait.errors import Interrupted, JobError, LoadError, PlaitError
 from plait.model.durations import to_seconds
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add_commands(commands: Adder) -> None:
     add_submit(commands)
     add_looking(commands)
     add_moving(commands)
+    add_saving(commands)
     add_ending(commands)
     add_preflight(commands)
 
@@ -111,6 +113,7 @@ def add_submit(commands: Adder) -> None:
         metavar="TIME",
         help="a node of which nothing is heard this long counts as lost, e.g. 20s",
     )
+    add_options(made)
     made.add_argument(
         "--replace",
         action="store_true",
@@ -190,6 +193,17 @@ def add_moving(commands: Adder) -> None:
         )
 
 
+def add_saving(commands: Adder) -> None:
+    add(commands, "checkpoint", "save a job now", "plait checkpoint carts")
+    made = add(
+        commands,
+        "savepoint",
+        "save a job under a name, until it is deleted",
+        "plait savepoint carts before-upgrade",
+    )
+    made.add_argument("name", metavar="NAME", help="letters, digits, '-', '_' and '.'")
+
+
 def add_ending(commands: Adder) -> None:
     made = add(commands, "cancel", "end a job", "plait cancel carts --drain")
     made.add_argument(
@@ -205,12 +219,18 @@ def add_preflight(commands: Adder) -> None:
         commands,
         "preflight",
         "check that a cluster is ready for plait",
-        "plait preflight --address auto --nodes 3",
+        "plait preflight --address auto --nodes 3 --wait 5m",
         json=True,
         job=False,
     )
     made.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="nodes the cluster must have (default: 1)"
+    )
+    made.add_argument(
+        "--wait", default="0s", metavar="TIME", help="how long to wait for them, e.g. 30s or 5m"
+    )
+    made.add_argument(
+        "--ports", default="0", metavar="A-B", help="ports for data (default: any free port)"
     )
 
 
@@ -250,6 +270,7 @@ def submit_command(given: argparse.Namespace) -> int:
         silence=given.silence,
         replace=given.replace,
         dead_letters=dead_letters_of(given),
+        **options_of(given),
         **settings,
     )
     if not given.wait and handle.outlives_process:
@@ -368,6 +389,17 @@ def gap_of(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
+def checkpoint_command(given: argparse.Namespace) -> int:
+    print(f"{given.job}: checkpoint {attach_job(given).checkpoint()}")
+    return OK
+
+
+def savepoint_command(given: argparse.Namespace) -> int:
+    number = attach_job(given).savepoint(given.name)
+    print(f"{given.job}: savepoint {given.name} is checkpoint {number}")
+    return OK
+
+
 def cancel_command(given: argparse.Namespace) -> int:
     handle = attach_job(given)
     if given.drain:
@@ -407,14 +439,20 @@ def preflight_command(given: argparse.Namespace) -> int:
     from plait.cluster.ray_link import import_ray
 
     import_ray(given.address)
-    from plait.deploy.preflight import Needs, failed, report
-    from plait.deploy.ray_preflight import preflight
+    from plait.deploy.preflight import Needs, failed, port_range, report
+    from plait.deploy.ray_preflight import findings_of, gather
 
-    findings = preflight(given.address or "auto", needs=Needs(nodes=given.nodes))
+    needs, wait_s = Needs(nodes=given.nodes), to_seconds(given.wait)
+    try:
+        ports = port_range(given.ports)
+    except ValueError:
+        raise JobError(f"--ports is {given.ports!r}; it must be A-B, such as 20000-20100") from None
+    facts = gather(given.address or "auto", needs.nodes, ports, wait_s)
+    findings = findings_of(facts, needs)
     if given.json:
         show_json([dataclasses.asdict(one) for one in findings])
     else:
-        print(report(findings))
+        print(report(findings, facts.hosts))
     return FAILED if failed(findings) else OK
 
 
@@ -446,6 +484,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "top": top_command,
     "rescale": rescale_command,
     "drain": drain_command,
+    "checkpoint": checkpoint_command,
+    "savepoint": savepoint_command,
     "cancel": cancel_command,
     "forget": forget_command,
     "preflight": preflight_command,

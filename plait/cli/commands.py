@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import __version__
-from plait.cli import cluster_commands
+from plait.cli import (
+    broker_commands,
+    checkpoint_commands,
+    cluster_commands,
+    dlq_commands,
+    log_commands,
+)
 from plait.cli.load import load_job, load_script
 from plait.errors import Interrupted, JobError, LoadError, PlaitError, RecordError, TimedOut
 from plait.execution.progress import format_result, result_facts
@@ -40,6 +46,7 @@ EXAMPLES = """\
 examples:
   plait run carts.py                     run the job in carts.py on every core
   plait run carts.py:night --workers 2   one of several jobs, on two threads
+  plait run carts.py --checkpoint ckpt   save its state there, and go on from it the next time
   plait run carts.py --limit 1000        only the first 1,000 records of each source
   plait explain carts.py                 the stages of the job and the route of each function
   plait submit carts.py --nodes 2        run it on two nodes of a cluster
@@ -62,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.command in cluster_commands.COMMANDS:
             return cluster_commands.run(given)
+        if given.command in checkpoint_commands.COMMANDS:
+            return checkpoint_commands.run(given)
+        if given.command in log_commands.COMMANDS:
+            return log_commands.run(given)
+        if given.command in broker_commands.COMMANDS:
+            return broker_commands.run(given)
+        if given.command in dlq_commands.COMMANDS:
+            return dlq_commands.run(given)
         if given.command == "explain":
             return explain_command(given)
         return run_command(given)
@@ -124,6 +139,7 @@ def parser() -> argparse.ArgumentParser:
         )
         if command is run:
             cluster_commands.add_dead_letters(command)
+            checkpoint_commands.add_options(command)
         command.add_argument(
             "--set",
             action="append",
@@ -136,6 +152,10 @@ def parser() -> argparse.ArgumentParser:
     )
     explain.add_argument("--namespace", default="plait", help=argparse.SUPPRESS)
     cluster_commands.add_commands(commands)
+    checkpoint_commands.add_commands(commands)
+    log_commands.add_commands(commands)
+    broker_commands.add_commands(commands)
+    dlq_commands.add_commands(commands)
     return whole
 
 
@@ -170,6 +190,7 @@ def run_command(given: argparse.Namespace) -> int:
                 limit=given.limit,
                 timeout=timeout,
                 dead_letters=cluster_commands.dead_letters_of(given),
+                **checkpoint_commands.options_of(given),
                 **settings,
             )
     except (Interrupted, TimedOut) as error:
@@ -183,7 +204,16 @@ def run_command(given: argparse.Namespace) -> int:
 
 def refuse_options(given: argparse.Namespace) -> None:
     """Raises if there were options for a job, and the file ran its jobs itself."""
-    options = ("workers", "limit", "timeout", "scheduler", "dead_letters", "set", "json")
+    options: tuple[str, ...] = (
+        "workers",
+        "limit",
+        "timeout",
+        "scheduler",
+        "dead_letters",
+        "set",
+        "json",
+    )
+    options += ("checkpoint", "every", "start")
     used = [f"--{name.replace('_', '-')}" for name in options if getattr(given, name)]
     if used:
         raise JobError(

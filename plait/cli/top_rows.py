@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.cli.top_view import JobRow, MigrationRow, NodeRow, View
+from plait.cli.top_view import JobRow, MigrationRow, NodeRow, SourceRow, View
 from plait.cluster.job_handle import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.coordinator.messages.views import JobView, MigrationView, NodeView
+    from plait.protocol.rates import SourceRate
 
 HISTORY = 120
 """How many rates of a job are remembered."""
@@ -39,6 +40,7 @@ def rows_of(views: Sequence[JobView], history: dict[str, list[float]]) -> View:
                 state_bytes=int(figures["state_bytes"]),
                 bins=view.bins,
                 rates=tuple(rates),
+                sources=tuple(source_row(*one) for one in view.sources.items()),
                 migration=migration_row(view.migration, view.now),
                 error=view.error,
             )
@@ -59,6 +61,18 @@ def node_row(node: NodeView) -> NodeRow:
         cpu_ratio=node.cpu_ratio,
         rss_bytes=node.rss_bytes,
         links_down=tuple(f"node-{rank}" for rank in node.links_down),
+    )
+
+
+def source_row(label: str, rate: SourceRate) -> SourceRow:
+    lags = [(name, each.lag or 0.0) for name, each in rate.partitions]
+    return SourceRow(
+        name=label,
+        per_s=rate.per_s,
+        lag=rate.lag,
+        lag_s=rate.lag_s,
+        trusted=rate.trust >= 0.5,
+        worst=max(lags, key=lambda one: one[1]) if len(lags) > 1 else None,
     )
 
 

@@ -60,6 +60,19 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRow:
+    """A source that records come in at by themselves."""
+
+    name: str
+    per_s: float = 0.0
+    lag: float | None = None
+    lag_s: float | None = None
+    trusted: bool = True
+    worst: tuple[str, float] | None = None
+    """Of several partitions the one that is furthest behind, and by how much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
     """A job, with what its nodes do taken together."""
 
@@ -77,6 +90,7 @@ class JobRow:
     bins: int = 0
     rates: tuple[float, ...] = ()
     """Records in a second, over the last looks; the newest last."""
+    sources: tuple[SourceRow, ...] = ()
     migration: MigrationRow | None = None
     error: str = ""
 
@@ -159,6 +173,7 @@ def details(job: JobRow, width: int) -> list[Line]:
         peak = f"{GAP}in/s, at most {count_text(max(job.rates))}"
         room = max(width - len(GAP) - len(peak), 1)
         lines.append(Line(text=f"{GAP}{sparkline(job.rates, room)}{peak}"))
+    lines += [Line(text=f"{GAP}{source_text(one)}") for one in job.sources]
     if job.migration is not None:
         style = "bad" if job.migration.phase == "failed" else "busy"
         lines.append(Line(text=f"{GAP}{migration_text(job.migration)}", style=style))
@@ -220,6 +235,17 @@ def node_style(node: NodeRow) -> str:
     if node.links_down or node.state in BAD_STATES:
         return "bad"
     return "" if node.state in QUIET_STATES else "busy"
+
+
+def source_text(one: SourceRow) -> str:
+    doubt = "" if one.trusted else " (not trusted)"
+    text = f"{name_text(one.name)}: {count_text(one.per_s)}/s come in{doubt}"
+    if one.lag is not None:
+        text += f", {count_text(one.lag)} behind"
+        text += "" if one.lag_s is None else f" ({one.lag_s:.1f} s)"
+    if one.worst is not None and one.worst[1] > 0.0:
+        text += f", most of it in {clean(one.worst[0])}: {count_text(one.worst[1])}"
+    return text
 
 
 def migration_text(one: MigrationRow) -> str:

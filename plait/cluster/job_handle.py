@@ -19,6 +19,7 @@ from plait.coordinator.messages.requests import (
     Forget,
     Rejected,
     Rescale,
+    Save,
     Stop,
     Take,
 )
@@ -229,8 +230,40 @@ class JobHandle:
     def stop(self, *, finish: Finish | None = None) -> None:
         """Ends all sources at the same epoch. What was read is delivered, and `result` returns
         it. Windows that are not complete are left out and counted (`Result.unfinished`); with
-        finish="flush" they are given as they are."""
+        finish="flush" they are given as they are. A job with checkpoints makes a last one: the next
+        job of its name goes on from there, with its windows open, unless they were flushed."""
         self._ask(Stop(job=self.name, finish=finish))
+
+    def checkpoint(self, timeout: float | Duration | None = "60s") -> int:
+        """Makes a checkpoint now, waits until it is complete, and returns its number. ClusterError
+        if it was given up; the job runs on."""
+        return self._save("", timeout)
+
+    def savepoint(self, name: str, timeout: float | Duration | None = "60s") -> int:
+        """A checkpoint with a name, which stays until it is deleted: for an upgrade, or to look at
+        the state."""
+        if not name:
+            raise JobError("a savepoint needs a name")
+        return self._save(name, timeout)
+
+    def _save(self, name: str, timeout: float | Duration | None) -> int:
+        end = deadline(timeout)
+        self._wait_until_running()
+        number = self._ask(Save(job=self.name, name=name)).number
+        while True:
+            view = self._looked_after()
+            known = view.checkpoint
+            if known is None:
+                raise JobError(f'the job "{self.name}" has no checkpoints')
+            if name in known.savepoints if name else known.number >= number:
+                return known.number
+            why = next((why for n, wish, why in known.failed if n >= number and wish == name), "")
+            if why or view.over:
+                why = why or f"the job is {view.phase}"
+                raise ClusterError(f'no checkpoint of the job "{self.name}" was made: {why}')
+            if end is not None and time.monotonic() >= end:
+                raise TimedOut(f'the checkpoint of the job "{self.name}" is not complete yet')
+            time.sleep(LOOK_S)
 
     def cancel(self) -> None:
         """Ends the job at once; records in flight are dropped, and `result` raises Interrupted."""
@@ -296,6 +329,9 @@ def metrics_of(view: JobView) -> dict[str, float]:
         "delivered": sum(node.delivered for node in view.nodes),
         "read_per_s": sum(node.read_per_s for node in members),
         "delivered_per_s": sum(node.delivered_per_s for node in members),
+        "injected_per_s": sum(rate.per_s for rate in view.sources.values()),
+        "lag": sum(rate.lag or 0.0 for rate in view.sources.values()),
+        "lag_s": max((rate.lag_s or 0.0 for rate in view.sources.values()), default=0.0),
         "state_bytes": sum(node.state_bytes for node in members),
         "moved_bins": sum(node.moved_bins for node in view.nodes),
         "moved_bytes": sum(node.moved_bytes for node in view.nodes),

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from plait import __version__
 from plait.errors import ClusterError, JobError
 
@@ -40,6 +42,19 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """How a client of HTTP/2, which Ray's servers speak, begins: the preface and empty settings."""
 FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
 NOT_RUNNING = "no Ray is running on this machine; start one, or give the address of a cluster"
+NOT_MEANT = (
+    "RAY_AUTH_TOKEN_PATH names the token of a cluster, but none was named and none runs on this "
+    "machine. Submit on a machine of the cluster (ray exec cluster.yaml 'plait submit ...'), or "
+    'give its address: ray://host:port. To run on a Ray of this machine alone: address="local"'
+)
+NOT_A_NODE = (
+    "the cluster at {} answers, but this machine is not one of its machines: submit on one of "
+    "them, or by the cluster's server for clients: ray://host:10001"
+)
+FOREIGN = (
+    "{} belongs to another user of this machine, who may want your token: remove it, and have "
+    "Ray's files in a folder of your own (RAY_TMPDIR)"
+)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -53,15 +68,16 @@ class Attached:
 
 
 def connect(
-    address: str | None = None, namespace: str = "plait", *, start: bool = False
+    address: str | None = None, namespace: str = "plait", *, start: bool = False, nodes: int = 1
 ) -> RayLink:
     """A link to the cluster: the one that is attached, the one named, the one running on this
-    machine, or with `start` a new one here."""
-    join(address, start)
+    machine, or with `start` a new one here. Not a new one for several nodes if there is a token for
+    a cluster: that one is meant."""
+    join(address, start, nodes)
     return RayLink(namespace)
 
 
-def join(address: str | None, start: bool) -> None:
+def join(address: str | None, start: bool, nodes: int = 1) -> None:
     import_ray(address)
     import ray
 
@@ -77,9 +93,13 @@ def join(address: str | None, start: bool) -> None:
     if wanted is None or wanted == "local":
         if not start:
             raise ClusterError(NOT_RUNNING)
+        if wanted is None and nodes > 1 and os.environ.get("RAY_AUTH_TOKEN_PATH"):
+            raise ClusterError(NOT_MEANT)
         start_here()
         return
     knock(wanted)
+    if not wanted.startswith("ray://") and wanted != "auto" and not has_raylet():
+        raise ClusterError(NOT_A_NODE.format(wanted))
     host = wanted.rpartition(":")[0]
     # On loopback Ray would take this machine for another one than the cluster's.
     here: Any = (
@@ -95,6 +115,9 @@ def join(address: str | None, start: bool) -> None:
 def knock(address: str) -> None:
     """Raises ClusterError if nobody listens there: Ray would try for minutes."""
     if address == "auto":
+        file = current_cluster_file()
+        if file.exists() and not is_trusted(file.stat().st_uid):
+            raise ClusterError(FOREIGN.format(file))
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -144,16 +167,36 @@ def has_token() -> bool:
     return named or (Path.home() / ".ray" / "auth_token").exists()
 
 
-def running_here() -> str | None:
-    """The cluster that `ray start` on this machine left the address of, if it still listens."""
+def current_cluster_file() -> Path:
+    """Where `ray start` on this machine leaves the address of its cluster."""
     folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+    return folder / "ray_current_cluster"
+
+
+def is_trusted(owner: int) -> bool:
+    """In /tmp/ray everyone can write, and who listens at the address there is sent the token."""
+    return owner in (os.geteuid(), 0)
+
+
+def running_here() -> str | None:
+    """The cluster that `ray start` on this machine left the address of, if it still listens. A file
+    of another user than this one or root does not count."""
     try:
-        address = (folder / "ray_current_cluster").read_text(encoding="utf-8").strip()
+        with current_cluster_file().open(encoding="utf-8") as file:
+            if not is_trusted(os.fstat(file.fileno()).st_uid):
+                return None
+            address = file.read().strip()
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
     except (OSError, ValueError):
         return None
     return address
+
+
+def has_raylet() -> bool:
+    """Whether a Ray runs on this machine: without one a process cannot attach by host:port, and Ray
+    would look for it for a minute."""
+    return any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
 
 
 def start_here() -> None:
@@ -185,8 +228,12 @@ def no_cluster(address: str, error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """What an error says, in a line. One that ends with a colon introduces the trace of another
+    machine, whose last line says what happened."""
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return f"{lines[0]} {lines[-1].strip()}" if lines[0].endswith(":") and lines[1:] else lines[0]
 
 
 class NoManager(ClusterError):

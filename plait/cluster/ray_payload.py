@@ -47,9 +47,9 @@ class SettingsOfNode:
         return functools.partial(Settings, **self.given), ()
 
 
-def payload_of(graph: Graph, given: Mapping[str, Any]) -> list[Any]:
-    """A job as nodes load it, its graph and the Settings for the node: the pickled bytes, then
-    buffers that are not in them."""
+def payload_of(graph: Graph, given: Mapping[str, Any], checkpoint_url: str = "") -> list[Any]:
+    """A job as nodes load it, its graph, the Settings for the node and where it is saved: the
+    pickled bytes, then buffers that are not in them."""
     buffers: list[pickle.PickleBuffer] = []
 
     def stays(buffer: pickle.PickleBuffer) -> bool:
@@ -61,8 +61,9 @@ def payload_of(graph: Graph, given: Mapping[str, Any]) -> list[Any]:
         buffers.append(buffer)
         return False
 
+    job = (graph, SettingsOfNode(given), checkpoint_url)
     try:
-        return [PayloadPickler().dumps((graph, SettingsOfNode(given)), stays), *buffers]
+        return [PayloadPickler().dumps(job, stays), *buffers]
     except Exception as error:
         raise JobError(unsendable_text(graph, error)) from error
 

@@ -11,15 +11,17 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
+from plait.checkpoints.config import Checkpoint, to_checkpoint
 from plait.cluster.job_handle import JobHandle
 from plait.connectors.files import Files
 from plait.connectors.memory_sinks import Collect
 from plait.connectors.splitting import splitting
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Submit
-from plait.coordinator.messages.spec import JobSpec, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of, with_letters
+from plait.graph.checkpoint_rules import refuse_unsaveable
 from plait.graph.operators import SinkOp, SourceOp
 from plait.graph.source_order import is_in_time
 from plait.model.durations import Duration, to_seconds
@@ -48,6 +50,8 @@ def submit(
     replace: bool = False,
     wait: Literal["running"] | None = None,
     dead_letters: Sink | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    start: str = "",
     **settings: Any,
 ) -> JobHandle:
     """Starts `job` on `nodes` nodes of a Ray cluster and returns at once.
@@ -55,7 +59,8 @@ def submit(
     Args:
         address: "auto", "host:port" or "ray://host:port"; by default the cluster this process is
             attached to, the one of RAY_ADDRESS, or the one running on this machine; if there is
-            none, a Ray is started here and ends with this process.
+            none, a Ray is started here and ends with this process (for several nodes only where
+            RAY_AUTH_TOKEN_PATH is not set: it names the token of a cluster).
         nodes: number of nodes; several may be on one machine.
         name: name of the job on the cluster; by default that of the job.
         namespace: each namespace has its own manager of jobs.
@@ -69,6 +74,11 @@ def submit(
         wait: "running" returns when the job runs; it raises ClusterError if it does not start.
         dead_letters: a sink for dead letters, in place of that of the job; a file is written on the
             machine of the node with the sinks.
+        checkpoint: where the job is saved, every 10 s: a path that all nodes can reach, a URL, or a
+            `plait.Checkpoint`. If nodes are lost the job goes on from there by itself; a job of the
+            same name that is submitted with the same checkpoint goes on from there too.
+        start: with `checkpoint=`, where to go on instead of at the newest checkpoint:
+            "savepoint:NAME", "checkpoint:NUMBER", or "new" for the beginning.
         settings: any other field of `plait.Settings`, for each node.
 
     Returns a `JobHandle`. JobError if the job cannot run on nodes or is refused; ClusterError if
@@ -79,7 +89,8 @@ def submit(
     """
     graph = with_letters(graph_of(job), dead_letters)
     chosen = settings_for_nodes(settings)
-    cuts_show = len(graph.sources) > 1 and not is_in_time(graph, chosen.order)
+    in_time = is_in_time(graph, chosen.order)
+    cuts_show = len(graph.sources) > 1 and not in_time
     if "epoch_records" not in settings and type(nodes) is int and not cuts_show:
         # Where sources are cut does not show in the order, so every node gets its share of a longer
         # epoch.
@@ -87,17 +98,36 @@ def submit(
         chosen = settings_for_nodes(settings)
     if chosen.order == "key":
         check_sinks(graph)
+        if chosen.breaker is not None:
+            raise JobError(
+                f'breaker="{chosen.breaker}" cannot be combined with order="key" on nodes: no node'
+                " sees all dead letters"
+            )
+    if checkpoint is not None:
+        # What it is called on the cluster is the name under which it is found again.
+        refuse_unsaveable(
+            dataclasses.replace(graph, name=name or graph.name), chosen, on_nodes=True
+        )
+        if chosen.order == "key":
+            raise JobError('order="key" cannot be combined with checkpoint= on nodes yet')
+    if start and checkpoint is None:
+        raise JobError("start= says where to go on; say where the checkpoints are: checkpoint=")
     if wait not in (None, "running"):
         raise JobError(f'wait is {wait!r}; it must be "running", or left out')
     spec = spec_of(graph, chosen, nodes=nodes, name=name, prefer=prefer, silence=silence)
+    spec = dataclasses.replace(spec, checkpoint=checkpoint_spec(checkpoint, start))
     raise_objection(objection_to(Submit(spec=spec, replace=replace)))
     from plait.cluster.ray_link import connect, import_ray
 
     import_ray(address)
     from plait.cluster.ray_payload import payload_of
 
-    payload = payload_of(with_whole_paths(graph), settings)
-    link = connect(address, namespace, start=True)
+    url = "" if spec.checkpoint is None else spec.checkpoint.url
+    dropped = () if checkpoint is None else to_checkpoint(checkpoint).drop
+    payload = payload_of(
+        dataclasses.replace(with_whole_paths(graph), name=spec.name, dropped=dropped), settings, url
+    )
+    link = connect(address, namespace, start=True, nodes=nodes)
     link.start_manager(journal_dir)
     handle = JobHandle(link, spec.name)
     if replace:
@@ -187,8 +217,27 @@ def whole(described: Any) -> Any:
     if not isinstance(described, Files) or described.options.file_and_line:
         return described
     named = copy.copy(described)
-    named.given = tuple(map(os.path.abspath, described.given))
+    named.given = tuple(
+        path if "://" in path else os.path.abspath(path) for path in described.given
+    )
     return named
+
+
+def checkpoint_spec(
+    given: str | os.PathLike[str] | Checkpoint | None, start: str = ""
+) -> CheckpointSpec | None:
+    """Where and how often the job is saved; a path is named from the root."""
+    if given is None:
+        return None
+    chosen = to_checkpoint(given)
+    url = chosen.url if "://" in chosen.url else os.path.abspath(chosen.url)
+    return CheckpointSpec(
+        url=url,
+        every_s=chosen.every_s,
+        keep=chosen.keep,
+        max_age_s=chosen.max_age_s,
+        start=start,
+    )
 
 
 def raise_objection(wrong: str) -> None:

@@ -9,16 +9,28 @@ does not come to its end: what was delivered by then is kept.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from plait.checkpoints.config import to_checkpoint
+from plait.checkpoints.starts import to_start
 from plait.connectors.base import checked_sink
-from plait.errors import InternalError, Interrupted, JobError, StateError, TimedOut
+from plait.connectors.memory_sinks import Discard
+from plait.errors import (
+    BreakerError,
+    InternalError,
+    Interrupted,
+    JobError,
+    StateError,
+    TimedOut,
+)
+from plait.execution.checkpointing import Checkpointing
 from plait.execution.signals import Presses
 from plait.execution.waiting import describe_wait
-from plait.graph.operators import Graph, SourceOp
+from plait.graph.operators import Graph, SinkOp, SourceOp
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.source_order import is_in_time
 from plait.graph.stages import has_loop, make_pipeline
@@ -27,17 +39,22 @@ from plait.model.settings import Settings, unknown_setting
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
+from plait.node_runtime.host.source_rates import SourceRates
+from plait.results.breaker import make_breaker
 from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
 from plait.results.outcomes import stopped_sources, tally
 from plait.results.result import Latency, Result
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
 
+    from plait.checkpoints.config import Checkpoint
     from plait.connectors.base import Sink
     from plait.execution.progress import ProgressLine
     from plait.protocol.messages import Finish
+    from plait.protocol.rates import SourceRate
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -61,6 +78,8 @@ def run(
     timeout: float | Duration | None = None,
     progress: bool | None = None,
     dead_letters: Sink | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    start: str = "",
     **settings: Any,
 ) -> Result:
     """Runs `job` until its sources end and gives its `plait.Result`.
@@ -76,13 +95,19 @@ def run(
         timeout: after this long ("10s", a timedelta, or seconds) the run is stopped: TimedOut.
         progress: show a progress line; by default when stderr is a terminal.
         dead_letters: a sink for dead letters, in place of that of the job.
+        checkpoint: a folder, a URL or a `plait.Checkpoint`: the state is saved there every 10 s,
+            and the next run of the same job goes on from it, also after a crash.
+        start: with `checkpoint=`, where to go on instead of at the newest checkpoint:
+            "savepoint:NAME", "checkpoint:NUMBER", or "new" for the beginning.
         settings: any other field of `plait.Settings`.
     """
     timeout_s = None if timeout is None else to_seconds(timeout)
     given: dict[str, Any] = {"workers": workers, "limit": limit, "timeout_s": timeout_s}
     chosen = {name: value for name, value in given.items() if value is not None}
     with Presses() as presses:
-        running = start(job, dead_letters=dead_letters, **chosen, **settings)
+        running = begin(job, None, dead_letters, checkpoint, {**chosen, **settings}, start)
+        if isinstance(running, Result):
+            return running
         return running.watch_to_end(progress, presses)
 
 
@@ -91,6 +116,8 @@ def start(
     *,
     state: Snapshot | None = None,
     dead_letters: Sink | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    start: str = "",
     **settings: Any,
 ) -> LocalRun:
     """Starts `job` and returns at once, with a `plait.LocalRun`.
@@ -104,8 +131,28 @@ def start(
         job: a `plait.Job`, or a stream of it.
         state: go on from a snapshot of the same job.
         dead_letters: a sink for dead letters, in place of that of the job.
+        checkpoint: where the state is saved while it runs, and goes on from; see `plait.run`.
+        start: with `checkpoint=`: where to go on; see `plait.run`.
         settings: fields of `plait.Settings`, such as `workers=4`.
     """
+    running = begin(job, state, dead_letters, checkpoint, settings, start)
+    if isinstance(running, Result):
+        raise StateError(
+            f'the job "{running.job}" is finished: its checkpoint says that all sources have ended;'
+            " plait.run gives its result again"
+        )
+    return running
+
+
+def begin(
+    job: Any,
+    state: Snapshot | None,
+    dead_letters: Sink | None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None,
+    settings: dict[str, Any],
+    start: str = "",
+) -> LocalRun | Result:
+    """Starts the job; the result of one whose checkpoint says that it is finished."""
     try:
         chosen = Settings(**settings)
     except TypeError as error:
@@ -120,12 +167,25 @@ def start(
             'order="none" cannot be combined with operators with their own loop, whose output is'
             " defined by order"
         )
-    if state is not None and is_in_time(graph, chosen.order):
+    in_time = is_in_time(graph, chosen.order)
+    if state is not None and in_time:
         raise JobError(
             "a snapshot does not say how far the order of time is; go on from it with"
             ' order="total", as in the run it is of'
         )
-    return LocalRun(graph, chosen, state)
+    to_start(start)
+    if checkpoint is None and start:
+        raise JobError("start= says where to go on; say where the checkpoints are: checkpoint=")
+    if checkpoint is None:
+        return LocalRun(graph, chosen, state)
+    if state is not None:
+        raise JobError("state= and checkpoint= both say where to go on; give one of them")
+    config = to_checkpoint(checkpoint)
+    graph = replace(graph, dropped=config.drop)
+    saved = Checkpointing(graph, chosen, config, start)
+    if saved.manifest is not None and saved.manifest.finished:
+        return saved.finished_result()
+    return LocalRun(graph, chosen, None, saved)
 
 
 def graph_of(job: Any) -> Graph:
@@ -156,32 +216,63 @@ class LocalRun:
     ended = True
     """Whether there is nothing that must be ended."""
 
-    def __init__(self, graph: Graph, settings: Settings, state: Snapshot | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        settings: Settings,
+        state: Snapshot | None,
+        saved: Checkpointing | None = None,
+    ) -> None:
         LocalRun.started += 1
         self.graph = graph
         self.settings = settings
+        self.saved = saved
         self.pipeline = make_pipeline(graph, settings.fuse)
-        positions = check_snapshot(state, graph).positions if state else {}
-        self.from_rows = positions
         self.aborted = False
         self.done: Result | None = None
         self.elastic: ElasticWatch | None = None
-        self.ends: Ends = open_ends(graph, positions)
+        self.breaker = make_breaker(settings)
+        self.broken: BreakerError | None = None
+        """Why the breaker ended the run."""
+        self.letters_lock = threading.Lock()
+        """The thread that takes checkpoints sees to dead letters, too."""
         with ExitStack() as undo:
+            if saved is not None:
+                undo.callback(saved.close)
+            self.ends: Ends = self.open_ends(state)
             undo.callback(self.ends.abort)
-            self.letters = Letters(graph)
+            self.letters = Letters(graph, None if saved is None else saved.restored.letters)
             undo.callback(self.letters.close, False)
+            self.letters.breaker = self.breaker
             self.parts = build(self.pipeline, settings, self.ends.sources, self.ends.sinks)
             undo.callback(self.parts.stop_helpers)
             undo.callback(self.parts.close)
             self.engine = self.parts.engine
+            self.measured = SourceRates(graph, self.ends.sources, self.ends.gauges, self.engine)
             self.began = time.perf_counter()
             if state:
-                self.raise_refusal("the snapshot", self.engine.put_now(state.bins))
+                self.put_state(state)
+            if saved is not None:
+                saved.attach(self.parts, self.ends, self.letters, self.collect_letters)
             self.parts.start()
             self.ended = False
             self.elastic = start_watch(self.engine, settings)
+            self.measured.start()
+            if saved is not None:
+                saved.begin()
             undo.pop_all()
+
+    def open_ends(self, state: Snapshot | None) -> Ends:
+        """Opens sources and sinks, where the run goes on from."""
+        if self.saved is not None:
+            restored = self.saved.restored
+            return open_ends(self.graph, restored.positions, resumes=restored.resumes)
+        return open_ends(self.graph, check_snapshot(state, self.graph).positions if state else {})
+
+    def put_state(self, state: Snapshot) -> None:
+        """Before the start: the bins of a snapshot; epochs and rows go on from it."""
+        self.raise_refusal("the snapshot", self.engine.put_now(state.bins))
+        self.engine.start_at(state.epoch, state.rows, [0] * len(state.rows))
 
     def __del__(self) -> None:
         """A run that nobody waits for ends here, with its loops and processes."""
@@ -210,6 +301,7 @@ class LocalRun:
         """Watching failed (a sink for dead letters cannot be written): nothing may be left open."""
         self.abort()
         self.end_workers()
+        self.end_checkpoints(False)
         self.ends.abort()
         self.letters.close(False)
 
@@ -222,6 +314,9 @@ class LocalRun:
         deadline = self.deadline()
         stopped: Stopped | None = None
         while not presses.wait(self.engine, TICK_S if deadline is None else 0.02):
+            if self.breaks():
+                self.abort()
+                break
             self.collect_letters()
             if shown:
                 line.update(
@@ -271,10 +366,19 @@ class LocalRun:
         """How long the job has been running."""
         return time.perf_counter() - self.began
 
+    def rates(self) -> dict[str, SourceRate]:
+        """How fast records come in at each source and how far behind the job is, by its label.
+        Sources that are read as fast as they are taken (files, tables) have no rate."""
+        return self.measured.rates()
+
     def stop(self, *, finish: Finish | None = None) -> None:
         """Ends the sources; what was read is delivered. `wait` gives the result. `finish`: whether
         windows that are open are left out ("leave") or given as they are ("flush"); by default as
-        the setting says."""
+        the setting says. A run with checkpoints takes a last one and stops at its mark, windows
+        stay open, and the next run goes on from there."""
+        if self.saved is not None:
+            self.saved.stop()
+            return
         self.engine.stop((finish or self.settings.finish) == "flush")
 
     def abort(self) -> None:
@@ -288,13 +392,14 @@ class LocalRun:
         self.ended = True
         if self.elastic is not None:
             self.elastic.stop()
+        self.measured.stop()
         return "" if self.parts.end(grace_s=0.0 if self.aborted else GRACE_S) else LEFT_BEHIND
 
     def finish(self, stopped: Stopped | None, signal: int | None = None) -> Result:
         """Closes the sinks and gives the result, or raises what ended the run."""
         seconds = self.seconds()
         held_up = self.end_workers()
-        if self.aborted and stopped is None:
+        if self.aborted and stopped is None and self.broken is None:
             stopped = Interrupted
         try:
             self.collect_letters()
@@ -303,12 +408,18 @@ class LocalRun:
             raise
         failure = None if self.aborted else self.engine.error()
         broken = self.parts.pools.broken if self.parts.pools is not None else None
-        good = failure is None and stopped is None
+        good = failure is None and stopped is None and self.broken is None
+        unsaved = self.end_checkpoints(good)
+        good = good and unsaved is None
         try:
             outputs = self.ends.close(good, self.parts)
         finally:
             self.letters.close(good)
-        result = self.done = self.result(seconds, outputs)
+        result = self.done = self.result(seconds, {**outputs, **self.counts_of_discarded()})
+        if self.broken is not None:
+            raise self.broken
+        if unsaved is not None:
+            raise unsaved
         if failure is not None and failure.kind is FailureKind.POOL and broken is not None:
             raise broken
         if failure is not None:
@@ -326,13 +437,37 @@ class LocalRun:
             )
         return result
 
+    def end_checkpoints(self, good: bool) -> BaseException | None:
+        """Ends the taking of checkpoints; a run that came to its end takes a last one. Gives what
+        went wrong with them."""
+        if self.saved is None:
+            return None
+        try:
+            self.saved.end(good=good)
+        except Exception as error:
+            return error
+        finally:
+            self.saved.close()
+        return self.saved.failure
+
     def collect_letters(self) -> None:
         """Takes the new dead letters from the engine."""
-        self.letters.add(self.engine.letters())
+        with self.letters_lock:
+            self.letters.collect(self.engine.letters())
+
+    def breaks(self) -> bool:
+        """Whether too many records became dead letters by now."""
+        if self.breaker is None:
+            return False
+        with self.letters_lock:
+            self.letters.note(self.engine.letters())
+            words = self.breaker.look(time.monotonic(), self.engine.records_read())
+        self.broken = BreakerError(words) if words else None
+        return self.broken is not None
 
     def result(self, seconds: float, outputs: Mapping[str, Any]) -> Result:
         """The result, from the counts of the engine and what the sinks gave."""
-        counts = [self.engine.counts(i) for i in range(len(self.graph.operators))]
+        counts = [self.counts_of(i) for i in range(len(self.graph.operators))]
         account, operators = tally(self.graph, counts, self.unfinished())
         p50, p99, p999, most = (ns / 1e6 for ns in self.engine.latency_ns([50.0, 99.0, 99.9]))
         sources = [op for op in self.graph.operators if isinstance(op, SourceOp)]
@@ -354,7 +489,19 @@ class LocalRun:
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             routes=self.routes(),
+            rates=self.rates(),
         )
+
+    def counts_of(self, op: int) -> Sequence[int]:
+        """The counts of an operator, with those from before a checkpoint."""
+        return self.engine.counts(op) if self.saved is None else self.saved.saver.total(op)
+
+    def counts_of_discarded(self) -> dict[str, int]:
+        """Of a run with checkpoints: the rows of sinks that only count them, since the start."""
+        if self.saved is None:
+            return {}
+        sinks = [(i, op) for i, op in enumerate(self.graph.operators) if isinstance(op, SinkOp)]
+        return {op.label: self.counts_of(i)[1] for i, op in sinks if type(op.sink) is Discard}
 
     def unfinished(self) -> dict[int, int]:
         """Results that were not complete when the run was stopped, by operator; at the end."""
@@ -364,6 +511,16 @@ class LocalRun:
         """For each operator with Python functions in a pool: where they ran."""
         told = self.parts.pools.describe() if self.parts.pools is not None else {}
         return {str(self.graph.operators[op]): words for op, words in told.items()}
+
+    def savepoint(self, name: str) -> int:
+        """Takes a checkpoint with a name now, which is kept until it is deleted; gives its number.
+        `plait.run(job, checkpoint=..., start="savepoint:name")` goes on from it."""
+        if self.saved is None:
+            raise StateError("savepoint: the job was started without checkpoint=")
+        manifest = self.saved.take(name)
+        if manifest is None:
+            raise StateError("savepoint: the job ended before it could be taken")
+        return manifest.number
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary. A run in
@@ -375,10 +532,8 @@ class LocalRun:
         item = self.control("snapshot", timeout)
         labels = [op.label for op in self.graph.operators if isinstance(op, SourceOp)]
         positions: dict[str, Any] = {}
-        for label, (rows, handle) in zip(labels, item.positions(), strict=True):
-            # The engine counts rows from where this run began.
-            start = self.from_rows.get(label) or 0 if handle < 0 else None
-            found = self.engine.raised[handle] if start is None else start + rows
+        for label, (rows, handle, _) in zip(labels, item.positions(), strict=True):
+            found = self.engine.raised[handle] if handle >= 0 else rows
             if isinstance(found, BaseException):
                 raise StateError(f"source {label} cannot tell its position: {found!r}") from found
             positions[label] = found
@@ -386,6 +541,7 @@ class LocalRun:
             job=self.graph.name,
             epoch=item.epoch,
             positions=positions,
+            rows=tuple(rows for rows, _, _ in item.positions()),
             bins=tuple(sorted(item.bins())),
         )
 

@@ -16,6 +16,7 @@ from plait.text.units import plural, rate_text, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plait.protocol.rates import SourceRate
     from plait.results.result import OperatorCounts, Result
 
 EVERY_S = 0.2
@@ -73,6 +74,7 @@ def format_result(result: Result) -> str:
         parts.append(f"not accounted for: {result.account.difference:,} records")
     if result.latency.max_ms > 0:
         parts.append(latency_text(result))
+    parts += [f"{label}: {rate}" for label, rate in result.rates.items()]
     if result.operators:
         parts += ["", operators_text(result.operators)]
     for label, output in result.outputs.items():
@@ -141,9 +143,14 @@ def result_facts(result: Result) -> dict[str, Any]:
             "p999": result.latency.p999_ms,
             "max": result.latency.max_ms,
         },
+        "rates": {label: rate_facts(rate) for label, rate in result.rates.items()},
         "outputs": {label: output_fact(output) for label, output in result.outputs.items()},
         "dead_letters": len(result.dead_letters),
     }
+
+
+def rate_facts(rate: SourceRate) -> dict[str, float | None]:
+    return {name: getattr(rate, name) for name in ("per_s", "lag", "lag_s", "trust")}
 
 
 OPERATOR = ("number", "name", "at", "records_in", "records_out", *COUNTS)

@@ -78,6 +78,9 @@ class Process:
             bytes, plait.Timestamp, or a list or dict of these. They start as 0, 0.0, False, "",
             b"", None, [] and {}.
         out: the schema of what the handlers yield: a dataclass, or a dict of name to type.
+        version: of the state, 1 unless it says more. A checkpoint with an older one goes through
+            migrate(old, version), which takes the old values by name and that version, and returns
+            the new ones. Values that are added, left out or change from int to float need none.
 
     Handlers; each yields records, or returns a list of them or None:
         on_record(key, record, state, timers): for every record, at its place in the order.
@@ -93,6 +96,8 @@ class Process:
     """The name and type of each value that is kept for a key."""
     out: ClassVar[Any] = None
     """The schema of what the handlers yield: a dataclass, or a dict of name to type."""
+    version: int = 1
+    """Of the state: a checkpoint with an older one goes through `migrate(old, version)`."""
     shapes: tuple[Schema, ...] = ()
     """The schemas of the records: of the stream, or of left and right. Set when a job is built."""
 

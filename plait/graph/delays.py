@@ -1,10 +1,10 @@
 """How far the watermark of an operator stays behind the time of each origin that reaches it.
 
-An origin is a source with an event time, or an operator that names one: those before it do not
-reach what is behind it. The delay is the origin's `out_of_order`, and what the operators in between
-hold back: a semi join gives a left record when its first match comes, with the time of that record,
-which may be long gone. What is behind such an operator would call its results late, so time there
-waits as long as they can. The length is a constant of the graph.
+An origin is a source with an event time, or an operator that names one or goes by arrival: those
+before it do not reach what is behind it. The delay is the origin's `out_of_order`, and what the
+operators in between hold back: a semi join gives a left record when its first match comes, with the
+time of that record, which may be long gone. What is behind such an operator would call its results
+late, so time there waits as long as they can. The length is a constant of the graph.
 
     >>> from plait.graph.temporal import Side
     >>> hold_us(JoinSpec(left=Side(columns=()), right=Side(columns=()), how="semi", ttl_us=5))
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.graph.operators import EventTimeOp, SourceOp, TimedOp
-from plait.graph.temporal import Between, Grid, JoinSpec
+from plait.graph.temporal import Between, Grid, JoinSpec, is_by_arrival
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,8 @@ def watermark_delays(operators: Sequence[AnyOp]) -> list[dict[int, int]]:
                 mine[origin] = max(delay, mine.get(origin, 0))
         if isinstance(op, SourceOp) and op.event_time is not None:
             mine = {number: op.out_of_order_us}
+        if is_arrival(op):
+            mine = {number: 0}
         held = hold_us(op.spec) if isinstance(op, TimedOp) else 0
         delays.append(mine)
         if isinstance(op, EventTimeOp):
@@ -57,6 +59,11 @@ def watermark_delays(operators: Sequence[AnyOp]) -> list[dict[int, int]]:
         else:
             behind.append({origin: delay + held for origin, delay in mine.items()})
     return delays
+
+
+def is_arrival(op: AnyOp) -> bool:
+    """Whether the operator goes by when its records arrived."""
+    return isinstance(op, TimedOp) and is_by_arrival(op.spec)
 
 
 def origins_read(operators: Sequence[AnyOp]) -> frozenset[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import JobError
 from plait.expr.text import text
 from plait.functions.pickling import why_not
+from plait.graph.checkpoint_rules import several_decide
 from plait.graph.operators import (
     AggregateOp,
     AnyOp,
@@ -31,6 +32,7 @@ from plait.graph.operators import (
 from plait.graph.routes import functions_of, processes_of, route_of_call
 from plait.graph.source_order import order_text
 from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
+from plait.graph.state_types import describe, state_type
 from plait.graph.temporal import OperatorSpec
 from plait.graph.temporal_text import length, results_text, spec_text
 from plait.model.schedulers import name_of as name_of_scheduler
@@ -56,23 +58,30 @@ KINDS = {
 }
 
 
-def explain(graph: Graph, settings: Settings | None = None) -> str:
-    """The plan of a job as text."""
+def explain(graph: Graph, settings: Settings | None = None, *, checkpoint: bool = False) -> str:
+    """The plan of a job as text. `checkpoint`: with what its sources and sinks do in a job with
+    checkpoints."""
     chosen = settings or Settings()
     pipeline = make_pipeline(graph, chosen.fuse)
     lines = [f"job {graph.name}: {head(graph, chosen)}"]
     for number, stage in enumerate(pipeline.stages):
-        lines += stage_lines(pipeline, number, stage, chosen)
+        lines += stage_lines(pipeline, number, stage, chosen, checkpoint)
+    if checkpoint and graph.dead_letters is not None:
+        name = type(graph.dead_letters).__name__
+        lines.append(
+            f"dead letters: {name}: {delivery_text(graph.dead_letters, several_decide(graph))}"
+        )
     return "\n".join(lines)
 
 
 def explain_text(graph: Graph, settings: dict[str, Any]) -> str:
-    """The plan as text, with settings as a user gives them."""
+    """The plan as text, with settings as a user gives them; `checkpoint=` is one of them."""
+    plain = {name: value for name, value in settings.items() if name != "checkpoint"}
     try:
-        chosen = Settings(**settings)
+        chosen = Settings(**plain)
     except TypeError as error:
-        raise JobError(f"explain: {unknown_setting(settings) or error}") from None
-    return explain(graph, chosen)
+        raise JobError(f"explain: {unknown_setting(plain) or error}") from None
+    return explain(graph, chosen, checkpoint=settings.get("checkpoint") is not None)
 
 
 def head(graph: Graph, settings: Settings) -> str:
@@ -105,7 +114,7 @@ def workers_text(settings: Settings) -> str:
 
 
 def stage_lines(
-    pipeline: Pipeline, number: int, stage: PipelineStage, settings: Settings
+    pipeline: Pipeline, number: int, stage: PipelineStage, settings: Settings, checkpoint: bool
 ) -> Iterator[str]:
     came = f" from {', '.join(f'stage {i}' for i in stage.inputs)}" if stage.inputs else ""
     fused = f" ({len(stage.operators)} operators fused)" if len(stage.operators) > 1 else ""
@@ -122,6 +131,48 @@ def stage_lines(
             yield f"    tries: {op.retrying.retries + 1}, the second after {pause}"
         if op.on_error != "fail":
             yield f"    bad records: {op.on_error}"
+        if checkpoint and isinstance(op, SourceOp):
+            yield f"    after a crash: {replay_text(op.source)}"
+        if checkpoint and isinstance(op, FoldOp | StatefulOp):
+            yield f"    saved: {saved_text(op)}"
+        if checkpoint and isinstance(op, SinkOp):
+            yield f"    delivery: {delivery_text(op.sink, several_decide(pipeline.graph))}"
+
+
+def replay_text(source: Any) -> str:
+    """What a source does in a job with checkpoints."""
+    if source.replayable:
+        return "read again from the last checkpoint"
+    return "cannot be read again, so checkpoint= is refused"
+
+
+def saved_text(op: FoldOp | StatefulOp) -> str:
+    """How a checkpoint keeps the state of a function."""
+    kind = state_type(op)
+    if describe(kind) is None:
+        return "as a pickle; declare the type of the state to have plain data"
+    return f"as plain data, {kind.__name__ if isinstance(kind, type) else kind}"
+
+
+def delivery_text(sink: Any, several: bool = False) -> str:
+    """What a sink does in a job with checkpoints; `several`: others decide, too."""
+    match sink.kind:
+        case "decider" if sink.commit is not None:
+            return (
+                f"exactly once, visible after {sink.commit}; functions before it must give the same"
+                " again"
+            )
+        case "decider" if several:
+            return (
+                "exactly once, the sinks commit one after the other; after a crash between them"
+                " functions must give the same again"
+            )
+        case "follower":
+            return "exactly once, visible when the checkpoint is safe"
+        case "decider":
+            return "exactly once, the sink decides which checkpoint counts"
+        case _:
+            return "at least once, records since the last checkpoint may come again"
 
 
 def what_of(op: AnyOp) -> str:
@@ -156,7 +207,8 @@ def source_time_text(op: SourceOp) -> str:
     """What the source says of event time."""
     if op.event_time is None:
         return ""
-    return f"; event time {op.event_time}{how_late(op)}"
+    parts = " by partition" if op.clock is not None else ""
+    return f"; event time {op.event_time}{parts}{how_late(op)}"
 
 
 def how_late(op: SourceOp | EventTimeOp) -> str:

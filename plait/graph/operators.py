@@ -49,6 +49,10 @@ class Op:
     on_error: OnError = "fail"
     region: Region | None = None
     """The part of the job it is in, if that has its own threading model."""
+    named: str = ""
+    """The id that the user gave it, for its state; see `graph.operator_ids`."""
+    was: str = ""
+    """The id that it had before, if its state is still kept under that one."""
 
     def __str__(self) -> str:
         return f"{self.name} at {self.at}"
@@ -62,6 +66,9 @@ class SourceOp(Op):
     label: str
     event_time: str | None = None
     """The timestamp column that is its event time; see `plait.graph.temporal`."""
+    clock: str | None = None
+    """Of a source with partitions: the integer column that says how far its time is at each row, in
+    place of the greatest event time so far. It is dropped right after the source."""
     out_of_order_us: int = 0
     max_jump_us: int = 86_400_000_000
     idle_us: int = 0
@@ -124,6 +131,9 @@ class CallOp(Op):
     """Of a plain function: `on_error` decides about a record when all its tries have failed. Of
     columns all functions are tried again, of batches the whole one."""
     route: Route = "auto"
+    repeatable: bool = False
+    """Whether the user says that it gives the same for the same records, whatever batches they are
+    in and whenever it is called."""
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -152,6 +162,9 @@ class FoldOp(Op):
     """A value (deep-copied for each key) or a function without parameters that makes one."""
     step: Callable[[Any, Any], Any]
     route: Route = "auto"
+    version: int = 1
+    """Of its state; see `graph.versions`."""
+    migrate: Callable[[Any, int], Any] | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -166,6 +179,8 @@ class StatefulOp(Op):
     init: Any
     step: Callable[[Any, Any], tuple[Any, Any]]
     route: Route = "auto"
+    version: int = 1
+    migrate: Callable[[Any, int], Any] | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -239,6 +254,8 @@ class Graph:
     operators: tuple[AnyOp, ...]
     dead_letters: Any = None
     """The sink for records that an operator with on_error="dead_letter" could not take, or None."""
+    dropped: tuple[str, ...] = ()
+    """The ids of operators whose state in a checkpoint is given up."""
 
     def users(self, op: int) -> tuple[int, ...]:
         """The operators that read from `operator`, in their order."""

@@ -32,9 +32,11 @@ class Snapshot:
     job: str
     """The name of the job."""
     epoch: int
-    """The epoch at whose end it was taken."""
+    """The epoch in front of which it was taken: another run goes on with it."""
     positions: Mapping[str, Any]
     """Of each source, by its label: where the next record is."""
+    rows: tuple[int, ...]
+    """Of each source: how many of its records are before that epoch."""
     bins: tuple[tuple[int, int, bytes], ...]
     """(operator, bin, bytes); bins without keys are left out."""
 

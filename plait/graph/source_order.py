@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.errors import JobError
+from plait.graph.delays import is_arrival
 from plait.graph.operators import Graph, SourceOp
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ def is_in_time(graph: Graph, order: Order | None) -> bool:
     JobError if that is asked for and cannot be.
     """
     reason = why_not_in_time(graph)
+    if order == "time" and any(is_arrival(op) for op in graph.operators):
+        raise JobError(
+            f'order="time" is by event time alone, and {reason}; leave out order=, or give'
+            ' by="event_time" to the windows'
+        )
     if order == "time" and reason:
         raise JobError(f'order="time" needs sources with an end and an event time: {reason}')
     return len(graph.sources) > 1 and order != "total" and not reason
@@ -32,12 +38,17 @@ def is_in_time(graph: Graph, order: Order | None) -> bool:
 def why_not_in_time(graph: Graph) -> str:
     """What keeps a job from running in order of time; empty: nothing."""
     for op in graph.operators:
+        if is_arrival(op):
+            return f"{op} has windows by arrival"
+    for op in graph.operators:
         if not isinstance(op, SourceOp):
             continue
         if not op.source.bounded:
             return f"source {op.label} has no end"
         if getattr(op.source, "rate_per_s", None) is not None:
             return f"source {op.label} has a rate"
+        if op.clock is not None:
+            return f"source {op.label} has a time for each of its partitions"
         if op.event_time is None:
             return f"source {op.label} has no event time that is a column of it; give event_time="
     return ""

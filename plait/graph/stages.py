@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from plait.graph import temporal
+from plait.graph.delays import is_arrival
 from plait.graph.operators import (
     AggregateOp,
     AnyOp,
@@ -95,8 +96,9 @@ def source_numbers(graph: Graph) -> dict[int, int]:
 
 def origin_numbers(graph: Graph) -> dict[int, int]:
     """The number of each origin of time: the sources first, whether they have an event time or not,
-    and then the operators that name one."""
-    named = [i for i, op in enumerate(graph.operators) if isinstance(op, EventTimeOp)]
+    and then the operators that name one or go by arrival."""
+    operators = enumerate(graph.operators)
+    named = [i for i, op in operators if isinstance(op, EventTimeOp) or is_arrival(op)]
     return {op: number for number, op in enumerate((*graph.sources, *named))}
 
 

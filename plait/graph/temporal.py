@@ -6,7 +6,8 @@ was before the record (the first sets it freely). A time more than 2 ** 62 us fr
 nothing. An `EventTimeOp` names the event time of the rows that pass it, and is an origin of time
 like such a source: origins before it no longer reach what is behind it. The watermark of an
 operator is the least of the times of the origins that reach it, each less its `out_of_order` and
-what is held back on the way (`graph.delays`); it never falls. Sources without an event time move
+what is held back on the way (`graph.delays`); it never falls. Windows by arrival are an origin too,
+with the wall clock as their time (`WindowSpec`). Sources without an event time move
 nothing and hold nothing up; nor do an idle origin, until its next row, and one at its end, which is
 that of all its sources. As long as one of the others has no time there is no watermark.
 
@@ -125,7 +126,11 @@ class WindowSpec:
     changed since in windows that have not ended give their results so far, in the same order as the
     windows that end; 0: not. `complete`: the name of one more column, behind the results: whether
     the window was over when the row was given. It is false for early results, and for windows that
-    a stopped run gives though the watermark, without the stop, is not at their end; "": none."""
+    a stopped run gives though the watermark, without the stop, is not at their end; "": none.
+
+    `by_arrival`: the operator is an origin of time itself, and what is before it does not reach it
+    or what is behind it. In a unit its time is the operator's wall clock, as of a `ProcessSpec`,
+    from the first mark on, and that is the time of all records of the unit: none is ever late."""
 
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -134,6 +139,8 @@ class WindowSpec:
     ttl_us: int = 0
     """With `RowWindow`: the records of a key are forgotten; 0: never."""
     complete: str = ""
+    by_arrival: bool = False
+    """With `Grid` and `SessionWindow`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +149,7 @@ class TopSpec:
     greatest first, of equal ones the one that came first. `ties`: also those that equal the last.
     Rows with a null or NaN in `by` are never among them. Columns: those of the input, and
     window_start and window_end unless the window is `CarriedWindow`, and `complete` as in
-    `WindowSpec`."""
+    `WindowSpec`, and so is `by_arrival`."""
 
     window: Grid | SessionWindow | CarriedWindow
     k: int
@@ -152,6 +159,7 @@ class TopSpec:
     lateness_us: int = 0
     """A window that takes a late record gives all its rows again, at its place."""
     complete: str = ""
+    by_arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +355,11 @@ TimedSpec = (
     | ProcessSpec
     | OperatorSpec
 )
+
+
+def is_by_arrival(spec: TimedSpec) -> bool:
+    """Whether the operator goes by when its records arrived."""
+    return isinstance(spec, WindowSpec | TopSpec) and spec.by_arrival
 
 
 def time_columns(time: str, spec: TimedSpec) -> tuple[str, ...]:

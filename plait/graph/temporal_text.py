@@ -16,13 +16,13 @@ def spec_text(spec: temporal.TimedSpec) -> str:
     """What the operator does with the records of a key."""
     match spec:
         case temporal.WindowSpec():
-            more = late_text(spec.lateness_us) + kept_text(spec.ttl_us)
+            more = arrival_text(spec) + late_text(spec.lateness_us) + kept_text(spec.ttl_us)
             more += f", early results every {length(spec.early_us)}" if spec.early_us else ""
             return f"{window_text(spec.window)}{more}: {results_text(spec.aggregates)}"
         case temporal.TopSpec():
             which = "greatest" if spec.greatest else "least"
             ties = ", with ties" if spec.ties else ""
-            late = late_text(spec.lateness_us)
+            late = arrival_text(spec) + late_text(spec.lateness_us)
             return f"{window_text(spec.window)}{late}: the {spec.k} {which} by {spec.by}{ties}"
         case temporal.LateSpec():
             late = late_text(spec.lateness_us)
@@ -85,6 +85,10 @@ def within_text(within: temporal.Grid | temporal.Between | temporal.AsOf | None)
             return f", the last one as of the left{old}"
         case _:
             assert_never(within)
+
+
+def arrival_text(spec: temporal.WindowSpec | temporal.TopSpec) -> str:
+    return " by arrival" if spec.by_arrival else ""
 
 
 def late_text(lateness_us: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
 from plait.errors import JobError
+from plait.model.breaker import parse_breaker
 from plait.model.schedulers import AnyScheduler, NativeScheduler, Scheduler
 from plait.protocol.messages import Finish
 
@@ -131,6 +132,9 @@ class Settings:
     """Stop after this many records of each source; None: read all."""
     timeout_s: float | None = None
     """Stop the run after this many seconds with TimedOut; `plait.run` takes it as `timeout=`."""
+    breaker: str | None = None
+    """Stop the job when more than a share of its records become dead letters: "1% of 10s" is 1 in
+    100 of those read in the last 10 seconds, and never judged by fewer than 1,000. None: never."""
     finish: Finish = "leave"
     """What becomes of windows, sessions, timers and waiting records that are not complete when a
     run is stopped before its sources end. "leave": nothing is given for them, and
@@ -175,6 +179,8 @@ class Settings:
             check("limit", self.limit, 0, 1 << 62)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise JobError(f"timeout is {self.timeout_s}; it must be above 0 seconds")
+        if self.breaker is not None:
+            parse_breaker(self.breaker)
         check("scheduler_seed", self.scheduler_seed, 0, (1 << 64) - 1)
         if not isinstance(self.fuse, bool):
             raise JobError(f"fuse is {self.fuse!r}; it must be True or False")

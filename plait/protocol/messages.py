@@ -8,7 +8,8 @@ An epoch is agreed on in a *round* of two steps. `Promise`: every member says up
 will go without hearing more (its fence), and keeps to that. `Commit`: the new layouts, the first of
 them at the greatest of those fences, go to all members; the fences are lifted. So every
 node knows a layout before any node reaches its epoch, and nobody has to stop for it. Every
-message may be sent again: a node answers a repeated one as it did the first time.
+message may be sent again: a node answers a repeated one as it did the first time. What is said
+about checkpoints and recovery is in `checkpoint_messages.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.protocol.bin_maps import Changes, Copies, Owners, changes_between
+from plait.protocol.checkpoint_messages import (
+    Finished,
+    Halt,
+    Mark,
+    PartRef,
+    Publish,
+    Restore,
+    Retire,
+    Seal,
+    Survey,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from plait.protocol.rates import SourceReport
 
 Rank = int
 
@@ -48,6 +62,9 @@ class Layout:
     a later layout gives that node the bin, only what changed since is sent."""
     epoch_records: int = 0
     """Records of each source in an epoch from here on; 0: as before."""
+    first_row: tuple[int, ...] = ()
+    """For each source: the number of the row with which `epoch` begins; empty: as it comes, and 0
+    for the first layout. Said where a job goes on from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +80,8 @@ class Peer:
 class Prepare:
     """Build the engine for this job and connect to the peers; do not start yet.
 
-    The job itself (graph, settings, token) was given to the node when it was made.
+    The job itself (graph, settings, token) was given to the node when it was made. With `restore`
+    this is answered at once; NodeReport.restored says when all is loaded.
     """
 
     rank: Rank
@@ -74,6 +92,13 @@ class Prepare:
     """All members, this node left out."""
     home: Rank
     """The node that has the sinks of a job in total order."""
+    attempt: int = 0
+    """Of a job with checkpoints: counts from 1. One below the node's own is refused."""
+    token: str = ""
+    """By which the nodes of this attempt know each other; empty: the one of the job."""
+    restore: Restore | None = None
+    """Where the job goes on, also for a node that joins later: it loads nothing (no bin is its
+    own yet), but saves under this claim. None: a job without checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +113,8 @@ class Begin:
     """Start, with the records of this layout's epoch."""
 
     layout: Layout
+    joins: bool = False
+    """The others run already. If not, all begin here, at epoch 0 or where a checkpoint was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +145,8 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """New layouts, in the order of their epochs; or the common end of all sources."""
+    """New layouts, in the order of their epochs; or a mark, or the common end of all sources, or
+    both of these. A mark and a layout never come in one round, nor for one epoch."""
 
     round: int
     layouts: tuple[Layout, ...] = ()
@@ -126,9 +154,11 @@ class Commit:
     """All sources end before this epoch; what was read is delivered."""
     finish: Finish | None = None
     """What becomes of open windows then; None: as the job's settings say."""
+    mark: Mark | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return commit_of, (self.round, self.stop_at, self.finish, in_short(self.layouts))
+        short = in_short(self.layouts)
+        return commit_of, (self.round, self.stop_at, self.finish, short, self.mark)
 
 
 Short = tuple[Layout, Changes | None, Changes | None]
@@ -153,7 +183,11 @@ def in_short(layouts: Iterable[Layout]) -> tuple[Short, ...]:
 
 
 def commit_of(
-    number: int, stop_at: int | None, finish: Finish | None, short: tuple[Short, ...]
+    number: int,
+    stop_at: int | None,
+    finish: Finish | None,
+    short: tuple[Short, ...],
+    mark: Mark | None = None,
 ) -> Commit:
     """A Commit from what it travels as."""
     layouts: list[Layout] = []
@@ -168,7 +202,7 @@ def commit_of(
         elif copied:
             copies = copies.changed(copied)
         layouts.append(replace(layout, owners=owners, copies=copies))
-    return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at, finish=finish)
+    return Commit(round=number, layouts=tuple(layouts), stop_at=stop_at, finish=finish, mark=mark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +226,22 @@ class End:
     good: bool
 
 
-Command = Prepare | Connect | Begin | Expect | Promise | Commit | Lift | Drop | End
+Command = (
+    Prepare
+    | Connect
+    | Begin
+    | Expect
+    | Promise
+    | Commit
+    | Lift
+    | Drop
+    | End
+    | Halt
+    | Seal
+    | Publish
+    | Retire
+    | Survey
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +295,8 @@ class NodeReport:
     """The last Expect for whose bins all memory is there."""
     loads: tuple[BinLoad, ...] = field(default=())
     """Of the bins it owns; empty when not asked for."""
+    sources: tuple[SourceReport, ...] = ()
+    """The rates of the sources that it reads."""
     cpu_ratio: float = 0.0
     """CPU use of the whole machine, all processes, 0..1."""
     crowd: float = 0.0
@@ -260,7 +311,23 @@ class NodeReport:
     max_ms: float = 0.0
     links_down: tuple[Rank, ...] = ()
     """Peers to which there is no connection now."""
+    refused_links: int = 0
+    """Connections to its data port that did not prove that they belong to the job."""
     error: str = ""
     """In one line, why it failed."""
     satisfied: bool = False
     """A sink has all it wanted: the job may end."""
+    attempt: int = 0
+    """The attempt that this is about: of the last Halt, Survey or Prepare."""
+    restored: int = 0
+    """The attempt for which all that its Prepare asked for is loaded."""
+    saved: PartRef | None = None
+    """The last part it has in the store."""
+    save_failed: int = 0
+    """The last mark for which it could not save its part, and why."""
+    save_error: str = ""
+    finished: tuple[Finished, ...] = ()
+    """The slow commands that came to their end: the last one of each kind, of this attempt."""
+    lost_peer: bool = False
+    """Of phase `failed`: not a record is bad, but links or other nodes are; or loading a
+    checkpoint failed for now. A job with checkpoints goes back to its last one."""

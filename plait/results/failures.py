@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -40,13 +41,19 @@ from plait.results.hints import hint_of
 from plait.results.result import BadLine, DeadLetter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from plait.graph.operators import AnyOp
     from plait.graph.temporal import InputPort
+    from plait.results.breaker import Breaker
     from plait.results.engine_failures import EngineFailure
 
+Placed = tuple[tuple[int, int, int, int], DeadLetter]
+"""A letter with its place in the order of records; the epoch comes first."""
+
 KEPT = 10_000
+AT_ONCE = 10_000
+"""How many letters a sink gets in a batch."""
 SHOWN = 300
 """How many characters of a record an error shows."""
 
@@ -73,14 +80,52 @@ BAD_SCHEMA = Schema.of({"record": object})
 
 
 class Letters:
-    """Dead letters of a run: all of them to the job's sink, if it has one, the first in memory."""
+    """Dead letters of a run: all of them to the job's sink, if it has one, the first in memory.
 
-    def __init__(self, graph: Graph) -> None:
+    In a job with checkpoints (`resume`) the sink gets them at boundaries, in the order of the
+    records, so that what it gets is the same in every run. Engine and checkpoints may call from
+    two threads.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        resume: Any = None,
+        *,
+        open_sink: Callable[[Any, Schema, Any], Any] | None = None,
+    ) -> None:
         self.graph = graph
-        self.found: list[tuple[tuple[int, int, int, int], DeadLetter]] = []
+        self.found: list[Placed] = []
+        self.total = 0
+        """How many there are, those of earlier runs among them (`go_on_from`) ..."""
+        self.before = 0
+        """... and how many of them are before the last boundary."""
+        self.after: list[int] = []
+        """In a job with checkpoints: the epochs of the others."""
+        self.at_boundaries = resume is not None
+        self.pending: list[Placed] = []
+        """In a job with checkpoints: those that no boundary was after."""
+        self.lock = threading.Lock()
+        self.breaker: Breaker | None = None
+        """Told of every letter before it is made."""
+        self.waiting: list[EngineFailure] = []
+        """Those that the breaker knows, and that are not made yet."""
         sink = graph.dead_letters
+        self.exact = resume is not None and sink is not None and sink.kind != "plain"
+        self.decides = self.exact and sink.kind == "decider"
+        self.delivered = resume.boundary if self.decides else 0
+        """Letters of epochs before it are with the sink: they come again, and are not written."""
+        self.as_they_are = hasattr(sink, "open_letters")
+        """The sink takes letters, not rows of `LETTER_SCHEMA`."""
+        given = resume if self.exact else None
+        opening = open_sink or open_letter_sink
         with dead_letter_sink():
-            self.writer = sink.open(LETTER_SCHEMA) if sink is not None else None
+            if sink is None:
+                self.writer = None
+            elif self.as_they_are:
+                self.writer = sink.open_letters(graph, given)
+            else:
+                self.writer = opening(sink, LETTER_SCHEMA, given)
         if sink is not None and not callable(getattr(self.writer, "write", None)):
             raise JobError(
                 f"the sink for dead letters: {type(sink).__name__}.open returned"
@@ -89,24 +134,92 @@ class Letters:
 
     def add(self, letters: Sequence[EngineFailure]) -> None:
         made = [(letter.place, letter_of(letter, self.graph)) for letter in letters]
-        self.found.extend(made[: max(0, KEPT - len(self.found))])
-        if made and self.writer is not None:
+        with self.lock:
+            self.total += len(made)
+            self.found.extend(made[: max(0, KEPT - len(self.found))])
+            if self.at_boundaries:
+                self.after += [placed[0][0] for placed in made]
+                if self.writer is not None:
+                    self.pending += [one for one in made if one[0][0] >= self.delivered]
+            else:
+                self.write(made)
+
+    def note(self, failures: Sequence[EngineFailure]) -> None:
+        """The letters of these are made with the next ones; the breaker is told now."""
+        self.waiting += failures
+        if self.breaker is not None:
+            for failure in failures:
+                op = self.graph.operators[failure.op]
+                self.breaker.note(op.name, str(op.at), failure.message)
+
+    def collect(self, failures: Sequence[EngineFailure]) -> None:
+        """Adds the letters of these, and of those that were noted."""
+        self.note(failures)
+        found, self.waiting = self.waiting, []
+        self.add(found)
+
+    def go_on_from(self, count: int) -> None:
+        """So many letters are from before the checkpoint that the job goes on from."""
+        self.total = self.before = count
+
+    def write(self, letters: Sequence[Placed]) -> None:
+        if self.writer is None:
+            return
+        for first in range(0, len(letters), AT_ONCE):
             with dead_letter_sink():
-                self.writer.write(batch_of([letter for _, letter in made]))
+                some = [letter for _, letter in letters[first : first + AT_ONCE]]
+                self.writer.write(some if self.as_they_are else batch_of(some))
+
+    def mark(self, boundary: int) -> None:
+        """All letters of the epochs before the boundary have been added: they go to the sink."""
+        with self.lock:
+            later = [epoch for epoch in self.after if epoch >= boundary]
+            self.before += len(self.after) - len(later)
+            self.after = later
+            before = [placed for placed in self.pending if placed[0][0] < boundary]
+            self.write(sorted(before, key=place_of))
+            self.pending = [placed for placed in self.pending if placed[0][0] >= boundary]
+            if self.exact and self.writer is not None and boundary >= self.delivered:
+                with dead_letter_sink():
+                    self.writer.mark(boundary)
+
+    def prepare(self, boundary: int) -> Any:
+        """As `Writer.prepare`."""
+        if not self.exact or self.writer is None:
+            return None
+        with dead_letter_sink():
+            return self.writer.prepare(boundary)
+
+    def commit(self, boundary: int, notes: bytes = b"") -> None:
+        """As `Writer.commit`."""
+        if self.exact and self.writer is not None:
+            with dead_letter_sink():
+                self.writer.commit(boundary, notes)
 
     def kept(self) -> tuple[DeadLetter, ...]:
         """In the order of the records."""
-        return tuple(letter for _, letter in sorted(self.found, key=lambda pair: pair[0]))
+        return tuple(letter for _, letter in sorted(self.found, key=place_of))
 
     def close(self, good: bool) -> None:
         if self.writer is None:
             return
         if good:
+            if self.exact and self.pending:
+                raise InternalError(f"{len(self.pending):,} dead letters are after the last mark")
+            self.write(sorted(self.pending, key=place_of))
             with dead_letter_sink():
                 self.writer.close()
         else:
             with suppress(Exception):  # there is something worse to tell
                 self.writer.abort()
+
+
+def place_of(placed: Placed) -> tuple[int, int, int, int]:
+    return placed[0]
+
+
+def open_letter_sink(sink: Any, schema: Schema, resume: Any) -> Any:
+    return sink.open(schema) if resume is None else sink.open(schema, resume)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.errors import InternalError
 from plait.graph.operators import Graph, SinkOp, SourceOp
+from plait.protocol.rates import merge_rates
 from plait.results.result import (
     Account,
     DeadLetter,
@@ -27,6 +28,8 @@ from plait.results.result import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from plait.protocol.rates import SourceReport
 
 Place = tuple[int, int, int, int]
 """Epoch, source, row and operator of a record: the order in which a sequential run meets them."""
@@ -83,6 +86,14 @@ class NodeOutcome:
     """Whether a sink may end the run before the sources do: records are then left over."""
     levels: tuple[LevelStep, ...] = ()
     degrees: tuple[DegreeStep, ...] = ()
+    rates: tuple[SourceReport, ...] = ()
+    """Of the sources that this node read, as they were last."""
+    attempt: int = 0
+    """Of a job with checkpoints: the claim under which it ran."""
+    left_at: int = 0
+    """Of a node that left: the epoch from which on it had nothing to do."""
+    restored: tuple[tuple[int, int], ...] = ()
+    """Of a job with checkpoints: at which epoch each attempt began, ascending."""
 
 
 def tally(
@@ -135,9 +146,22 @@ def stopped_sources(graph: Graph, engine: StoppedEngine) -> tuple[str, ...]:
     return tuple(sorted(label for i, label in enumerate(labels) if engine.was_stopped(i)))
 
 
+def leave_out_repeated(outcomes: Iterable[NodeOutcome]) -> list[NodeOutcome]:
+    """Without nodes that left after the checkpoint to which the job went back: what they did was
+    done again, and what they did before it is in the counts of the checkpoint."""
+    parts = list(outcomes)
+    history = max((part.restored for part in parts), default=())
+
+    def counts(part: NodeOutcome) -> bool:
+        later = [epoch for attempt, epoch in history if attempt > part.attempt]
+        return not later or part.left_at <= later[0]
+
+    return [part for part in parts if counts(part)]
+
+
 def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
     """The result of the whole job, errors left out (`first_error` has them)."""
-    parts = sorted(outcomes, key=lambda part: part.rank)
+    parts = sorted(leave_out_repeated(outcomes), key=lambda part: part.rank)
     if not parts:
         raise InternalError(f'the job "{job}" has no node that tells its outcome')
     failed = [part.failed_at for part in parts if part.failed_at is not None]
@@ -154,6 +178,7 @@ def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         stopped=tuple(sorted({label for part in parts for label in part.stopped})),
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
+        rates=merge_rates([part.rates for part in parts]),
     )
 
 

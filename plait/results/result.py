@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from plait.protocol.rates import SourceRate
+
 
 ACCOUNT = (
     "read",
@@ -216,8 +218,8 @@ class Result:
     """The rows of each epoch (of the first million) of each source, by its label: with them the
     sequential run repeats this one exactly."""
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """When each of these was cut (microseconds since 1970), in a job with timers by the wall
-    clock."""
+    """When each of these was cut (microseconds since 1970), in a job with timers or windows by the
+    wall clock."""
     levels: tuple[LevelStep, ...] = ()
     """With workers="elastic": every period (of the last 10,000), with its throughput and why the
     next one had as many workers as it had."""
@@ -226,6 +228,10 @@ class Result:
     routes: Mapping[str, str] = field(default_factory=dict)
     """Of each plain Python function that could use worker processes, by operator and line: whether
     it did, and what it had cost before. Of a run in one process."""
+
+    rates: Mapping[str, SourceRate] = field(default_factory=dict)
+    """Of each source that records come in at by themselves (Kafka, Spark, a rate), by its label:
+    how fast they did at the end, and how far behind the job was."""
 
     def __repr__(self) -> str:
         """One line, and one for each sink."""

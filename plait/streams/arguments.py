@@ -190,3 +190,16 @@ def checked_records(given: int | None) -> int | None:
     raise JobError(
         f"epoch_records is {given!r}; it must be a whole number from 1 to {MOST_RECORDS:,}"
     )
+
+
+def checked_version(version: Any, migrate: Any) -> int:
+    """The version of a state: a whole number above 0, and more than 1 if there is a `migrate`."""
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise JobError(f"version is {version!r}; it must be a whole number above 0")
+    if migrate is not None and not callable(migrate):
+        raise JobError(f"migrate is {migrate!r}; it must be a function of a state and its version")
+    if migrate is not None and version == 1:
+        raise JobError(
+            "migrate= makes a newer version of an older state; say which: version=2, migrate=..."
+        )
+    return version

@@ -216,6 +216,27 @@ def source_time(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartedTime:
+    """A source that says how far its time is at each row, and the column that does."""
+
+    source: Source
+    schema: Schema
+    column: str
+
+
+def by_partition(source: Source, time: SourceTime) -> PartedTime | None:
+    """The source with the time of its partitions, if it has some and its event time is used. One
+    with an end is read in the order of time anyway."""
+    if time.column is None or source.bounded:
+        return None
+    parted = source.by_partition(time.column, time.max_jump_us, time.idle_us)
+    if parted is None:
+        return None
+    clock = parted.schema.fields[-1]
+    return PartedTime(source=parted, schema=Schema((*time.schema.fields, clock)), column=clock.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTime:
     """An event time named by the user, checked. `op_time`: as it is bound; `time`: that of the
     stream, which is never null in `schema`."""

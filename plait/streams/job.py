@@ -29,6 +29,7 @@ from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
 from plait.graph.user_functions import check_functions
 from plait.model.call_site import CallSite, was_typed_in
+from plait.model.durations import LONGEST_US
 from plait.model.schema import Schema
 from plait.streams import projections
 from plait.streams.arguments import (
@@ -40,6 +41,7 @@ from plait.streams.arguments import (
 from plait.streams.event_time import (
     NEVER,
     Time,
+    by_partition,
     refuse_nulls,
     source_time,
 )
@@ -48,8 +50,10 @@ from plait.streams.stream import KeyedStream, Stream
 from plait.streams.stream_protocol import add_event_time
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
+    from plait.checkpoints.config import Checkpoint
     from plait.connectors.base import Sink, Source
     from plait.model.durations import Duration
     from plait.results.result import Result
@@ -151,24 +155,35 @@ class Job:
             else:
                 time = source_time(schema, None, None, None, None, fixed)
             refuse_nulls(opened, time, policy)
+            if event_time is not None:
+                opened.check_time(time.column or "")
+            if time.column is None:
+                opened.check_untimed()
             label = own_label(name, opened, self._names(SourceOp, call))
             if name is not None:
                 self._free_name(SourceOp, name)
+            parted = by_partition(opened, time)
             op = SourceOp(
                 name="source",
                 at=call.at,
                 inputs=(),
-                schema=time.schema,
-                source=opened,
+                schema=time.schema if parted is None else parted.schema,
+                source=opened if parted is None else parted.source,
                 label=label,
                 event_time=time.column,
+                clock=None if parted is None else parted.column,
                 out_of_order_us=time.out_of_order_us,
-                max_jump_us=time.max_jump_us,
+                max_jump_us=time.max_jump_us if parted is None else LONGEST_US,
                 idle_us=time.idle_us,
                 epoch_records=checked_records(epoch_records),
                 on_error=policy,
             )
             stream = self._add(op, NEVER if time.column is None else col(time.column))
+            if parted is not None:
+                call.name = "source.columns"
+                columns = projections.drop(parted.schema, [parted.column]).columns
+                own = projections.Projection(columns=columns, schema=time.schema)
+                stream = add_select(call, stream, own, "fail")
             if names:
                 call.name = "rename"
                 renamed = projections.rename(time.schema, names)
@@ -203,7 +218,8 @@ class Job:
         >>> job.explain(workers=4)
         job totals: 4 workers, scheduler ct, total order, ...
 
-        `settings` are those of `run`, such as `workers=4`.
+        `settings` are those of `run`, such as `workers=4`. With `checkpoint=` the plan says how
+        each sink delivers, and whether each source can be read again.
         """
         from plait.graph.explain import explain_text
 
@@ -217,6 +233,7 @@ class Job:
         timeout: float | Duration | None = None,
         progress: bool | None = None,
         dead_letters: Sink | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         **settings: Any,
     ) -> Result:
         """Runs the job in this process until its sources end.
@@ -233,6 +250,7 @@ class Job:
             timeout: stop after this long and raise `plait.TimedOut`.
             progress: show a progress line; by default if stderr is a terminal.
             dead_letters: a sink for dead letters, in place of that of the job.
+            checkpoint: where its state is saved while it runs; the next run goes on from there.
             settings: any other field of `plait.Settings`.
 
         Returns:
@@ -247,6 +265,7 @@ class Job:
             timeout=timeout,
             progress=progress,
             dead_letters=dead_letters,
+            checkpoint=checkpoint,
             **settings,
         )
 

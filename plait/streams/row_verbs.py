@@ -175,6 +175,7 @@ class RowVerbs(Verbs[S]):
         schema: Any = None,
         on_error: CallPolicy = "fail",
         name: str | None = None,
+        repeatable: bool = False,
     ) -> S:
         """Replaces each record by what an async function returns, in the order of the records.
 
@@ -192,6 +193,8 @@ class RowVerbs(Verbs[S]):
             schema: of the output, found as in `map`.
             on_error: as in `map`.
             name: of the operator in errors and counts.
+            repeatable: it gives the same for the same record whenever it is called; asked for by
+                sinks that commit between checkpoints.
         """
         with CallSite("map_async") as call:
             stream = self._site().stream
@@ -202,7 +205,9 @@ class RowVerbs(Verbs[S]):
             policy, tries = checked_tries(on_error, retries, backoff)
             awaiting = awaiting_of(concurrency, timeout, tries)
             call.name = own_label(name, None, ()) or call.name
-            return add_awaited_call(call, stream, function, out, policy, awaiting)
+            return add_awaited_call(
+                call, stream, function, out, policy, awaiting, repeatable=repeatable
+            )
 
     def map_batches(
         self,
@@ -213,6 +218,7 @@ class RowVerbs(Verbs[S]):
         retries: int | None = None,
         backoff: Duration = "50ms",
         route: Route = "auto",
+        repeatable: bool = False,
     ) -> S:
         """Calls a function with a `pyarrow.Table` of many records; it returns a table.
 
@@ -221,14 +227,15 @@ class RowVerbs(Verbs[S]):
         [Record(value=3), Record(value=1)]
 
         `schema` is that of the output (default: of the input). The other arguments are those of
-        `map`, for a whole batch at a time.
+        `map`, for a whole batch at a time. `repeatable=True` says that it gives the same rows
+        whatever batches they come in; asked for on nodes by sinks that commit between checkpoints.
         """
         with CallSite("map_batches") as call:
             stream = self._site().stream
             signatures.check_call(function, ("table",))
             out = stream.schema if schema is None else Schema.of(schema)
             manner = manner_of(on_error, retries, backoff, route)
-            return add_call(call, stream, "batches", function, out, manner)
+            return add_call(call, stream, "batches", function, out, manner, repeatable=repeatable)
 
     def with_columns(
         self,
@@ -273,6 +280,7 @@ class RowVerbs(Verbs[S]):
         schema: Any = None,
         on_error: CallPolicy = "fail",
         name: str | None = None,
+        repeatable: bool = False,
         **named: Callable[..., Awaitable[Any]],
     ) -> S:
         """Adds or replaces columns by async functions whose parameters are columns.
@@ -295,7 +303,9 @@ class RowVerbs(Verbs[S]):
             awaiting = awaiting_of(concurrency, timeout, tries)
             call.name = own_label(name, None, ()) or call.name
             first, functions = calls.functions[0][1], calls.functions
-            return add_awaited_call(call, stream, first, calls.schema, policy, awaiting, functions)
+            return add_awaited_call(
+                call, stream, first, calls.schema, policy, awaiting, functions, repeatable
+            )
 
     def select(
         self, *columns: str | Expr | Mapping[str, Any], on_error: OnError = "fail", **named: Any
@@ -405,6 +415,7 @@ def add_call(
     schema: Schema,
     manner: Manner,
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
+    repeatable: bool = False,
 ) -> S:
     op = CallOp(
         name=call.name,
@@ -417,6 +428,7 @@ def add_call(
         columns=columns,
         retrying=manner.retrying,
         route=manner.route,
+        repeatable=repeatable,
     )
     checked_route(manner.route, op.functions)
     return stream._append(op)
@@ -430,6 +442,7 @@ def add_awaited_call(
     on_error: OnError,
     awaiting: Awaiting,
     columns: tuple[tuple[str, Callable[..., Any]], ...] = (),
+    repeatable: bool = False,
 ) -> S:
     op = CallOp(
         name=call.name,
@@ -441,6 +454,7 @@ def add_awaited_call(
         function=function,
         columns=columns,
         awaiting=awaiting,
+        repeatable=repeatable,
     )
     return stream._append(op)
 

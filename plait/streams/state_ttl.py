@@ -52,9 +52,23 @@ class HeldState(Process):
 
     state: ClassVar[Mapping[str, Any]] = {"held": object}
 
-    def __init__(self, init: Any, step: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self,
+        init: Any,
+        step: Callable[[Any, Any], Any],
+        version: int = 1,
+        migrates: Callable[[Any, int], Any] | None = None,
+    ) -> None:
         self.init = init
         self.step = step
+        self.version = version
+        self.migrates = migrates
+
+    def migrate(self, old: Any, version: int) -> Any:
+        """As that of a process; the user's function takes the state itself."""
+        if self.migrates is None or old["held"] is None:
+            return old
+        return {"held": (self.migrates(old["held"][0], version),)}
 
     def held(self, state: KeyState) -> Any:
         """The state of the key, or a new one."""

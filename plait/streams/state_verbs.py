@@ -13,7 +13,7 @@ from plait.functions import signatures
 from plait.graph.operators import AggregateOp, FoldOp, OnError, Route, StatefulOp
 from plait.model.call_site import CallSite
 from plait.streams.aggregate_verbs import AggregateVerbs, BoundResults, bind_results
-from plait.streams.arguments import checked_route, keyed_schema
+from plait.streams.arguments import checked_route, checked_version, keyed_schema
 from plait.streams.state_ttl import (
     FoldProcess,
     StatefulProcess,
@@ -40,6 +40,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
         type: Any = None,
         on_error: OnError | None = None,
         route: Route = "auto",
+        version: int = 1,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> S:
         """Keeps a state and gives it after every record, as column "value".
 
@@ -53,6 +55,9 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
             type: of the column; otherwise the return annotation of `step`, or the type of `init`.
             on_error: "fail" (default), "skip" or "dead_letter", when `step` raises.
             route: as in `Stream.map`; in a pool each worker process has the state of some keys.
+            version: of the state; a checkpoint with an older one goes through `migrate`.
+            migrate: takes a state of an older version and that version, and returns the state as
+                `step` takes it now.
         """
         with CallSite("fold") as call:
             site = self._site()
@@ -61,7 +66,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
             signatures.check_call(step, ("state", "record"))
             value = signatures.value_field(step, init, type)
             schema = keyed_schema(site.stream.schema, site.keys, (value,))
-            return self._add_step(call, FoldOp, FoldProcess(init, step), schema, on_error, route)
+            process = FoldProcess(init, step, checked_version(version, migrate), migrate)
+            return self._add_step(call, FoldOp, process, schema, on_error, route)
 
     def stateful(
         self,
@@ -71,6 +77,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
         schema: Any = None,
         on_error: OnError | None = None,
         route: Route = "auto",
+        version: int = 1,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> S:
         """A state machine: `step(state, record)` returns the next state and a record, or None.
 
@@ -87,11 +95,13 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
                 the schema of the input.
             on_error: "fail" (default), "skip" or "dead_letter", when `step` raises.
             route: as in `fold`.
+            version: as in `fold`.
+            migrate: as in `fold`.
         """
         with CallSite("stateful") as call:
             signatures.check_call(step, ("state", "record"))
             out = signatures.stateful_schema(step, self._site().stream.schema, schema)
-            process = StatefulProcess(init, step)
+            process = StatefulProcess(init, step, checked_version(version, migrate), migrate)
             return self._add_step(call, StatefulOp, process, out, on_error, route)
 
     def _add_step(
@@ -116,6 +126,8 @@ class StateVerbs(Verbs[S], AggregateVerbs[S]):
             init=process.init,
             step=process.step,
             route=route,
+            version=process.version,
+            migrate=process.migrates,
         )
         checked_route(route, op.functions)
         return site.stream._append(op)

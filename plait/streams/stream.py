@@ -15,6 +15,7 @@ from plait.connectors.base import checked_sink
 from plait.errors import JobError
 from plait.expr.tree import Expr, col
 from plait.graph.labels import with_labels
+from plait.graph.naming import name_operator
 from plait.graph.operators import (
     AnyOp,
     OnError,
@@ -235,6 +236,28 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
             self._append(op)
             return self
 
+    def named(self, name: str, *, was: str = "") -> Stream:
+        """Names the operator that made this stream. Its state is kept under that name.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.key_by("auction").sum("price").named("spent").collect()
+        [Record(auction=1, sum=30), Record(auction=1, sum=80)]
+
+        A checkpoint finds the state of an operator by its name. Without one it is made of the verb,
+        its keys and what comes before, and a job in which these change cannot go on with the state.
+
+        Args:
+            name: any text without line breaks; once in a job.
+            was: the id that it had in earlier checkpoints, if that was another one; it goes on with
+                the state that is kept under it. `plait restore --dry-run` shows the ids.
+
+        Returns:
+            This stream.
+        """
+        with CallSite("named"):
+            name_operator(self.job._operators, self._number, name, was)
+        return self
+
     def run(self, **settings: Any) -> Result:
         """Runs the whole job of this stream, with all its sinks. Arguments as in `Job.run`.
 
@@ -294,7 +317,8 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         >>> plait.stream([1, 2, 3]).explain(workers=4)
         job job: 4 workers, scheduler ct, total order, ...
 
-        `settings` are those of `Job.run`, such as `workers=4`.
+        `settings` are those of `Job.run`, such as `workers=4`. With `checkpoint=` the plan says how
+        each sink delivers, and whether each source can be read again.
         """
         from plait.graph.explain import explain_text
 

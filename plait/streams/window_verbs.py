@@ -31,8 +31,10 @@ from plait.streams.arguments import keyed_schema
 from plait.streams.event_time import at_least_zero, require_time, window_time
 from plait.streams.stream_protocol import S, Site, Verbs, timed_input, unused_name
 from plait.streams.windows import (
+    By,
     Window,
     arguments_text,
+    checked_by,
     checked_count,
     checked_window,
     grid,
@@ -59,6 +61,7 @@ class WindowVerbs(Verbs[S]):
         lateness: Duration | None = None,
         early: Duration | None = None,
         complete: str | None = None,
+        by: By = "event_time",
     ) -> Windowed[S]:
         """Windows of `size`, one after the other: [0s, 10s), [10s, 20s), ...
 
@@ -82,11 +85,19 @@ class WindowVerbs(Verbs[S]):
             complete: the name of a column to add to the results, a bool: whether the window was
                 over when the result was given. Early results are not complete, nor are windows
                 that a stopped run gives with finish="flush".
+            by: "event_time", or "arrival": the wall clock when a record was read. Windows then
+                end by the clock, also if no record comes, no record is late, and the stream needs
+                no event time:
+
+                >>> clicks = plait.stream([{"user": "ada"}, {"user": "bob"}, {"user": "ada"}])
+                >>> counts = clicks.key_by("user").tumbling("10s", by="arrival").count()
+                >>> counts.select("user", "count").collect()
+                [Record(user='ada', count=2), Record(user='bob', count=1)]
         """
         with CallSite("tumbling"):
             shown = f"tumbling({arguments_text(size, offset=offset)})"
             spec = grid(size, size, offset)
-            return make_windows(self._site(), spec, shown, lateness, early, complete)
+            return make_windows(self._site(), spec, shown, lateness, early, complete, by)
 
     def sliding(
         self,
@@ -97,6 +108,7 @@ class WindowVerbs(Verbs[S]):
         lateness: Duration | None = None,
         early: Duration | None = None,
         complete: str | None = None,
+        by: By = "event_time",
     ) -> Windowed[S]:
         """Overlapping windows of `size`, one starting every `every`; a record is in several.
 
@@ -110,12 +122,17 @@ class WindowVerbs(Verbs[S]):
         >>> bids.sliding("10s", every="5s").count().select("count").collect()
         [Record(count=2), Record(count=2), Record(count=1), Record(count=1)]
 
+        With by="arrival" a record is in the windows of the wall clock when it was read:
+
+        >>> bids.sliding("10s", every="5s", by="arrival").count().select("count").collect()
+        [Record(count=3), Record(count=3)]
+
         The other arguments are those of `tumbling`.
         """
         with CallSite("sliding"):
             shown = f"sliding({arguments_text(size, every=every, offset=offset)})"
             spec = grid(size, every, offset)
-            return make_windows(self._site(), spec, shown, lateness, early, complete)
+            return make_windows(self._site(), spec, shown, lateness, early, complete, by)
 
     def session(
         self,
@@ -124,6 +141,7 @@ class WindowVerbs(Verbs[S]):
         lateness: Duration | None = None,
         early: Duration | None = None,
         complete: str | None = None,
+        by: By = "event_time",
     ) -> Windowed[S]:
         """One window for records of a key that are less than `gap` apart.
 
@@ -137,12 +155,17 @@ class WindowVerbs(Verbs[S]):
         >>> bids.key_by("auction").session(gap="5s").count().select("count").collect()
         [Record(count=2), Record(count=1)]
 
-        A session ends `gap` after its last record. The other arguments are those of `tumbling`.
+        A session ends `gap` after its last record. With by="arrival" that is by the wall clock:
+
+        >>> bids.key_by("auction").session(gap="5s", by="arrival").count().select("count").collect()
+        [Record(count=3)]
+
+        The other arguments are those of `tumbling`.
         """
         with CallSite("session"):
             spec = temporal.SessionWindow(gap_us=microseconds(gap))
             shown = f"session(gap={gap!r})"
-            return make_windows(self._site(), spec, shown, lateness, early, complete)
+            return make_windows(self._site(), spec, shown, lateness, early, complete, by)
 
     def rows(self, size: int, *, every: int | None = None) -> Windowed[S]:
         """Windows of the last `size` records of a key, one whenever `every` more have come.
@@ -156,7 +179,9 @@ class WindowVerbs(Verbs[S]):
         """
         with CallSite("rows"):
             shown = f"rows({arguments_text(size, every=every)})"
-            return make_windows(self._site(), row_window(size, every), shown, None, None, None)
+            return make_windows(
+                self._site(), row_window(size, every), shown, None, None, None, "event_time"
+            )
 
     def window(
         self,
@@ -165,6 +190,7 @@ class WindowVerbs(Verbs[S]):
         lateness: Duration | None = None,
         early: Duration | None = None,
         complete: str | None = None,
+        by: By = "event_time",
     ) -> Windowed[S]:
         """Windows given as an object: `plait.Tumbling("10s")`, or Sliding, Session, Rows.
 
@@ -176,7 +202,7 @@ class WindowVerbs(Verbs[S]):
         """
         with CallSite("window"):
             noun = checked_window(window)
-            return make_windows(self._site(), noun.spec, repr(noun), lateness, early, complete)
+            return make_windows(self._site(), noun.spec, repr(noun), lateness, early, complete, by)
 
     def by_window(
         self, *, lateness: Duration | None = None, complete: str | None = None
@@ -233,18 +259,37 @@ def make_windows(
     lateness: Duration | None,
     early: Duration | None,
     complete: str | None,
+    by: By,
 ) -> Windowed[S]:
+    by_arrival = checked_by(by)
     if isinstance(spec, temporal.RowWindow):
+        if by_arrival:
+            raise JobError("row windows count records; leave out by=")
         if lateness is not None or early is not None:
             raise JobError("row windows do not support lateness= or early=")
         if complete is not None:
             raise JobError("row windows are always complete; leave out complete=")
     else:
-        require_time(site.stream._time, f"a window such as {shown}")
+        if by_arrival and lateness is not None:
+            raise JobError('no record is late by="arrival"; leave out lateness=')
+        if by_arrival:
+            shown = f"{shown} by arrival"
+        else:
+            require_window_time(site, shown)
         refuse_ttl(site, shown)
         refuse_bound_keys(site)
     early_us = 0 if early is None else microseconds(early)
-    return Windowed(site, spec, shown, lateness_us(lateness), early_us, checked_name(complete))
+    late_us, whole = lateness_us(lateness), checked_name(complete)
+    return Windowed(site, spec, shown, late_us, early_us, whole, by_arrival)
+
+
+def require_window_time(site: Site[S], shown: str) -> None:
+    try:
+        require_time(site.stream._time, f"a window such as {shown}")
+    except JobError as error:
+        raise JobError(
+            f'{error}\n  or use the time at which records arrive: by="arrival"'
+        ) from None
 
 
 def checked_name(complete: str | None) -> str:
@@ -310,6 +355,7 @@ class Windowed(AggregateVerbs[S]):
         lateness_us: int,
         early_us: int,
         complete: str,
+        by_arrival: bool = False,
     ) -> None:
         self._at = site
         self._window = window
@@ -317,6 +363,7 @@ class Windowed(AggregateVerbs[S]):
         self._lateness_us = lateness_us
         self._early_us = early_us
         self._complete = complete
+        self._by_arrival = by_arrival
 
     def __repr__(self) -> str:
         by = f" by {', '.join(self._at.keys)}" if self._at.keys else ""
@@ -390,6 +437,7 @@ class Windowed(AggregateVerbs[S]):
                 ties=bool(ties),
                 lateness_us=self._lateness_us,
                 complete=self._complete,
+                by_arrival=self._by_arrival,
             )
             return add_top(call, site, spec, by)
 
@@ -412,6 +460,8 @@ class Windowed(AggregateVerbs[S]):
         with CallSite("late") as call:
             if isinstance(self._window, temporal.RowWindow | temporal.CarriedWindow):
                 raise JobError(f"no record is late for {self._shown}; late() needs a time window")
+            if self._by_arrival:
+                raise JobError(f"no record is late for {self._shown}")
             spec = temporal.LateSpec(window=self._window, lateness_us=self._lateness_us)
             before = timed_input(call, self._at)
             return before.finish(call, self._at, spec, before.stream.schema, before.stream._time)
@@ -428,6 +478,7 @@ class Windowed(AggregateVerbs[S]):
             early_us=self._early_us,
             ttl_us=site.ttl_us,
             complete=self._complete,
+            by_arrival=self._by_arrival,
         )
         timeless = isinstance(self._window, temporal.RowWindow)
         bounds = () if timeless else BOUNDS
@@ -441,9 +492,8 @@ class Windowed(AggregateVerbs[S]):
         taken = (*site.keys, *(field.name for field in fields))
         fields += complete_field(self._complete, taken)
         schema = keyed_schema(site.stream.schema, site.keys, fields)
-        use_time = bool(site.ttl_us) or not isinstance(
-            self._window, temporal.RowWindow | temporal.CarriedWindow
-        )
+        timed = isinstance(self._window, temporal.Grid | temporal.SessionWindow)
+        use_time = bool(site.ttl_us) or (timed and not self._by_arrival)
         before = timed_input(call, site, use_time=use_time)
         return before.add(call, site, spec, schema, None if timeless else window_time())
 
@@ -499,7 +549,7 @@ def add_top(call: CallSite, site: Site[S], spec: temporal.TopSpec, by: str | Exp
     if bound.type in (None, Type.OBJECT):
         raise JobError(f"by={text(order)} is {bound}, which has no order")
     extra = {} if order.op == "col" else {unused_name("by", schema.names): order}
-    before = timed_input(call, site, use_time=not given, extra=extra)
+    before = timed_input(call, site, use_time=not (given or spec.by_arrival), extra=extra)
     spec = replace(spec, by=next(iter(extra), order.value))
     fields = before.stream.schema.fields if given else (*before.stream.schema.fields, *BOUNDS)
     fields += complete_field(spec.complete, [field.name for field in fields])

@@ -8,7 +8,7 @@ Sliding('10s', every='2s')
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from plait.errors import JobError
 from plait.graph import temporal
@@ -16,6 +16,8 @@ from plait.model.call_site import CallSite
 from plait.model.durations import Duration, microseconds
 from plait.streams.event_time import any_duration
 
+By = Literal["event_time", "arrival"]
+"""The time of a record that says in which windows it is."""
 MOST_ROWS = 2**31
 MOST_WINDOWS = 100_000
 """A record in more windows than this is taken for a mistake in a unit of time."""
@@ -126,6 +128,13 @@ def grid(size: Duration, every: Duration, offset: Duration | None) -> temporal.G
 def row_window(size: int, every: int | None) -> temporal.RowWindow:
     step = size if every is None else every
     return temporal.RowWindow(size=checked_count("size", size), every=checked_count("every", step))
+
+
+def checked_by(given: Any) -> bool:
+    """Whether windows are by arrival."""
+    if given not in ("event_time", "arrival"):
+        raise JobError(f'by is {given!r}; it must be "event_time" or "arrival"')
+    return bool(given == "arrival")
 
 
 def checked_count(name: str, given: Any) -> int:

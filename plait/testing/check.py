@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plait.graph.operators import AnyOp
     from plait.model.schema import Schema
     from plait.results.result import DeadLetter, Result
+    from plait.testing.crashes import Durable
     from plait.testing.expected import Expected
 
 Row = tuple[Any, ...]
@@ -57,6 +58,8 @@ def check(
     workers: Iterable[int] = (1, 2, 4),
     nodes: Iterable[int] = (),
     rescale_at: int | None = None,
+    checkpoint: bool = False,
+    crash_at: int | None = None,
     event_time: str | None = None,
     out_of_order: Any = None,
     **settings: Any,
@@ -84,6 +87,9 @@ def check(
         nodes: run it on so many nodes as well, all in this process, with each number of workers.
         rescale_at: on nodes, one more joins and takes half of the state, after so many records of
             each source (so many epochs, if `epoch_records` is given).
+        checkpoint: run it with checkpoints, too: the run crashes, and a second one goes on ...
+        crash_at: ... after so many records of each source (2), with a checkpoint half way there. Of
+            a job that fails only what leads to the failure is checked.
         event_time: the column of the tables that is their event time.
         out_of_order: by how much records may come out of order and are not late.
         settings: as those of `plait.run`.
@@ -95,6 +101,12 @@ def check(
         chosen = {**settings, "workers": count}
         wanted = assert_same(graph, chosen, expect=expect, expect_at=sink)
         check_raised(wanted.failure, raises)
+        if (checkpoint or crash_at is not None) and wanted.failure is None:
+            from plait.testing.check_crashes import assert_same_after_crash
+
+            at = 2 if crash_at is None else crash_at
+            chosen = {name: value for name, value in chosen.items() if name != "timeout"}
+            assert_same_after_crash(graph, chosen, crash_at=at, expect=expect, expect_at=sink)
     for number in nodes:
         from plait.testing.check_nodes import assert_same_on_nodes, with_rescale
 
@@ -232,11 +244,11 @@ def right_answer(
         return run(result.cuts)
     got: Mapping[str, Sequence[int]] = result.cuts
     right: Mapping[str, Sequence[int]] = wanted.cuts
+    if stamps:  # each is that of an epoch
+        wanted = run(result.cuts)
     if is_in_time(graph, order):
         # What waits for an epoch to come puts empty ones anywhere; rows come when they should.
         got, right = without_empty(got), without_empty(right)
-        if stamps:  # each is that of an epoch
-            wanted = run(result.cuts)
     for label, cuts in right.items():
         if without_last_zeros(got.get(label, ())) != without_last_zeros(cuts):
             raise AssertionError(f"{title}: epochs of {label}: {got}\n  should be: {cuts}")
@@ -276,7 +288,7 @@ def is_live(graph: Graph) -> bool:
     return not all(s.bounded and getattr(s, "rate_per_s", None) is None for s in sources)
 
 
-def rows_of(sink: Capture, schema: Schema) -> list[Row]:
+def rows_of(sink: Capture | Durable, schema: Schema) -> list[Row]:
     rows: list[Row] = []
     for batch in sink.batches:
         if batch.num_rows == 0:

@@ -311,7 +311,8 @@ class Nodes:
         return failed or self.state_refused()
 
     def state_refused(self) -> bool:
-        return any(agent.cluster.refusal() for agent in self.agents.values())
+        """State was, or the breaker says that there are too many dead letters."""
+        return any(agent.cluster.refusal() or agent.broken for agent in self.agents.values())
 
     def end_failing(self) -> bool:
         """A record failed: its sinks have what comes before it, the others go on to their end. If
@@ -361,7 +362,7 @@ class Nodes:
         if command.layouts:
             self.layout = command.layouts[-1]
         for agent in begins:
-            self.must(agent, Begin(layout=command.layouts[-1]))
+            self.must(agent, Begin(layout=command.layouts[-1], joins=True))
         for agent in self.chance.sample(members, len(members)):
             self.must(agent, command)
         return True

@@ -302,8 +302,7 @@ class Loop:
         """Runs an operator that knows time: at each mark it first takes what came before, at its
         watermark as it was, and then gives what is due."""
         operator = self.timed[i]
-        if isinstance(operator, Processes):
-            operator.now = self.watermarks.clock[i]
+        operator.now = self.watermarks.clock[i]
         items: list[Item] = []
         taken = 0
         for mark, before, watermark in self.watermarks.steps(i):

@@ -65,8 +65,6 @@ class Processes(TimedOperator):
         self.states: dict[Values, dict[str, Any]] = {}
         self.timers = {"on_timer": Pending(), "on_timeout": Pending()}
         """By the handler that they call."""
-        self.now = 0
-        """The wall clock of the unit."""
         sides = [one.time for one in self.spec.sides] or [op.time]
         self.times = [schema.index(name) for name in sides] if self.spec.ttl_us else []
         self.last: dict[Values, Time] = {}

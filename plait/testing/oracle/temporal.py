@@ -67,6 +67,7 @@ class InRange(TimedOperator):
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         for column in self.times:
             check_time(values[column])
+        self.inner.now = self.now
         return self.inner.take(place, values, watermark)
 
     def due(self, before: Time, watermark: Time) -> list[Values]:

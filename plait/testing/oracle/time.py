@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plait.graph.delays import watermark_delays
+from plait.graph.delays import is_arrival, watermark_delays
 from plait.graph.operators import EventTimeOp, Graph, SourceOp, upstream
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class TimedOperator:
 
     held: Time = NO_TIME
     """At a mark: its watermark without sources that were stopped and flushed."""
+    now: int = 0
+    """The wall clock of the unit."""
 
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         """The rows that come at the place of this record, or why it is in none; may raise Fault, or
@@ -103,7 +105,9 @@ class Watermarks:
         self.delays = watermark_delays(operators)
         self.named = {i: op for i, op in enumerate(operators) if isinstance(op, EventTimeOp)}
         timed = [i for i, op in self.sources.items() if op.event_time is not None]
-        self.times: dict[int, Time] = dict.fromkeys([*timed, *self.named], NO_TIME)
+        self.arrivals = frozenset(i for i, op in enumerate(operators) if is_arrival(op))
+        origins = [*timed, *self.named, *self.arrivals]
+        self.times: dict[int, Time] = dict.fromkeys(origins, NO_TIME)
         self.passed: dict[int, Time] = dict.fromkeys(self.named, NO_TIME)
         """Of operators that name the event time: what counts from the next row on."""
         self.passed_at: dict[int, int] = {}
@@ -133,6 +137,11 @@ class Watermarks:
     ) -> None:
         """Begins a unit of a source: its rows (None: one that could not be read), the number of the
         first, and its facts."""
+        for i, reaching in enumerate(self.reaching):
+            if source in reaching:
+                self.clock[i] = max(self.clock[i], stamp)
+                if i in self.arrivals:
+                    self.times[i] = self.clock[i]
         self.marks = []
         for row, values in enumerate(rows, first):
             if values is not None:
@@ -142,15 +151,12 @@ class Watermarks:
         self.idle = self.idle | {source} if idle else self.idle - {source}
         self.over |= {source} if over else frozenset()
         self.marks.append(self.mark(first + len(rows), behind=True))
-        for i, reaching in enumerate(self.reaching):
-            if source in reaching:
-                self.clock[i] = max(self.clock[i], stamp)
 
     def move(self, source: int, values: Values) -> None:
         """A record of a source. One too far off moves nothing."""
         op = self.sources[source]
         if op.event_time is not None:
-            time = values[op.schema.index(op.event_time)]
+            time = values[op.schema.index(op.clock or op.event_time)]
             if abs(time) <= FARTHEST_US:
                 self.times[source] = moved(self.times[source], time, op.max_jump_us)
 
@@ -190,7 +196,7 @@ class Watermarks:
         return 0 < idle_us < self.clock[op] - self.passed_at[op]
 
     def mark(self, row: int, *, behind: bool = False) -> Mark:
-        ended = {op for op in self.named if self.reaching[op] <= self.over}
+        ended = {op for op in (*self.named, *self.arrivals) if self.reaching[op] <= self.over}
         resting = self.idle | self.over | ended
         times = {i: time for i, time in self.times.items() if i not in resting}
         return Mark(row, times, self.over, self.flushed, behind)

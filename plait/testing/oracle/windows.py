@@ -180,7 +180,7 @@ class Cells(TimedOperator):
     def take(self, place: int, values: Values, watermark: Time) -> list[Values] | Fate:
         key = self.keys.key(values)
         fed = self.results.fed(values)
-        time = values[self.time] if self.time >= 0 else 0
+        time = self.now if self.spec.by_arrival else values[self.time] if self.time >= 0 else 0
         spans = [span for span in self.spans(time, values) if span[1] + self.lateness > watermark]
         if not spans:
             return Fate.LATE

@@ -3,8 +3,8 @@
 Sources have a key, values and an event time that goes on with repeats, gaps, records out of order,
 runs of late ones and, now and then, a wild one. Its steps are lengths that the job uses too, so
 that records come exactly at ends, gaps and timers. Streams that have an event time get windows of
-every kind, joins and processes, and chains of these; around them are the operators of any other
-random job.
+every kind, joins and processes, and chains of these, and any stream windows by arrival; around them
+are the operators of any other random job.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class TimedDrawer(JobDrawer):
             kinds += [self.chained] * 2 + [self.beside] * 2
             if self.processes:
                 kinds += [self.add_process] * 3
-        kinds += [self.last_rows, self.count_windows, self.add_join]
+        kinds += [self.last_rows, self.count_windows, self.add_join, self.arrived]
         if any(field.type is Type.TIMESTAMP for field in stream.schema):
             kinds += [self.retime] * 3 + [self.pieces] + [self.both]
         plain = [
@@ -211,6 +211,21 @@ class TimedDrawer(JobDrawer):
             least=self.pick([True, False]),
             on_error=self.policy(),
         )
+        return made
+
+    def arrived(self, stream: Stream) -> Stream:
+        """Windows by arrival: shorter than the time between epochs, a few epochs, the whole run."""
+        noun = self.pick([Tumbling, Session])(self.pick(["1us", "50us", "500us", "1h"]))
+        if self.pick([False, False, True]):
+            noun = Sliding("300us", every=self.pick(["100us", "200us"]))
+        early = self.pick([None, None, "1us", "200us"])
+        if early is None and self.pick([False, False, True]):
+            return self.top_of(stream, self.over(stream).window(noun, by="arrival"))
+        complete = self.pick([None, None, "whole"])
+        window = self.over(stream).window(noun, early=early, complete=complete, by="arrival")
+        joined = not isinstance(noun, Tumbling)
+        results = self.results(stream, distinct=True, joined=joined)
+        made: Stream = window.aggregate(**results, on_error=self.policy())
         return made
 
     def late(self, stream: Stream) -> Stream:

@@ -1,0 +1,1 @@
+"""Checkpoints on a store: what is written, how it is checked when it is read, and what goes."""
