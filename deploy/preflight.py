@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from plait.deploy.absent import Absent
 from plait.text.units import bytes_text, plural
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class HostFacts:
 
     host: str
     """Unique: the host name, with a part of the Ray node id if several nodes share it."""
+    machine: str = ""
+    """The host name; nodes that share it are on one machine."""
+    address: str = ""
+    """By which Ray calls the node."""
     python: str = ""
     ray_version: str = ""
     plait_version: str = ""
@@ -48,6 +53,8 @@ class HostFacts:
     """RAY_AUTH_MODE as the process sees it."""
     token_file_mode: int | None = None
     """Permission bits of the token file, None if there is none."""
+    open_folder: str = ""
+    """Ray's folder, if other users of the machine can write there."""
     dashboard_hosts: tuple[str, ...] = ()
     """Addresses on which Ray's dashboard listens on this machine."""
     clock_offset_ms: float = 0.0
@@ -83,13 +90,18 @@ class Finding:
 
 
 def check(
-    hosts: Sequence[HostFacts], needs: Needs | None = None, silent: Mapping[str, str] | None = None
+    hosts: Sequence[HostFacts],
+    needs: Needs | None = None,
+    silent: Mapping[str, str] | None = None,
+    absent: Absent | None = None,
 ) -> tuple[Finding, ...]:
-    """All findings, errors first. `silent`: nodes that gave no facts, and why."""
+    """All findings, errors first. `silent`: nodes that gave no facts, and why; `absent`: machines
+    that are not even listed."""
     needs = needs or Needs()
     silent = silent or {}
     nodes = [facts for facts in hosts if not facts.submits]
-    findings = [*missing_nodes(len(nodes) + len(silent), needs), *silent_nodes(silent)]
+    findings = missing_nodes(len(nodes) + len(silent), needs, absent or Absent())
+    findings += silent_nodes(silent) + loopback(nodes)
     findings += versions(hosts)
     for facts in nodes:
         findings += (
@@ -102,14 +114,42 @@ def check(
     return tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
 
 
-def missing_nodes(count: int, needs: Needs) -> list[Finding]:
+def missing_nodes(count: int, needs: Needs, absent: Absent) -> list[Finding]:
+    """One finding, and one for each machine of which something is known."""
     if count >= needs.nodes:
         return []
+    where = absent.logs or "~/.plait/tmp/ray/session_latest/logs"
     advice = (
-        "start Ray on the missing machines (ray up, or ray start --address=HEAD:6379) and look at "
-        "the log of a machine that does not join: /tmp/ray/session_latest/logs/raylet.out"
+        "start Ray on the missing machines (ray up, deploy/join.sh, or ray start "
+        f"--address=HEAD:6379); what the head tried is in {where}/monitor.out on the head, what "
+        "Ray on a machine did not like in raylet.out there"
     )
-    return [error(CLUSTER, f"{count} of {needs.nodes} nodes are there", advice)]
+    findings = [error(CLUSTER, f"{count} of {needs.nodes} nodes are there", advice)]
+    for host, said in absent.said.items():
+        told = "; ".join(said) or "nothing yet"
+        findings.append(
+            error(
+                host,
+                "this machine of the cluster file has not joined",
+                f"the head's log says: {told}",
+            )
+        )
+    return findings
+
+
+def loopback(nodes: Sequence[HostFacts]) -> list[Finding]:
+    """Several machines: none of them may be known by an address that means another one there."""
+    if len({facts.machine for facts in nodes}) < 2:
+        return []
+    advice = (
+        "other machines cannot reach it there: ray start --node-ip-address=ADDRESS with the "
+        "address they use (without a default route Ray takes that of the host name)"
+    )
+    return [
+        error(facts.host, f"Ray calls this node by {facts.address}", advice)
+        for facts in nodes
+        if facts.address.startswith(LOOPBACK)
+    ]
 
 
 def silent_nodes(silent: Mapping[str, str]) -> list[Finding]:
@@ -209,6 +249,13 @@ def security(facts: HostFacts, needs: Needs) -> list[Finding]:
         findings.append(
             warning(facts.host, what, "chmod 600 the file that RAY_AUTH_TOKEN_PATH names")
         )
+    if facts.open_folder:
+        what = f"other users may write to Ray's folder {facts.open_folder}"
+        advice = (
+            "who puts another address there is sent the token: before ray start, set RAY_TMPDIR "
+            "to a folder of mode 700 (deploy/env.sh does)"
+        )
+        findings.append(warning(facts.host, what, advice))
     wide = [host for host in facts.dashboard_hosts if not host.startswith(LOOPBACK)]
     if wide:
         advice = (
@@ -297,6 +344,15 @@ def numbers(version: str) -> tuple[int, ...]:
     """The numbers a version begins with: 2.54.0rc1 is (2, 54, 0)."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def port_range(text: str) -> tuple[int, int]:
+    """20000-20100, or one port."""
+    first, _, last = text.partition("-")
+    ports = int(first), int(last or first)
+    if not 0 <= ports[0] <= ports[1] <= 65535:
+        raise ValueError(text)
+    return ports
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

@@ -15,6 +15,7 @@ import platform
 import socket
 import stat
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ class ProbeFacts(TypedDict):
     memory_bytes: int
     token_mode: str
     token_file_mode: int | None
+    open_folder: str
     dashboard_hosts: list[str]
 
 
@@ -58,6 +60,7 @@ class Probe:
             "memory_bytes": usable_memory(),
             "token_mode": os.environ.get("RAY_AUTH_MODE", "").lower(),
             "token_file_mode": token_file_mode(),
+            "open_folder": open_folder(ray_folder()),
             "dashboard_hosts": listening_on(dashboard_port) if dashboard_port else [],
         }
 
@@ -176,6 +179,22 @@ def token_file_mode() -> int | None:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
+
+
+def ray_folder() -> Path:
+    """Where Ray on this machine keeps its files, and the address of its cluster."""
+    return Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+
+
+def open_folder(folder: Path) -> str:
+    """The folder, if all users may come to it and write there; else nothing."""
+    try:
+        ways = [stat.S_IMODE(one.stat().st_mode) for one in folder.resolve().parents]
+        mode = stat.S_IMODE(folder.stat().st_mode)
+    except OSError:
+        return ""
+    reached = all(way & stat.S_IXOTH for way in ways)
+    return str(folder) if reached and mode & stat.S_IWOTH else ""
 
 
 def listening_on(port: int) -> list[str]:

@@ -15,7 +15,8 @@ import contextlib
 import logging
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -23,7 +24,8 @@ from ray.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from plait.deploy import probe
-from plait.deploy.preflight import Finding, HostFacts, Needs, check, failed, report
+from plait.deploy.absent import Absent, absent_machines
+from plait.deploy.preflight import Finding, HostFacts, Needs, check, failed, port_range, report
 from plait.errors import JobError
 from plait.model.durations import microseconds
 
@@ -35,6 +37,9 @@ ANSWER_S = 60.0
 CONNECT_S = 3.0
 CLOCK_TRIES = 3
 POLL_S = 1.0
+SAY_S = 10.0
+"""How often a wait is told."""
+LOGS = Path("session_latest") / "logs"
 NAMESPACE = "plait-preflight"
 HERE = "this machine"
 
@@ -46,6 +51,7 @@ class ListedNode:
     label: str
     id: str
     address: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,7 @@ class ClusterFacts:
 
     hosts: tuple[HostFacts, ...]
     silent: Mapping[str, str]
+    absent: Absent = field(default_factory=Absent)
 
 
 def preflight(
@@ -69,17 +76,22 @@ def preflight(
     nodes as `needs` asks for.
     """
     needs = needs or Needs()
-    gathered = gather(address, needs.nodes, ports, wait_s)
-    return list(check(gathered.hosts, needs, gathered.silent))
+    return list(findings_of(gather(address, needs.nodes, ports, wait_s), needs))
+
+
+def findings_of(gathered: ClusterFacts, needs: Needs) -> tuple[Finding, ...]:
+    return check(gathered.hosts, needs, gathered.silent, gathered.absent)
 
 
 def gather(address: str, nodes: int, ports: tuple[int, int], wait_s: float) -> ClusterFacts:
     """Uses the connection to Ray that this process has, or makes one for the time."""
     with connect(address) as dashboard_port:
         alive = alive_nodes(nodes, wait_s)
+        there = {node.address for node in alive}
+        absent = absent_machines(there, Path.home(), probe.ray_folder() / LOGS)
         register_pickle_by_value(probe)
         try:
-            return ask_all(alive, dashboard_port, ports)
+            return replace(ask_all(alive, dashboard_port, ports), absent=absent)
         finally:
             unregister_pickle_by_value(probe)
 
@@ -107,15 +119,34 @@ def dashboard_port() -> int:
 
 def alive_nodes(wanted: int, wait_s: float) -> tuple[ListedNode, ...]:
     """The nodes that are alive, once there are as many as wanted or the time is over."""
-    until = time.monotonic() + wait_s
+    began = said = time.monotonic()
     while True:
         listed: list[dict[str, Any]] = ray.nodes()
         alive = [one for one in listed if one["Alive"]]
-        if len(alive) >= wanted or time.monotonic() >= until:
+        now = time.monotonic()
+        if len(alive) >= wanted or now - began >= wait_s:
             return label_nodes(
                 [(o["NodeManagerHostname"], o["NodeID"], o["NodeManagerAddress"]) for o in alive]
             )
+        if now - said >= SAY_S:
+            said = now
+            print(waiting(len(alive), wanted, now - began, wait_s), file=sys.stderr, flush=True)
         time.sleep(POLL_S)
+
+
+def waiting(count: int, wanted: int, passed_s: float, wait_s: float) -> str:
+    return f"waiting: {count} of {wanted} nodes are there, {passed_s:.0f} of {wait_s:.0f} s passed"
+
+
+def wait_for_address(address: str, wait_s: float) -> bool:
+    """Whether the cluster of this machine has a node there within a time."""
+    end = time.monotonic() + wait_s
+    with connect("auto"):
+        while not any(one["Alive"] and one["NodeManagerAddress"] == address for one in ray.nodes()):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(POLL_S)
+    return True
 
 
 def label_nodes(nodes: Sequence[tuple[str, str, str]]) -> tuple[ListedNode, ...]:
@@ -123,7 +154,10 @@ def label_nodes(nodes: Sequence[tuple[str, str, str]]) -> tuple[ListedNode, ...]
     hosts = [host for host, _, _ in nodes]
     return tuple(
         ListedNode(
-            label=host if hosts.count(host) == 1 else f"{host}/{id[:8]}", id=id, address=address
+            label=host if hosts.count(host) == 1 else f"{host}/{id[:8]}",
+            id=id,
+            address=address,
+            machine=host,
         )
         for host, id, address in sorted(nodes)
     )
@@ -188,7 +222,7 @@ def ask_all(
     actors = ProbeActors(nodes)
     try:
         raw_facts = actors.each(lambda _, actor: actor.facts.remote(dashboard_port))
-        facts = {label: facts_of(label, raw) for label, raw in raw_facts.items()}
+        facts = {label: node_facts(actors.nodes[label], raw) for label, raw in raw_facts.items()}
         for label in facts:
             try:
                 offset_ms, error_ms = actors.clock(label)
@@ -214,6 +248,10 @@ def ask_all(
     return ClusterFacts(hosts=(*answered, replace(here, submits=True)), silent=actors.silent)
 
 
+def node_facts(node: ListedNode, raw: probe.ProbeFacts) -> HostFacts:
+    return replace(facts_of(node.label, raw), machine=node.machine, address=node.address)
+
+
 def facts_of(label: str, raw: probe.ProbeFacts) -> HostFacts:
     hosts = tuple(raw["dashboard_hosts"])
     return HostFacts(host=label, **{**raw, "dashboard_hosts": hosts})  # type: ignore[arg-type]
@@ -224,15 +262,6 @@ def why(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     first = str(cause if cause is not None else error).strip().splitlines()
     return f"{type(cause or error).__name__}: {first[0] if first else ''}".rstrip(": ")
-
-
-def port_range(text: str) -> tuple[int, int]:
-    """20000-20100, or one port."""
-    first, _, last = text.partition("-")
-    ports = int(first), int(last or first)
-    if not 0 <= ports[0] <= ports[1] <= 65535:
-        raise ValueError(text)
-    return ports
 
 
 def seconds(text: str) -> float:
@@ -283,7 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    findings = check(gathered.hosts, needs, gathered.silent)
+    findings = findings_of(gathered, needs)
     print(report(findings, gathered.hosts))
     return int(failed(findings))
 
