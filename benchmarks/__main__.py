@@ -19,7 +19,9 @@ from benchmarks.support.machine import Usage, facts, load_average, others_cpu_ra
 
 NAMES = {
     "keyed_count": "a running count by key, in order, beside unordered C++ and a for loop",
+    "checkpoint": "what checkpoints cost: rate, pause, size, restore",
     "sums": "sums that are checked to fit int64, beside sums that wrap around",
+    "json": "values of JSON as columns, beside Python and other parsers",
     "skew": "hybrid, partitioned and shared queue under skew: rate and latency",
     "reorder": "non-blocking and lock-based reorder buffer",
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
@@ -32,6 +34,8 @@ NAMES = {
     "import_time": "what `import plait` and a first job cost",
     "exchange": "a keyed count over two nodes, beside one process with as many workers",
     "migration": "state that moves between nodes: worst latency and duration by strategy",
+    "rate_error": "estimated rates of topics beside what an injector counted, by schedule",
+    "idle": "processor time and latency of a job with little to do, by rate and nodes",
     "bins_overhead": "what it costs to cut state into bins that can move",
     "nexmark": "NEXMark's eight queries: rate and latency",
     "nexmark_migration": "NEXMark's Q3 to Q8 over two nodes while state moves: latency over time",
@@ -40,18 +44,31 @@ NAMES = {
     "tpcxbb_queues": "the ways parts reach workers, on TPCx-BB",
     "tpcxbb_reorder": "the two reorder buffers on TPCx-BB",
     "peers": "the keyed count and NEXMark beside Flink, Spark, Bytewax, Pathway and a for loop",
+    "spark_in": "rows a second from a Spark stream through a batch log, beside Spark's noop sink",
+    "spark_out": "rows a second from plait through a batch log into a Spark stream",
+    "backfill": "a job over its history, beside Spark's own aggregation of the same files",
     "control": "commands a second, and how long submit, rescale and a lost node take",
+    "kafka_in": "reading a Kafka topic of JSON, beside the client alone and decoding alone",
+    "kafka_out": "records a second into a topic by delivery, beside the client alone",
+    "kafka_latency": "through two topics and a job at half load: latency by delivery",
+    "recovery": "seconds without output after a kill -9: a node, the home, all; beside Flink",
 }
 
 MODULES = {
+    "kafka_in": "benchmarks.kafka.kafka_in",
     "nexmark": "benchmarks.nexmark.bench",
     "nexmark_migration": "benchmarks.nexmark.bench_migration",
+    "kafka_out": "benchmarks.kafka.bench_out",
+    "kafka_latency": "benchmarks.kafka.bench_latency",
     "threading": "benchmarks.support.threading_models",
     "tpcxbb": "benchmarks.tpcxbb.bench",
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",
     "tpcxbb_queues": "benchmarks.tpcxbb.bench_queues",
     "tpcxbb_reorder": "benchmarks.tpcxbb.bench_reorder",
     "peers": "benchmarks.peers.bench",
+    "spark_in": "benchmarks.spark.spark_in",
+    "spark_out": "benchmarks.spark.spark_out",
+    "backfill": "benchmarks.spark.backfill",
 }
 """Where a benchmark is, if it is not in `benchmarks/micro`."""
 

@@ -263,8 +263,14 @@ class Nodes:
                 raise CheckFailed(f"node {rank}: {answer.reason}")
         return answers
 
-    def begin(self, recipe: Recipe, owners: Sequence[int] | None = None) -> None:
-        """Starts the job on all nodes; `owners`: of the bins, None: an equal range for each."""
+    def begin(
+        self,
+        recipe: Recipe,
+        owners: Sequence[int] | None = None,
+        readers: Sequence[int] | None = None,
+    ) -> None:
+        """Starts the job on all nodes; `owners`: of the bins, None: an equal range for each;
+        `readers`: of the sources, None: every node reads its part of each."""
         from plait.migration.bins import initial
         from plait.model.settings import Settings
         from plait.protocol.messages import EVERYONE, Begin, Layout, Prepare
@@ -280,7 +286,7 @@ class Nodes:
             epoch=0,
             members=ranks,
             owners=tuple(owners or initial(1 << settings.bin_bits, ranks).owners),
-            readers=(EVERYONE,) * sources,
+            readers=(EVERYONE,) * sources if readers is None else tuple(readers),
             epoch_records=settings.epoch_records,
         )
         self.apply(
@@ -325,7 +331,9 @@ class Nodes:
         fences = self.apply(old, [Promise(round=self.number, margin_s=self.margin_s)] * len(old))
         first = max(fence.epoch for fence in fences)
         layout = replace(self.layout, epoch=first, members=(*old, rank), epoch_records=0)
-        self.apply([rank], [Begin(layout=replace(layout, epoch_records=self.epoch_records))])
+        self.apply(
+            [rank], [Begin(layout=replace(layout, epoch_records=self.epoch_records), joins=True)]
+        )
         self.apply(old, [Commit(round=self.number, layouts=(layout,))] * len(old))
         self.layout = layout
         return rank
