@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 LONG = os.environ.get("PLAIT_LONG", "") not in ("", "0")
 
-TOGETHER = ("tests/integration/test_ray", "tests/integration/test_spark")
+TOGETHER = (
+    "tests/integration/test_ray",
+    "tests/integration/test_spark",
+    "tests/integration/kafka/",
+)
 ORDER = {"integration": 0, "property": 1, "unit": 2, "sim": 3, "architecture": 4, "native": 5}
 
 # No deadlines and no complaint about slow generation: a loaded machine must not fail a test. No
@@ -57,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Several processes share the tests file by file; those of one Ray cluster go together."""
+    """Several processes share the tests file by file; those of one Ray cluster or
+    one Kafka broker go together."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -144,10 +150,31 @@ def pooled(job: Any) -> Any:
     return dataclasses.replace(graph, operators=nodes)
 
 
+def checkpoints(job: Any, **settings: Any) -> Any:
+    """With checkpoints all the time. A job that cannot have them is refused, and runs without."""
+    from plait.graph.checkpoint_rules import refuse_unsaveable
+    from plait.graph.operators import Graph
+    from plait.model.settings import Settings
+
+    graph: Graph = job if isinstance(job, Graph) else job.graph()
+    graph = dataclasses.replace(graph, name="entry-point")
+    try:
+        refuse_unsaveable(graph, Settings(**{k: v for k, v in settings.items() if k != "timeout"}))
+    except plait.JobError:
+        return plait.run(job, workers=2, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = plait.Checkpoint(folder, every="2ms", max_age="1h")
+        result = plait.run(graph, workers=2, checkpoint=saved, **settings)
+        again = plait.run(graph, workers=2, checkpoint=saved, **settings)
+    assert again.account == result.account
+    return result
+
+
 ENTRY_POINTS = {
     "one thread": one_thread,
     "all cores": all_cores,
     "pool": pool,
+    "checkpoints": checkpoints,
     "two nodes": two_nodes,
     "changing nodes": changing_nodes,
 }

@@ -19,6 +19,7 @@ HEAVY = (
     "ray",
     "pyspark",
     "kafka",
+    "confluent_kafka",
     "pandas",
     "polars",
     "numba",
@@ -30,6 +31,10 @@ HEAVY = (
 PURE = (
     "plait",
     "plait.errors",
+    "plait.checkpoints.config",
+    "plait.checkpoints.evolution",
+    "plait.checkpoints.job_folder",
+    "plait.checkpoints.retention",
     "plait.connectors.base",
     "plait.model.schema",
     "plait.model.settings",

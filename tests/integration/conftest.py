@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ import plait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from plait.cluster.job_handle import JobHandle
+
+PATIENCE_S = 120.0
+"""What has not happened after so long does not happen."""
 
 CLUSTER = """
 import socket, sys
@@ -51,6 +57,16 @@ try:
 finally:
     cluster.shutdown()
 """
+
+
+def until(true: Callable[[], bool], handle: JobHandle | None = None) -> None:
+    """Waits until something is true; fails when the job of `handle` is over before."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        view = handle.status() if handle is not None else None
+        assert view is None or not view.over, str(view)
+        assert time.monotonic() < end, str(view)
+        time.sleep(0.05)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +11,13 @@ import pytest
 import plait
 from plait import col
 from plait.errors import ClusterError
+from tests.integration.conftest import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from plait.cluster.job_handle import JobHandle
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 120.0
 RATE = 20_000
 
 
@@ -61,15 +58,6 @@ def started(cluster: str, name: str, nodes: int) -> JobHandle:
     return handle
 
 
-def until(true: Callable[[], bool], handle: JobHandle) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        view = handle.status()
-        assert not view.over, str(view)
-        assert time.monotonic() < end, str(view)
-        time.sleep(0.05)
-
-
 def stopped(handle: JobHandle) -> Any:
     handle.stop()
     return handle.result(PATIENCE_S)
@@ -86,6 +74,8 @@ def test_from_one_node_to_three_and_back_to_two(cluster: str) -> None:
     plan.start().wait(PATIENCE_S)
     assert members(handle) == [0, 1, 2]
     assert all(node.bins > 0 for node in handle.status().nodes)
+    [rate] = handle.status().sources.values()
+    assert (rate.per_s, rate.trust) == (RATE, 1.0)
     handle.rescale(2, strategy="batched").wait(PATIENCE_S)
     assert len(members(handle)) == 2
     check_whole(stopped(handle))

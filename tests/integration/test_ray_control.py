@@ -8,7 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,13 @@ import pytest
 import plait
 from plait import col
 from plait.errors import ClusterError, JobError
+from tests.integration.conftest import PATIENCE_S, until
 from tests.integration.test_ray_changes import (
-    PATIENCE_S,
     check_whole,
     endless,
     members,
     started,
     stopped,
-    until,
 )
 
 if TYPE_CHECKING:
@@ -69,13 +68,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] == "Z"
     except OSError:
         return True
-
-
-def wait_for(true: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_mistakes_are_refused_at_once_and_a_full_disk_for_a_moment_hurts_nobody(
@@ -159,7 +151,7 @@ def test_a_large_payload_is_not_in_the_journal_and_outlives_its_driver_and_the_m
     assert members(handle) == [0, 1, 2]
     handle.stop()
     assert handle.result(PATIENCE_S).account.read > 0
-    wait_for(lambda: size_of(folder / "payloads") == 0)
+    until(lambda: size_of(folder / "payloads") == 0)
     handle.forget()
 
 
@@ -176,16 +168,70 @@ plait.submit(job, nodes=2, workers=1, wait="running")
 """
 
 
+def test_a_job_outlives_a_driver_that_ends_before_its_nodes_are_made(
+    cluster: str, cluster_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As `plait submit` does. Nodes that could not be made would be lost, and their hosts avoided:
+    two nodes would be on one host while another has none."""
+    script = tmp_path / "short.py"
+    script.write_text(LARGE.replace(', wait="running"', "").replace("nodes=2", "nodes=3"), "utf-8")
+    subprocess.run(
+        [sys.executable, str(script)],
+        env={**cluster_environment, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    handle = plait.attach("large", cluster)
+    until(lambda: handle.status().phase == "running", handle)
+    nodes = handle.status().nodes
+    assert [(node.phase, node.error) for node in nodes] == [("member", "")] * 3
+    assert len({node.host for node in nodes}) == 3
+    handle.cancel()
+    handle.wait()
+    handle.forget()
+
+
+def test_a_host_that_does_not_answer_is_asked_once(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each probe is a process: many of them would keep a busy machine from ever answering."""
+    import ray
+
+    from plait.coordinator.shell import ray_hosts
+
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    begun.mkdir()
+
+    def slow_probe() -> float:
+        (begun / str(os.getpid())).touch()
+        while not gate.exists():
+            threading.Event().wait(0.01)
+        return 0.5
+
+    monkeypatch.setattr(ray_hosts, "PROBE", ray.remote(num_cpus=0, max_retries=0)(slow_probe))
+    monkeypatch.setattr(ray_hosts, "PROBE_S", 0.05)
+    hosts = ray_hosts.RayHosts()
+    others = {host.name for host in hosts.alive() if host.address != hosts.here}
+    for _ in range(5):
+        seen = {view.host for view in hosts.views() if view.cpu_ratio is not None}
+        assert not seen & others
+    until(lambda: len(list(begun.iterdir())) == len(others))
+    hosts.views()
+    gate.touch()
+    until(lambda: all(view.cpu_ratio is not None for view in hosts.views()))
+    assert len(list(begun.iterdir())) == len(others) >= 2
+
+
 def test_processes_end_with_their_part_and_the_result_stays(cluster: str) -> None:
     handle = started(cluster, "leaving", 3)
     pids = {node.rank: node.pid for node in handle.status().nodes}
     handle.rescale(2).wait(PATIENCE_S)
     (left,) = {0, 1, 2} - set(members(handle))
-    wait_for(lambda: gone(pids[left]))
+    until(lambda: gone(pids[left]))
     assert [node.links_down for node in handle.status().members] == [(), ()]
     result = stopped(handle)
     check_whole(result)
-    wait_for(lambda: all(map(gone, pids.values())))
+    until(lambda: all(map(gone, pids.values())))
     again = handle.result()
     assert again.outputs["out"].equals(result.outputs["out"])
     assert "Rate" in handle.explain()

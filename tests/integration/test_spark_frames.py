@@ -18,10 +18,10 @@ from benchmarks.tpcxbb import native as shop_native
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait import col
-from plait.connectors import spark as spark_source
 from plait.connectors.columns import canonical
 from plait.connectors.memory_sources import Table
-from plait.connectors.spark import from_spark, to_spark
+from plait.connectors.spark import frames as spark_source
+from plait.connectors.spark.frames import from_spark, to_spark
 from plait.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -74,10 +74,13 @@ def test_without_a_schema_columns_are_as_spark_has_them(spark: Any) -> None:
         "select 1 as a, 2.5 as b, 'x' as c, true as d, timestamp '2026-01-01 00:00:01' as e, "
         "cast(null as double) as f, X'00ff' as g, cast(3 as smallint) as h"
     )
-    source = from_spark(frame)
+    with pytest.raises(plait.SchemaError, match=r'column "b" is decimal\(2,1\); say what'):
+        from_spark(frame)
+    source = from_spark(frame, decimals="float")
     found = {field.name: field.type.value for field in source.schema}
-    assert {name: found[name] for name in "acdefgh"} == {
+    assert {name: found[name] for name in "abcdefgh"} == {
         "a": "int64",
+        "b": "float64",
         "c": "string",
         "d": "bool",
         "e": "timestamp",
@@ -147,8 +150,28 @@ def test_large_frames_go_through_files_that_end_with_the_source(
 def test_what_is_no_batch_frame_is_refused(spark: Any) -> None:
     with pytest.raises(plait.SourceError, match="not a Spark data frame"):
         from_spark([1, 2])  # type: ignore[arg-type]
-    with pytest.raises(plait.SourceError, match="batch data frame"):
-        from_spark(spark.readStream.format("rate").load())
+    with pytest.raises(plait.SourceError, match="folder= is for batch frames"):
+        from_spark(spark.readStream.format("rate").load(), folder="rows")
+    with pytest.raises(plait.SourceError, match="log= is for streaming frames"):
+        from_spark(spark.range(3), log="rows")
+    with pytest.raises(plait.SchemaError, match='write "float", "text" or "scaled"'):
+        from_spark(spark.range(3), decimals="int")  # type: ignore[arg-type]
+
+
+def test_times_without_a_zone_and_decimals_are_as_one_says(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "select timestamp_ntz '2026-07-01 12:00:00' as t, cast(12.34 as decimal(10,2)) as d"
+    )
+    with pytest.raises(plait.SchemaError, match='column "t" is a time without a zone'):
+        from_spark(frame, decimals="text")
+    for folder in (None, tmp_path / "rows"):
+        source = from_spark(frame, ntz="Europe/Berlin", decimals="scaled", folder=folder)
+        (row,) = plait.stream(source).collect()
+        assert row.t.isoformat() == "2026-07-01T10:00:00+00:00"
+        assert row.d == 1234
+    (row,) = plait.stream(from_spark(frame.select("d"), decimals="text")).collect()
+    assert row.d == "12.34"
+    assert from_spark(frame.select("d"), schema={"d": float}).schema["d"].type is plait.Type.FLOAT64
 
 
 def test_a_stream_becomes_a_frame(spark: Any) -> None:

@@ -23,7 +23,7 @@ from benchmarks.tpcxbb import native as shop_native
 from benchmarks.tpcxbb import queries as shop_queries
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
-from plait.connectors.spark import from_spark
+from plait.connectors.spark.frames import from_spark
 from plait.graph.operators import SourceOp
 from plait.testing.changes import Join
 from plait.testing.check import assert_same

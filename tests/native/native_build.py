@@ -57,9 +57,17 @@ TOGETHER = (
         "pooled_stage_test",
         "pool_test",
         "cluster_test",
+        "idle_test",
         "links_test",
     ),
-    ("state_test", "table_test", "timed_joins_test", "frame_test", "fuzz_frames"),
+    (
+        "state_test",
+        "saved_bins_test",
+        "table_test",
+        "timed_joins_test",
+        "frame_test",
+        "fuzz_frames",
+    ),
     ("clock_test", "timed_windows_test", "merge_parts_test", "epochs_test", "slicer_test"),
 )
 """Programs that are compiled as one: half of the time, for they share most of their headers."""

@@ -49,6 +49,12 @@ FAULTS: Faults = {
         "} else if (of.next >= ",
         "} else if (!(FAULT && fence_ != 0) && of.next >= ",
     ),
+    "a source that ends is no news": (
+        "epochs_test",
+        "sources/epochs.hpp",
+        ".over = true;\n    sources_[s].asked = false;\n    add_news();",
+        ".over = true;\n    sources_[s].asked = false;\n    if (!FAULT) add_news();",
+    ),
     "empty parts ignored": (
         "cluster_test",
         "exchange/gather_stage.hpp",

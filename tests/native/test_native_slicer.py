@@ -29,8 +29,20 @@ FAULTS: Faults = {
     "rows of one moment are taken as far as they are known": (
         "slicer_test",
         HEADER,
-        "while (!of.ended && in == of.known() && in <= of.epoch_records) {",
-        "while (!FAULT && !of.ended && in == of.known() && in <= of.epoch_records) {",
+        "while (!of.ended && in == of.known && in <= most) {",
+        "while (!FAULT && !of.ended && in == of.known && in <= most) {",
+    ),
+    "pieces of times are taken to follow each other": (
+        "slicer_test",
+        HEADER,
+        "(of.there && of.times + of.known == times)",
+        "(of.there && (FAULT || of.times + of.known == times))",
+    ),
+    "rows that fall are said to be in order": (
+        "slicer_test",
+        HEADER,
+        "of.base >= of.rises_from;",
+        "of.base >= (FAULT ? 0 : of.rises_from);",
     ),
     "jumps are not cut": (
         "slicer_test",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 RUNS = {
     "state_test:plain": (20_000, SEED),
     "state_test:address": (5_000, SEED),
+    "saved_bins_test:plain": (200, SEED),
+    "saved_bins_test:address": (8, SEED),
     "table_test:plain": (100_000, SEED),
     "table_test:address": (25_000, SEED),
 }

@@ -104,6 +104,36 @@ FAULTS: Faults = {
         "if (more.empty()) more.push_back(only);",
         "if (more.empty() && !FAULT) more.push_back(only);",
     ),
+    "a stamp that goes back takes time by arrival back": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "of_[o].time = std::max({of_[o].time, unit.stamp, int64_t(0)});",
+        "of_[o].time = std::max({FAULT ? 0 : of_[o].time, unit.stamp, int64_t(0)});",
+    ),
+    "time by arrival stands still without rows": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "if (origin.arrival) of_[o].time",
+        "if (origin.arrival && (unit.rows || !FAULT)) of_[o].time",
+    ),
+    "time by arrival goes on behind the rows of a unit": (
+        "clock_test",
+        "time/watermarks.hpp",
+        "if (!unit.rows) continue;",
+        "if (!unit.rows || (FAULT && origin.arrival)) continue;",
+    ),
+    "rows arrive by the stamp of their unit alone": (
+        "timed_windows_test",
+        "time/watermarks.hpp",
+        "return std::max(clock_, unit.stamp);",
+        "return FAULT ? unit.stamp : std::max(clock_, unit.stamp);",
+    ),
+    "rows arrive when the unit before theirs did": (
+        "timed_windows_test",
+        "time/timed_lane.hpp",
+        "const int64_t arrival = time.watermarks.arrival(unit);",
+        "const int64_t arrival = FAULT ? time.watermarks.clock() : time.watermarks.arrival(unit);",
+    ),
     "late by the watermark behind the unit": (
         "timed_windows_test",
         "time/lane_operator.hpp",

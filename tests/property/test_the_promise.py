@@ -19,6 +19,7 @@ import plait
 from plait.connectors.base import Reader, Source
 from plait.graph.operators import CallOp, SourceOp
 from plait.graph.source_order import is_in_time
+from plait.node_runtime.assembly.build import looks_at_clock
 from plait.testing import sequential
 from plait.testing.check import capturing, compare_outputs, rows_of
 from plait.testing.nodes import run_on_nodes
@@ -76,9 +77,13 @@ def in_pieces(graph: Graph, seed: int) -> Graph:
     return dataclasses.replace(graph, operators=operators)
 
 
-def sees_batches(graph: Graph) -> bool:
-    """Whether a function of the job is given batches, and so sees where epochs are cut."""
-    return any(isinstance(op, CallOp) and op.mode == "batches" for op in graph.operators)
+def sees_cuts(graph: Graph) -> bool:
+    """Whether a function of the job is given batches, and so sees where epochs are cut, or an
+    operator goes by the wall clock."""
+    return any(
+        looks_at_clock(op) or (isinstance(op, CallOp) and op.mode == "batches")
+        for op in graph.operators
+    )
 
 
 @st.composite
@@ -126,7 +131,7 @@ jobs = st.one_of(timed_graphs(), timed_graphs(sources=(2, 3)), graphs()).filter(
 def test_exactly_what_a_plain_loop_gives(
     graph: Graph, first: dict[str, Any], second: dict[str, Any], seed: int
 ) -> None:
-    assume(not sees_batches(graph))
+    assume(not sees_cuts(graph))
     assert_exactly(graph, first, 0)
     assert_exactly(in_pieces(graph, seed), second, 0)
 
@@ -134,5 +139,5 @@ def test_exactly_what_a_plain_loop_gives(
 @slow
 @given(graph=jobs, chosen=ways(), nodes=st.sampled_from([1, 2, 3]))
 def test_on_any_number_of_nodes(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
-    assume(not sees_batches(graph))
+    assume(not sees_cuts(graph))
     assert_exactly(graph, chosen, nodes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, assert_never
 
+from plait.protocol.checkpoint_messages import Halt, Publish, Retire, Seal, Survey
 from plait.protocol.messages import (
     Answer,
     Begin,
@@ -183,6 +184,8 @@ class SimNode:
                     self.phase = "ended"
             case Connect():
                 pass
+            case Halt() | Seal() | Publish() | Retire() | Survey():
+                raise Violation(f"node {self.rank} has no checkpoints, and is told {command}")
             case _:
                 assert_never(command)
         return Done()

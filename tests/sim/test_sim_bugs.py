@@ -111,7 +111,7 @@ def test_double_apply_is_found() -> None:
 
 def test_a_stage_done_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next chunk begins before the bins of the last are in: the ledger or the check sees it."""
-    monkeypatch.setattr(observations, "has_passed", lambda awaits, rank, report: True)
+    monkeypatch.setattr(observations, "has_passed", lambda job, awaits, rank, report: True)
     right = observations.note_answer
 
     def hasty(job: JobState, event: Answered) -> tuple[JobState, list[Fact]]:

@@ -4,7 +4,8 @@
 // its time, and may reach a node before it has begun; rounds of promise and commit or lift, in any
 // order; nodes that join and leave, and a common end. Fences are kept; every source of every node
 // meets every control item once, at its epoch; all end at the same epoch, a leaving node at its
-// own; and there is always a step to take. Arguments: cases, seed, fault.
+// own; there is always a step to take, and a source that waits may sleep until there are news.
+// Arguments: cases, seed, fault.
 namespace plait {
 inline int seeded_fault = 0;  // see test_native_cluster.py
 }
@@ -30,11 +31,12 @@ struct Word {
 };
 
 struct Source {
-  uint64_t left = 0;           // epochs with rows
-  bool asked = false;          // it was told to make a batch and has not yet
-  bool over = false;           // it has emitted its end
-  std::vector<uint64_t> met;   // control items
-  uint64_t next = 0, end = 0;  // epochs
+  uint64_t left = 0;              // epochs with rows
+  bool asked = false;             // it was told to make a batch and has not yet
+  bool over = false;              // it has emitted its end
+  std::vector<uint64_t> met;      // control items
+  uint64_t next = 0, end = 0;     // epochs
+  std::optional<uint64_t> waits;  // for other news than these
 };
 
 struct Node {
@@ -131,8 +133,12 @@ class World {
     Source& source = node.sources[s];
     if (source.over) return;
     if (source.asked) return answer(rank, s);
+    const bool no_news = source.waits == node.epochs.news();
     const Epochs::Turn turn = node.epochs.turn(s, 0, false);
+    source.waits.reset();
+    if (turn.kind == Kind::Wait) source.waits = turn.news;
     if (turn.kind == Kind::Wait) return;
+    CHECK(!no_news);
     CHECK(node.begun);
     CHECK(turn.epoch == source.next);
     switch (turn.kind) {

@@ -175,8 +175,8 @@ void over_the_wire(Random& random, unsigned long tries) {
   last.number = 12345;
   b.links.send(0, encode_small(last));
   until([&] { return good.load(std::memory_order_relaxed) == 1; });
-  std::printf("%ld connections refused, the last: %s\n", long(a.links.refusals().first),
-              a.links.refusals().second.c_str());
+  std::printf("%ld connections refused, the last: %s\n", long(a.links.refusals().count),
+              a.links.refusals().why.c_str());
 }
 
 }  // namespace

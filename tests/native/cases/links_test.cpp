@@ -152,7 +152,7 @@ void refused_node(const char* why, uint32_t rank, const std::string& token,
   a.stop();
   b.stop();
   CHECK(a.received() == 0 && a.ups() == 0 && b.ups() == 0);
-  CHECK(a.links.refusals().first > 0);
+  CHECK(a.links.refusals().count > 0);
   CHECK(b.links.down_peers().size() == 1);
   CHECK(b.links.traffic(rank == 0 ? 5 : 0).why_down.find(why) != std::string::npos);
 }
@@ -240,17 +240,58 @@ void strangers() {
   std::vector<std::unique_ptr<RawLink>> silent;
   for (int i = 0; i < 10; ++i) silent.push_back(std::make_unique<RawLink>(a.port));
   a.start();
-  until([&] { return a.links.refusals().first == 10; });
-  int challenged = 0;
+  until([&] { return a.links.refusals().count == 10; });
+  // Each had a challenge and a refusal: the oldest six when others came, the rest in time.
   for (auto& raw : silent) {
-    while (!raw->read().empty()) ++challenged;
+    int frames = 0;
+    while (!raw->read().empty()) ++frames;
+    CHECK(frames == 2);
   }
-  CHECK(challenged == 8);  // four of them a challenge and a refusal
   RawLink noisy(a.port);
   const std::string noise(200'000, 'P');
   noisy.send(noise.data(), int64_t(noise.size()));
-  until([&] { return a.links.refusals().first == 11; });
+  until([&] { return a.links.refusals().count == 11; });
   CHECK(a.received() == 0);
+}
+
+// Hundreds of connections that hold their tongue, talk nonsense, lie, or hang up, while a node
+// sends and another one joins: all it sends arrives, the new one comes in, and all are counted.
+void flood() {
+  constexpr int kEach = 75;
+  LinkNode a(0), b(1), late(2);
+  std::atomic<uint64_t> next{1};
+  a.on_frame = [&](uint32_t from, Frame&& f) {
+    if (from == 1) CHECK(f.control_epoch == next.fetch_add(1, std::memory_order_relaxed));
+  };
+  b.links.add_peer(0, "127.0.0.1", a.port);
+  a.start();
+  b.start();
+  until([&] { return b.ups() > 0; });
+  std::vector<std::unique_ptr<RawLink>> silent;
+  const std::string noise(300, 'x');
+  uint64_t sent = 0;
+  for (int i = 0; i < kEach; ++i) {
+    silent.push_back(std::make_unique<RawLink>(a.port));
+    RawLink noisy(a.port), liar(a.port), gone(a.port);
+    noisy.send(noise.data(), int64_t(noise.size()));
+    Hello h;
+    h.job = "job";
+    h.rank = 1;
+    h.nonce = h.proof = std::string(32, '?');
+    liar.send(encode_hello(h));
+    b.links.send(0, encode_control(0, ++sent));
+    if (i == kEach / 2) late.links.add_peer(0, "127.0.0.1", a.port);
+    if (i == kEach / 2) late.start();
+  }
+  until([&] { return late.ups() > 0; });
+  b.links.send(0, encode_control(0, ++sent));
+  until([&] { return next.load(std::memory_order_relaxed) == sent + 1; });
+  silent.clear();
+  const auto counted = [&] { return a.links.refusals().count + a.links.refusals().left; };
+  until([&] { return counted() == 4 * kEach; });
+  CHECK(a.links.refusals().left > 0);
+  CHECK(a.links.refusals().from.starts_with("127.0.0.1:"));
+  CHECK(b.links.traffic(0).connected == 2);
 }
 
 void dropped() {
@@ -420,6 +461,7 @@ int main(int argc, char** argv) {
     false_listener();
     by_hand();
     strangers();
+    flood();
     dropped();
     replaced();
     words();

@@ -33,6 +33,7 @@ struct Pipeline {
   bool sliced = true;   // every node reads its part; false: node 0 reads all
   bool one = false;     // there is no second state
   uint32_t second = 1;  // as many second keys
+  double rate = 0;      // rows a second of a sliced table, a row an epoch; 0: as fast as it goes
 };
 
 using Row = std::tuple<int64_t, int64_t, int64_t>;  // key, count, sum
@@ -256,7 +257,8 @@ class Member {
       for (int64_t i = 0; i < p.rows; i += 37) {
         chunks.push_back(table_of(p, i, std::min<int64_t>(37, p.rows - i)));
       }
-      last = b.table_source(source, std::move(chunks), 0);
+      last = b.table_source(source, std::move(chunks), p.rate);
+      if (p.rate > 0) b.pace(0, 1.0);
     } else if (rank == 0) {
       last = b.outside_source(source, Reader::poll, Reader::position, &reader_);
     } else {

@@ -65,6 +65,10 @@ class PlainClock {
     for (size_t o = 0; o < of_.size(); ++o) {
       const TimedOrigin& origin = (*sources_)[o];
       if (!origin.is_of(unit.source)) continue;
+      if (origin.arrival) {
+        arrive(of_[o], unit);
+        continue;
+      }
       const std::vector<int64_t> given = passing(unit, o, 2 * row);
       const std::vector<int64_t> made = passing(unit, o, 2 * row + 1);
       Of& of = of_[o];
@@ -87,6 +91,7 @@ class PlainClock {
       if (!origin.is_of(unit.source)) continue;
       Of& of = of_[o];
       of.clock = std::max(of.clock, unit.stamp);
+      if (origin.arrival) arrive(of, unit);
       const std::vector<int64_t> given = passing(unit, o, 2 * unit.rows());
       if (!given.empty()) move(of.next, greatest(given), origin.max_jump);
       if (!unit.passing[o].empty() || !of.seen) of.passed = of.clock;
@@ -110,6 +115,10 @@ class PlainClock {
     int64_t clock = 0, passed = 0;
   };
 
+  static void arrive(Of& of, const UnitMarks& unit) {
+    of.clock = std::max(of.clock, unit.stamp);
+    of.time = {true, of.clock};
+  }
   static std::vector<int64_t> passing(const UnitMarks& unit, size_t origin, int64_t position) {
     std::vector<int64_t> found;
     for (const UnitMarks::Passing& p : unit.passing[origin]) {
@@ -244,7 +253,7 @@ inline Batch batch_of(const UnitMarks& unit, uint64_t epoch, bool timed, bool ha
 }
 
 // One to three sources; some without event time, some that do not reach the operator; and up to two
-// operators that name an event time for rows of some of them.
+// operators that name an event time for rows of some of them, or go by when these arrive.
 inline Sources random_sources(std::mt19937_64& random) {
   const auto one_of = [&](uint64_t n) { return int64_t(random() % n); };
   auto sources = std::make_shared<std::vector<TimedOrigin>>();
@@ -262,13 +271,28 @@ inline Sources random_sources(std::mt19937_64& random) {
     named.timed = one_of(6);
     named.out_of_order = one_of(2) * one_of(12);
     named.max_jump = one_of(3) ? int64_t(1) << 50 : 1 + one_of(30);
-    named.idle = one_of(2) * (1 + one_of(300));
+    named.arrival = one_of(3) == 0;
+    named.idle = named.arrival ? 0 : one_of(2) * (1 + one_of(300));
     for (uint32_t s = 0; s < count; ++s) {
       if ((*sources)[s].reaches && one_of(3)) named.of.push_back(s);
       if (one_of(2)) (*sources)[s].timed = false;
     }
     if (!named.of.empty()) sources->push_back(named);
   }
+  return sources;
+}
+
+// The origins of windows by arrival: their own alone.
+inline Sources arrival_sources(std::mt19937_64& random) {
+  auto sources = std::make_shared<std::vector<TimedOrigin>>(*random_sources(random));
+  std::erase_if(*sources, [](const TimedOrigin& o) { return !o.source(); });
+  TimedOrigin own;
+  own.timed = own.arrival = true;
+  for (uint32_t s = 0; s < sources->size(); ++s) {
+    (*sources)[s].timed = false;
+    if ((*sources)[s].reaches) own.of.push_back(s);
+  }
+  sources->push_back(own);
   return sources;
 }
 
@@ -296,10 +320,12 @@ class MarkedUnits {
     }
     at_[source].base += unit.rows();
     unit.flow = last ? Flow::Over : one_of(6) ? Flow::Running : Flow::Idle;
-    unit.stamp = stamp_ += one_of(4) ? one_of(20) : one_of(300);
+    stamp_ += one_of(4) ? one_of(20) : one_of(300);
+    unit.stamp = one_of(10) ? stamp_ : one_of(2) * std::max<int64_t>(0, stamp_ - one_of(50));
     unit.passing.resize(sources_->size());
     for (size_t o = 0; o < sources_->size(); ++o) {
-      if ((*sources_)[o].is_of(source) && one_of(5)) unit.passing[o] = passing(unit, now);
+      const bool passes = (*sources_)[o].is_of(source) && !(*sources_)[o].arrival;
+      if (passes && one_of(5)) unit.passing[o] = passing(unit, now);
     }
     return unit;
   }

@@ -54,7 +54,10 @@ inline const std::vector<Type> kTypes{Type::Int64, Type::String,    Type::Timest
 struct Row {
   std::vector<Value> values;
   uint64_t place = 0;
-  int64_t time() const { return clamp_time(int64_t(values[kTime].bits)); }
+  int64_t arrived = kNoTime;  // it counts by that, if it is set
+  int64_t time() const {
+    return arrived != kNoTime ? arrived : clamp_time(int64_t(values[kTime].bits));
+  }
 };
 
 struct Unit {
@@ -171,6 +174,12 @@ inline TimedSpec random_spec(Random& random) {
   if (s.kind == Kind::Running || (last && one_of(2))) s.ttl = 1 + one_of(20);
   if (one_of(3) == 0) s.lateness = 1 + one_of(12);
   if (s.kind == Kind::Window && one_of(3) == 0) s.early = 1 + one_of(5);
+  const bool timed = s.within == W::Grid || s.within == W::Session;
+  if (timed && (s.kind == Kind::Window || s.kind == Kind::Top) && one_of(4) == 0) {
+    s.arrival = true;
+    s.time = -1;
+    s.lateness = 0;
+  }
   s.k = 1 + one_of(4);
   if (s.kind == Kind::Late || s.kind == Kind::Top) {
     s.out_types = kTypes;
@@ -192,7 +201,7 @@ inline TimedSpec random_spec(Random& random) {
 
 inline std::string describe(const TimedSpec& s) {
   std::string text = "kind " + std::to_string(int(s.kind)) + " within " +
-                     std::to_string(int(s.within)) + " keys " +
+                     std::to_string(int(s.within)) + (s.arrival ? " by arrival" : "") + " keys " +
                      std::to_string(s.key_columns.size());
   for (int64_t n :
        {s.size, s.every, s.offset, s.gap, s.lateness, s.early, s.ttl, s.k, int64_t(s.by)}) {

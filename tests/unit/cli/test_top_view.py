@@ -7,10 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.cli.top_rows import source_row
 from plait.cli.top_view import (
     JobRow,
     MigrationRow,
     NodeRow,
+    SourceRow,
     View,
     bar,
     clean,
@@ -18,6 +20,7 @@ from plait.cli.top_view import (
     render,
     sparkline,
 )
+from plait.protocol.rates import SourceRate
 from plait.text.tables import width as text_width
 
 FIRST = NodeRow(
@@ -99,6 +102,33 @@ def test_a_lost_link_has_a_column_of_its_own() -> None:
     assert lines[-3].endswith("links")
     assert lines[-2].endswith("ok")
     assert lines[-1].endswith("no link to node-0")
+
+
+def test_sources_have_a_line_each() -> None:
+    sources = (
+        SourceRow(name="clicks", per_s=1_234_567.0, lag=7000.0, lag_s=0.31),
+        SourceRow(name="spark", per_s=12.0, trusted=False),
+        SourceRow(name="idle", lag=0.0, lag_s=0.0, worst=("0", 0.0)),
+        SourceRow(name="views", per_s=50.0, lag=9.0, lag_s=0.2, worst=("3", 8.0)),
+    )
+    lines = render(View(jobs=(replace(CARTS, sources=sources),)), 120, 30).splitlines()
+    assert "  clicks: 1.23M/s come in, 7,000 behind (0.3 s)" in lines
+    assert "  spark: 12/s come in (not trusted)" in lines
+    assert "  idle: 0/s come in, 0 behind (0.0 s)" in lines
+    assert "  views: 50/s come in, 9 behind (0.2 s), most of it in 3: 8" in lines
+
+
+def test_a_row_names_the_partition_that_is_furthest_behind() -> None:
+    parts = tuple(
+        (name, SourceRate(per_s=1.0, lag=lag, lag_s=0.0, trust=1.0))
+        for name, lag in (("0", 2.0), ("1", 7.0))
+    )
+    rate = SourceRate(per_s=2.0, lag=9.0, lag_s=0.0, trust=0.4, partitions=parts)
+    row = source_row("clicks", rate)
+    assert row == SourceRow(
+        name="clicks", per_s=2.0, lag=9.0, lag_s=0.0, trusted=False, worst=("1", 7.0)
+    )
+    assert source_row("clicks", replace(rate, partitions=parts[:1])).worst is None
 
 
 def test_color_changes_nothing_but_the_color() -> None:

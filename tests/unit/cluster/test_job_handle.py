@@ -21,6 +21,7 @@ from plait.coordinator.messages.requests import (
 )
 from plait.coordinator.messages.views import JobView
 from plait.errors import ClusterError, Interrupted, JobError
+from plait.protocol.rates import SourceRate
 
 if TYPE_CHECKING:
     from plait.results.outcomes import NodeOutcome
@@ -53,6 +54,24 @@ class Written:
 
     def logs(self, job: str, rank: int, lines: int) -> list[str]:
         return []
+
+
+def test_rates_of_sources_are_shown_and_are_metrics() -> None:
+    parts = tuple(
+        (str(number), SourceRate(per_s=100.0, lag=float(number), lag_s=0.5, trust=1.0))
+        for number in range(10)
+    )
+    clicks = SourceRate(per_s=1000.0, lag=45.0, lag_s=0.5, trust=1.0, partitions=parts)
+    clock = SourceRate(per_s=10.0, lag=None, lag_s=None, trust=0.0)
+    view = replace(VIEW, sources={"clicks": clicks, "clock": clock})
+    handle = JobHandle(Written(view), "job")
+    figures = handle.metrics()
+    assert (figures["injected_per_s"], figures["lag"], figures["lag_s"]) == (1010.0, 45.0, 0.5)
+    lines = str(handle.status()).splitlines()
+    assert lines[1] == "  source clicks: 1,000/s come in, 45 behind (0.5 s)"
+    assert lines[2] == "    0: 100/s come in, 0 behind (0.5 s)"
+    assert lines[10] == "    and 2 more"
+    assert lines[11] == "  source clock: 10/s come in, the lag is not known, trust 0.0"
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

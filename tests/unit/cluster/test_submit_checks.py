@@ -48,3 +48,12 @@ def test_settings_that_are_of_one_process_are_refused(
 ) -> None:
     with pytest.raises(JobError, match=words):
         settings_for_nodes(settings)
+
+
+def test_a_job_is_saved_under_its_name_on_the_cluster(tmp_path: Path) -> None:
+    """A job that has no name of its own may be given one when it is submitted."""
+    stream = plait.stream(plait.Items([{"n": 1}])).sink(plait.Collect())
+    with pytest.raises(JobError, match="needs a name under which it is found again"):
+        plait.submit(stream.job, checkpoint=tmp_path)
+    with pytest.raises(JobError, match="wait is 'nonsense'"):
+        plait.submit(stream.job, name="carts", checkpoint=tmp_path, wait="nonsense")  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plait
-from plait.connectors.csv_reader import CsvReader
 from plait.connectors.files import Files
+from plait.connectors.formats.csv_reader import CsvReader
 from plait.connectors.opening import open_reader
 from plait.errors import SinkError, SourceError
 from plait.model.schema import Schema
@@ -166,13 +166,21 @@ CELLS = st.sampled_from(
 )
 
 
+CLOSELY = "plait.connectors.formats.csv_reader.CLOSELY"
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     rows=st.lists(st.tuples(CELLS, CELLS), max_size=6),
     kind=st.sampled_from(["int64?", "float64", "bool?", "string"]),
+    at_a_time=st.sampled_from([1, 2, 10_000]),
 )
 def test_rows_read_closely_are_those_read_at_once(
-    rows: list[tuple[str, str]], kind: str, tmp_path: Path
+    rows: list[tuple[str, str]],
+    kind: str,
+    at_a_time: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What Arrow takes of a file, the close reading takes too, with the same values."""
     import itertools
@@ -180,7 +188,8 @@ def test_rows_read_closely_are_those_read_at_once(
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "".join(",".join(row) + "\n" for row in rows))
     reader = CsvReader(str(path), Schema.of({"a": kind, "b": "string?"}), only_known=False)
-    closely = list(reader.read_closely(0))
+    closely = [piece for piece, _ in reader.read_closely(0)]
+    monkeypatch.setattr(CLOSELY, at_a_time)
     good = list(itertools.chain(*(piece.good.to_pylist() for piece in closely)))
     one_by_one = []
     for piece in reader.batches(0):
@@ -190,6 +199,23 @@ def test_rows_read_closely_are_those_read_at_once(
     if not bad:
         with reader.stream(reader.read_types) as stream:
             assert good == [row for batch in stream for row in reader.fit_batch(batch).to_pylist()]
+
+
+def test_after_a_bad_row_the_rest_is_read_by_arrow_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.connectors.formats.text_files.BLOCK_BYTES", 500)
+    monkeypatch.setattr(CLOSELY, 10)
+    path = tmp_path / "a.csv"
+    lines = [f"{n},t{n}" if n not in (3, 700) else f"bad{n},x" for n in range(1000)]
+    path.write_text("n,s\n" + "\n".join(lines), encoding="utf-8")
+    reader = CsvReader(str(path), Schema.of({"n": "int64", "s": "string"}), only_known=False)
+    pieces = list(reader.batches(0))
+    read = [row["n"] for piece in pieces for row in piece.good.to_pylist()]
+    assert read == [n for n in range(1000) if n not in (3, 700)]
+    assert [bad.record.line for piece in pieces for bad in piece.bad] == [5, 702]
+    # Blocks of 500 bytes have some 60 rows; all but those around the bad rows came in such.
+    assert sum(len(piece) for piece in pieces if len(piece) > 10) > 700
 
 
 def test_times_with_a_bad_one_among_them(tmp_path: Path) -> None:
@@ -217,7 +243,7 @@ PACKERS: dict[str, Any] = {
 def test_archives(
     packing: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plait.connectors.text_files.BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr("plait.connectors.formats.text_files.BLOCK_BYTES", 1 << 14)
     path = tmp_path / f"a.{suffix}.{packing}"
     format: Any = "text" if suffix == "txt" else None
     schema = Schema.of({"line": str})

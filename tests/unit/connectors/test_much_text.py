@@ -11,7 +11,7 @@ import pytest
 
 import plait
 from plait import col
-from plait.connectors import files
+from plait.connectors import files_reader
 from plait.node_runtime.functions import calls
 from plait.node_runtime.native import _engine, _records
 
@@ -59,7 +59,7 @@ def test_units_of_a_file_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     path = tmp_path / "much.parquet"
     pq.write_table(table(), path)
-    monkeypatch.setattr(files, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(files_reader, "UNIT_BYTES", 1000)
     result = plait.stream(str(path)).sink(plait.Collect(), name="out").run()
     assert result.outputs["out"].column("n").to_pylist() == list(range(ROWS))
     assert max(next(iter(result.cuts.values()))) < 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -292,3 +293,38 @@ def test_what_is_no_table_is_refused() -> None:
         Table(Unreadable())
     with pytest.raises(SourceError, match="must be above 0"):
         Table(pa.table({"a": [1]}), rate_per_s=0)
+
+
+@pytest.mark.parametrize("kind", ["list", "table"])
+def test_a_position_is_of_this_data(kind: str) -> None:
+    """Other data than the run before had is refused; the same, in another process, is not."""
+
+    def source(count: int, name: str = "a") -> Source:
+        records = [{name: n} for n in range(count)]
+        return Items(records) if kind == "list" else Table(pa.Table.from_pylist(records))
+
+    reader = source(20).open()
+    reader.poll(8)
+    position = json.loads(json.dumps(reader.position()))
+    assert position["row"] == 8
+    assert position == source(20).position_at(8)
+    assert [row["a"] for row in rows(source(20), position)] == list(range(8, 20))
+    with pytest.raises(SourceError, match=r"after record 8, but .*: 20 records then, 21 now"):
+        source(21).open(position)
+    with pytest.raises(SourceError, match=r"after record 8, but its columns are not those"):
+        source(20, "b").open(position)
+
+
+def test_which_sources_can_be_read_again() -> None:
+    assert Items([1, 2]).replayable
+    assert Items(lambda: iter([1, 2])).replayable
+    assert Table(pa.table({"a": [1]})).replayable
+    assert not Items(iter([1, 2])).replayable
+
+
+def test_the_position_of_a_function_has_no_length() -> None:
+    source = Items(lambda: iter(range(10)))
+    reader = source.open()
+    reader.poll(4)
+    assert reader.position()["rows"] is None
+    assert [row["value"] for row in rows(source, reader.position())] == [4, 5, 6, 7, 8, 9]

@@ -193,6 +193,16 @@ def test_a_job_is_placed_made_prepared_and_begun() -> None:
     assert hand.job.phase == "running"
 
 
+def test_a_node_that_joins_goes_to_a_host_without_one_though_it_is_busy() -> None:
+    hand = Hand().running(2)
+    (third,) = {"a", "b", "c"} - {node.host for node in hand.job.nodes.values()}
+    (asked,) = hand.go(hand.ask(Rescale(job="job", nodes=3)), lambda one: isinstance(one, AskHosts))
+    assert isinstance(asked, AskHosts)
+    busy = tuple(replace(one, cpu_ratio=0.9) if one.host == third else one for one in HOSTS)
+    out = hand.give(HostsSeen(at=hand.now, hosts=busy))
+    assert [one.host for one in out if isinstance(one, StartNode)] == [third]
+
+
 def test_a_command_is_told_again_with_its_id_until_it_is_answered() -> None:
     hand = Hand()
     first = hand.go(hand.submit(), tells(Prepare))

@@ -45,7 +45,27 @@ def test_tasks_of_this_decision_count_as_one_core_each() -> None:
 
 def test_measured_needs_count_as_measured() -> None:
     found = place(asks(4, 0.25), [host("a", 0.0), host("b", 0.2)], 1)
-    assert hosts_of(found)[:3] == ["a", "a", "a"]
+    assert hosts_of(found) == ["a", "b", "a", "a"]
+
+
+def test_a_job_is_on_every_host_before_it_is_twice_on_one() -> None:
+    """Whatever the measured use: it is that of one moment."""
+    hosts = [host("a", 0.0), host("b", 0.95, cores=2), host("c", 0.6)]
+    found = place(asks(4), hosts, 1)
+    assert hosts_of(found) == ["a", "c", "b", "a"]
+    assert "every host has one of the job" in found.assignments[3].reason
+    assert "every host" not in found.assignments[2].reason
+
+
+def test_a_new_node_goes_to_a_host_without_one() -> None:
+    hosts = [host("a", 0.0), host("b", 0.9), host("c", 0.1)]
+    assert hosts_of(place(asks(1), hosts, 1, taken={"a", "c"})) == ["b"]
+    assert hosts_of(place(asks(1), hosts, 1, taken={"a", "b", "c"})) == ["a"]
+
+
+def test_a_small_host_gets_no_second_one_while_a_large_one_has_room() -> None:
+    hosts = [host("large", 0.0, cores=64), host("small", 0.0, cores=2)]
+    assert Counter(hosts_of(place(asks(8), hosts, 1))) == {"large": 7, "small": 1}
 
 
 def test_an_unmeasured_host_counts_its_tasks() -> None:
@@ -103,3 +123,4 @@ def test_the_same_facts_give_the_same_placement(
     found = place(tasks, hosts, seed)
     assert place(tasks, hosts[::-1], seed) == found
     assert [one.task for one in found.assignments] == [one.task for one in tasks]
+    assert len(set(hosts_of(found))) == min(len(tasks), len(hosts))

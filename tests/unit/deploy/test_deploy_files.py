@@ -75,6 +75,36 @@ def test_every_command_that_needs_ray_has_the_token(cluster: dict[str, Any]) -> 
     assert "chmod 600 ~/.plait/token" in cluster["setup_commands"][0]
 
 
+def test_programs_are_found_by_ray_down_exec_and_submit(
+    cluster: dict[str, Any], tmp_path: Path
+) -> None:
+    """Ray calls them in a shell that reads ~/.bashrc: it gets the line once."""
+    (line,) = [command for command in cluster["setup_commands"] if ".bashrc" in command]
+    for _ in range(2):
+        subprocess.run(["bash", "-c", line], env={"HOME": str(tmp_path)}, check=True)
+    assert (tmp_path / ".bashrc").read_text(encoding="utf-8") == ". ~/.plait/env.sh\n"
+
+
+def test_ray_is_told_the_address_of_the_machine(cluster: dict[str, Any]) -> None:
+    """Without a default route it would take 127.0.1.1 for it."""
+    starts = [command for command in commands(cluster) if "ray start" in command]
+    assert len(starts) == 2
+    assert {option(command, "--node-ip-address") for command in starts} == {"$PLAIT_ADDRESS"}
+
+
+def test_every_install_follows_the_environment(cluster: dict[str, Any]) -> None:
+    """So that two lines there are enough for machines without an index."""
+    installs = [command for command in commands(cluster) if "pip install" in command]
+    assert len(installs) == 3
+    assert all(command.startswith(". ~/.plait/env.sh && ") for command in installs)
+
+
+@pytest.mark.parametrize("name", ["join.sh", "down.sh", "env.sh"])
+def test_scripts_are_shell(name: str) -> None:
+    assert subprocess.run(["sh", "-n", DEPLOY / name], check=False).returncode == 0
+    assert name == "env.sh" or os.access(DEPLOY / name, os.X_OK)
+
+
 def test_versions_are_pinned_to_what_is_tested(cluster: dict[str, Any]) -> None:
     installs = [command for command in commands(cluster) if "pip install" in command]
     ray = only([command for command in installs if "ray[" in command])
@@ -118,16 +148,43 @@ def test_all_commands_are_shell(cluster: dict[str, Any]) -> None:
         assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
 
 
-def test_the_environment(tmp_path: Path) -> None:
-    """What a shell has after it has read env.sh: tokens on, quick health checks."""
+def environment(home: Path, **given: str) -> dict[str, str]:
+    """What a shell has after it has read env.sh; `ray up` has asked for autoscaler v2 before."""
     done = subprocess.run(
-        ["bash", "-c", f". {DEPLOY}/env.sh && env -0"],
-        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        ["bash", "-c", f". {DEPLOY}/env.sh && export PLAIT_ADDRESS && env -0"],
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "RAY_enable_autoscaler_v2": "1"}
+        | given,
         capture_output=True,
         text=True,
         check=True,
     )
-    found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+
+
+def test_rays_files_are_out_of_reach_of_other_users(tmp_path: Path) -> None:
+    assert environment(tmp_path)["RAY_TMPDIR"] == f"{tmp_path}/.plait/tmp"
+    assert (tmp_path / ".plait" / "tmp").stat().st_mode & 0o777 == 0o700
+
+
+def test_on_the_machine_of_the_operator_rays_folder_stays(tmp_path: Path) -> None:
+    """`ray up` keeps its notes there, whether or not env.sh was read before."""
+    found = environment(tmp_path, PLAIT_HOME=str(tmp_path / "cluster"))
+    assert "RAY_TMPDIR" not in found
+    assert found["RAY_AUTH_TOKEN_PATH"] == f"{tmp_path}/cluster/token"
+
+
+def test_the_address_is_the_one_ssh_came_by(tmp_path: Path) -> None:
+    there = environment(tmp_path, SSH_CONNECTION="10.0.0.9 50000 10.0.0.2 22")
+    assert there["PLAIT_ADDRESS"] == "10.0.0.2"
+    assert environment(tmp_path)["PLAIT_ADDRESS"] == ""
+
+
+def test_the_environment(tmp_path: Path) -> None:
+    """Tokens on, quick health checks, autoscaler v1, no open ports for metrics."""
+    found = environment(tmp_path)
+    assert found["RAY_enable_autoscaler_v2"] == "0"
+    assert found["AUTOSCALER_METRIC_PORT"] == found["DASHBOARD_METRIC_PORT"] == "-1"
+    assert found["RAY_enable_metrics_collection"] == "0"
     assert found["RAY_AUTH_MODE"] == "token"
     assert found["RAY_AUTH_TOKEN_PATH"] == f"{tmp_path}/.plait/token"
     assert found["PATH"].startswith(f"{tmp_path}/.plait/venv/bin:")

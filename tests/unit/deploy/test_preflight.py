@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,11 @@ from plait.deploy.preflight import (
     check,
     failed,
     numbers,
+    port_range,
     report,
 )
-from plait.deploy.probe import Probe, listening_on, native_modules, try_reach
-from plait.deploy.ray_preflight import label_nodes, port_range
+from plait.deploy.probe import Probe, listening_on, native_modules, open_folder, try_reach
+from plait.deploy.ray_preflight import label_nodes, waiting
 
 GOOD = HostFacts(
     host="a",
@@ -115,6 +117,41 @@ def test_the_token_can_be_read_by_others() -> None:
     one = found(replace(GOOD, token_file_mode=0o644))
     assert one.severity == "warning"
     assert one.what == "other users may read the token file (mode 644)"
+
+
+def test_rays_folder_can_be_written_by_others() -> None:
+    one = found(replace(GOOD, open_folder="/tmp/ray"))
+    assert one.severity == "warning"
+    assert one.what == "other users may write to Ray's folder /tmp/ray"
+    assert "RAY_TMPDIR" in one.advice
+
+
+def test_a_folder_is_open_if_others_may_come_to_it_and_write() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        outer, inner = Path(name), Path(name) / "ray"
+        inner.mkdir()
+        for modes, is_open in (
+            ((0o755, 0o777), True),
+            ((0o755, 0o755), False),
+            ((0o700, 0o777), False),
+        ):
+            outer.chmod(modes[0])
+            inner.chmod(modes[1])
+            assert open_folder(inner) == (str(inner) if is_open else "")
+    assert open_folder(Path("/there/is/none")) == ""
+
+
+def test_a_machine_among_several_is_not_known_by_loopback() -> None:
+    here = replace(GOOD, machine="a", address="127.0.1.1")
+    one = found(here, replace(OTHER, machine="b", address="10.0.0.2"))
+    assert (one.severity, one.host) == ("error", "a")
+    assert one.what == "Ray calls this node by 127.0.1.1"
+    assert "--node-ip-address" in one.advice
+    assert check([here, replace(OTHER, machine="a", address="127.0.0.3")]) == ()  # one machine
+
+
+def test_a_wait_tells_how_far_it_is() -> None:
+    assert waiting(1, 3, 20.4, 600.0) == "waiting: 1 of 3 nodes are there, 20 of 600 s passed"
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.7"])

@@ -89,6 +89,10 @@ JOBS: dict[str, Callable[[Stream, Stream], Stream]] = {
     "marked, two sources": lambda a, b: (
         plait.union(a, b).key_by("k").tumbling("10s", complete="whole").count()
     ),
+    "by arrival": lambda a, _: a.key_by("k").tumbling("1d", by="arrival", complete="whole").count(),
+    "sessions by arrival": lambda a, b: (
+        plait.union(a, b).key_by("k").session(gap="1d", by="arrival", complete="whole").count()
+    ),
     "left join": lambda a, b: left_join(a, b, "left"),
     "anti join": lambda a, b: left_join(a, b, "anti"),
     "inner join": lambda a, b: left_join(a, b, "inner"),
@@ -125,6 +129,7 @@ def check_stopped(graph: Graph, feeds: list[Feed], finish: Finish, **settings: A
         graph,
         epoch_records=8,
         cuts=result.cuts,
+        stamps=result.stamps,
         stop_at=max(map(len, result.cuts.values())),
         finish=finish,
         stopped=result.stopped,

@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 import pytest
 import xxhash
 
+from benchmarks.feed.schedule import Schedule
 from benchmarks.nexmark import native as nexmark
 from benchmarks.nexmark.schema import Shape
 from benchmarks.support.draws import PRICES, NumpyDraws, hashed
+from benchmarks.taxi import native as taxi
+from benchmarks.taxi.schema import Shape as TaxiShape
 from benchmarks.tpcxbb import native as tpcxbb
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait.connectors import spark_java
@@ -206,3 +209,51 @@ def test_a_packaged_java_is_started_without_the_argument_it_does_not_know(tmp_pa
         [home / "bin" / "java", *given], capture_output=True, text=True, check=True, env=os.environ
     )
     assert done.stdout.split("\n")[:-1] == ["-a b", "", "--add-modules=x", "$c"]
+
+
+@pytest.fixture(scope="module")
+def taxis() -> dict[str, Any]:
+    return taxi.tables(TaxiShape(events=60_000, rides_per_day=20_000))
+
+
+def test_every_ride_that_ends_has_begun_and_has_a_fare(taxis: dict[str, Any]) -> None:
+    rides, fares = taxis["rides"], taxis["fares"]
+    number, ts = column(rides, "ride"), column(rides, "ts")
+    starts = rides["starts"].to_numpy()
+    began = dict(zip(number[starts].tolist(), ts[starts].tolist(), strict=True))
+    assert sorted(began) == list(range(len(began)))
+    ended = number[~starts]
+    assert len(set(ended.tolist())) == len(ended) == fares.num_rows
+    minutes = [(at - began[n]) / 60e6 for n, at in zip(ended, ts[~starts], strict=True)]
+    assert min(minutes) > 1
+    assert 10 < np.mean(minutes) < 30
+    assert (column(fares, "ride") == ended).all()
+    assert (column(fares, "ts") == ts[~starts]).all()
+    cash = pc.equal(fares["payment"], "cash").to_numpy()
+    assert 0.32 < cash.mean() < 0.35
+    assert not column(fares, "tip")[cash].any()
+
+
+def test_rides_come_nearly_in_order_and_most_in_the_evening(taxis: dict[str, Any]) -> None:
+    ts = column(taxis["rides"], "ts")
+    back = np.maximum.accumulate(ts) - ts
+    assert 50e6 < back.max() <= 60e6
+    first_day = ts[ts < TaxiShape().start_us + 86_400_000_000]
+    hours = Counter((first_day // 3_600_000_000 % 24 // 3).tolist())
+    assert max(hours, key=lambda period: hours[period]) == 6
+    assert hours[6] > 4 * hours[1]
+
+
+def test_few_zones_and_drivers_have_most_rides(taxis: dict[str, Any]) -> None:
+    for name, places in (("zone", 1000), ("driver", 10_000)):
+        counts = np.sort(np.bincount(column(taxis["rides"], name), minlength=places))
+        assert counts[-places // 100 :].sum() > 0.3 * counts.sum()
+
+
+def test_a_schedule_says_what_is_due() -> None:
+    steps = Schedule.parse("0:10,5:0,10:100", seconds=12)
+    assert [steps.due(at) for at in (0, 1, 5, 9, 11, 12, 50)] == [0, 10, 50, 50, 150, 250, 250]
+    assert Schedule.parse("250", seconds=4).due(4) == 1000
+    for text in ("fast", "5:10", "0:1,0:2", "0:-1"):
+        with pytest.raises(ValueError, match=text):
+            Schedule.parse(text, seconds=1)

@@ -189,6 +189,26 @@ def test_a_window_needs_event_time() -> None:
         bids().select("price").sliding("10s", every="2s")
 
 
+def test_a_window_by_arrival_needs_none() -> None:
+    def timeless() -> plait.Stream:
+        return bids(event_time=None, out_of_order=None)
+
+    with pytest.raises(plait.JobError, match=r'by="arrival"'):
+        timeless().tumbling("10s")
+    for stream in (timeless, bids, lambda: bids().select("auction", "price")):
+        for keys in ((), ("auction",)):
+            over: Any = stream().key_by(*keys) if keys else stream()
+            made = over.tumbling("10s", by="arrival").count()
+            *_, before, window, _ = nodes(made)
+            assert isinstance(before, SourceOp | ProjectOp)
+            assert (window.keys, window.time, window.spec.by_arrival) == (keys, "", True)
+            assert made.by_window().top(1, by="count").schema == made.schema
+            assert "window_end" in made.tumbling("1m").count().schema
+    node = last(timeless().window(plait.Session("1s"), by="arrival").top(1, by="price"))
+    assert (node.spec.window, node.spec.by_arrival) == (temporal.SessionWindow(gap_us=SECOND), True)
+    assert repr(bids().tumbling("9s", by="arrival")).endswith("in tumbling('9s') by arrival")
+
+
 def test_tumbling() -> None:
     stream = (
         bids().key_by("auction").tumbling("10s", offset="3s", lateness="1m", early="2s").count()
@@ -370,6 +390,14 @@ def test_errors_are_handled_as_the_key_or_the_window_says() -> None:
         (lambda s: s.window("10s"), r'is not a window; write plait.Tumbling\("10s"\)'),
         (lambda s: s.window(plait.Tumbling), "write plait.Tumbling"),
         (lambda s: s.window(plait.Rows(3), lateness="1s"), "do not support lateness="),
+        (lambda s: s.window(plait.Rows(3), by="arrival"), "row windows count records"),
+        (lambda s: s.tumbling("1s", by="time"), 'by is \'time\'; it must be "event_time" or "arr'),
+        (lambda s: s.sliding("2s", every="1s", by=None), "by is None"),
+        (lambda s: s.session(gap="1s", by="arrival", lateness="1s"), "leave out lateness="),
+        (
+            lambda s: s.tumbling("1s", by="arrival").late(),
+            r"no record is late for tumbling\('1s'\)",
+        ),
         (lambda s: s.tumbling("1s", lateness="-1s"), "is not a duration"),
         (lambda s: s.tumbling("1s", early="0s"), "must be above zero"),
         (lambda s: s.tumbling("1s").top(0, by="price"), "k is 0"),
@@ -432,6 +460,9 @@ def test_explain_says_windows_and_native(capsys: pytest.CaptureFixture[str]) -> 
     assert "by auction, sliding 10s every 2s, 1m of lateness, early results every 1s:" in told
     assert "the window of the records: the 2 greatest by count, with ties" in told
     assert "native: typed state by key and time, 1024 bins; no interpreter" in told
+    keyed.session(gap="90s", by="arrival", early="1s").count().explain()
+    told = capsys.readouterr().out
+    assert "session with gap 90s by arrival, early results every 1s: count=count()" in told
     keyed.session(gap="90s").late().explain()
     assert "what comes too late for session with gap 90s" in capsys.readouterr().out
 

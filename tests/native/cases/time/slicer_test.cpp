@@ -29,14 +29,23 @@ using Slicer = BasicTimeSlicer<SmallSizes>;
 
 int64_t one_of(Random& random, uint64_t n) { return int64_t(random() % n); }
 
+// Its times lie in pieces of seven rows.
 struct Times final : Origin {
-  explicit Times(std::vector<int64_t> values) : all(std::move(values)) {}
-  void poll(int64_t, Polled&) override {}
-  void times(int, int64_t first, int64_t count, int64_t* to) const override {
-    CHECK(first + count <= int64_t(all.size()));
-    std::copy_n(all.begin() + first, count, to);
+  explicit Times(const std::vector<int64_t>& values) {
+    for (size_t i = 0; i < values.size(); i += kPiece) {
+      const auto from = values.begin() + int64_t(i);
+      pieces.emplace_back(from, from + int64_t(std::min(kPiece, values.size() - i)));
+    }
   }
-  const std::vector<int64_t> all;
+  void poll(int64_t, Polled&) override {}
+  const int64_t* times(int, int64_t first, int64_t& rows) const override {
+    const std::vector<int64_t>& piece = pieces.at(size_t(first) / kPiece);
+    const size_t at = size_t(first) % kPiece;
+    rows = std::min(rows, int64_t(piece.size() - at));
+    return piece.data() + at;
+  }
+  static constexpr size_t kPiece = 7;
+  std::vector<std::vector<int64_t>> pieces;
 };
 
 struct Source {
@@ -168,6 +177,8 @@ void one_case(Random& random) {
       case Slicer::Answer::Known: {
         still = unit.rows ? 0 : still;
         CHECK(unit.base == base[s] && unit.rows <= sources[s].epoch_records);
+        const auto from = sources[s].times.begin() + base[s];
+        CHECK(!unit.in_order || std::is_sorted(from, from + unit.rows));
         std::vector<Event> here;
         for (int64_t i = 0; i < unit.rows; ++i) here.push_back({s, base[s] + i});
         base[s] += unit.rows;
@@ -236,6 +247,24 @@ void one_case(Random& random) {
   }
 }
 
+// A source that has ended asks for no more epochs: when it comes to a mark, the others may have
+// gone beyond it, and what was planned there is gone.
+void ended_source_comes_late() {
+  Slicer slicer(2);
+  for (size_t s = 0; s < 2; ++s) slicer.add(s, 1, 1000);
+  const int64_t times[] = {1, 2, 3, 4, 5, 6, 7, 8};
+  slicer.end(0, false);
+  slicer.feed(1, times, 8);
+  slicer.end(1, false);
+  Slicer::Unit unit;
+  CHECK(slicer.ask(0, 0, unit) == Slicer::Answer::Known && unit.over);
+  for (uint64_t epoch = 0; epoch < 6; ++epoch) {
+    CHECK(!slicer.state_before(epoch).empty());
+    CHECK(slicer.ask(1, epoch, unit) == Slicer::Answer::Known);
+  }
+  CHECK(slicer.state_before(2).empty());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -243,6 +272,7 @@ int main(int argc, char** argv) {
   const unsigned long long seed = argc > 2 ? std::stoull(argv[2]) : 1;
   Random random(seed);
   plait::seeded_fault = argc > 3 ? std::stoi(argv[3]) : 0;
+  ended_source_comes_late();
   for (int i = 0; i < cases; ++i) one_case(random);
   std::printf("%d cases, seed %llu\n", cases, seed);
   return 0;

@@ -59,7 +59,7 @@ class Run {
   Run(const TimedSpec& spec, Random& random)
       : spec_(spec),
         random_(random),
-        sources_(random_sources(random)),
+        sources_(spec.arrival ? arrival_sources(random) : random_sources(random)),
         nodes_(make_nodes()),
         owner_(1u << spec.bin_bits, 0) {}
 
@@ -103,8 +103,10 @@ class Run {
 
   void run_unit(Unit unit, PlainClock& clock, Model& model) {
     const uint64_t base = nodes_[0].lanes[0]->time.place(unit.batch);
+    arrived_ = std::max(arrived_, unit.marks.stamp);
     for (size_t i = 0; i < unit.rows.size(); ++i) {
       unit.rows[i].place = base + (unit.order.empty() ? i : unit.order[i]);
+      if (spec_.arrival) unit.rows[i].arrived = arrived_;
     }
     model.out = {};
     walk_unit(
@@ -115,7 +117,7 @@ class Run {
     int64_t late = 0, left_out = 0;
     run_lanes(unit, made, late, left_out);
     compare(made, model.out);
-    CHECK(late == model.out.late);
+    CHECK(late == model.out.late && !(spec_.arrival && late));
     CHECK(left_out == model.out.left_out);
   }
 
@@ -223,6 +225,7 @@ class Run {
   const Sources sources_;
   std::vector<Lanes> nodes_;
   std::vector<unsigned> owner_;
+  int64_t arrived_ = 0;
 };
 
 void refuses_nonsense() {

@@ -144,7 +144,7 @@ def test_a_snapshot_holds_what_was_awaited_before_it() -> None:
     snapshot = running.snapshot()
     whole = running.wait().outputs["out"].to_pylist()
     assert whole == [{"n": n % 7, "count": n // 7 + 1} for n in range(400)]
-    position = snapshot.positions["source-1"]
+    position = snapshot.positions["source-1"]["row"]
     assert 200 < position < 400
     rest = start(job, state=snapshot, **settings).wait().outputs["out"].to_pylist()
     assert rest == whole[position:]

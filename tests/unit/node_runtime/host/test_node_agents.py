@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ import plait
 from plait.coordinator.shell.beats import BEAT_BYTES, KEY_BYTES, BeatListener
 from plait.execution.local_run import graph_of
 from plait.model.settings import Settings
-from plait.node_runtime.host.agent import NodeAgent, load_payload
+from plait.node_runtime.host.agent import NodeAgent
+from plait.node_runtime.host.engine_host import load_payload
+from plait.node_runtime.host.stranger_log import StrangerLog
 from plait.node_runtime.native._cluster import NativeHeart
 from plait.protocol.messages import EVERYONE, Begin, Done, Drop, End, Layout, Prepare
 from plait.results.outcomes import merge_outcomes
@@ -21,7 +24,10 @@ from plait.results.outcomes import merge_outcomes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
 ROWS = 100_000
+STRANGERS = 300
 
 
 def begin(job: plait.Job, owners: Sequence[int], nodes: int) -> list[NodeAgent]:
@@ -57,6 +63,54 @@ def test_loads_show_all_keys_that_come_in_turn() -> None:
     finally:
         for agent in agents:
             agent.close()
+
+
+def test_strangers_at_the_data_port_are_counted_and_hurt_no_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = counts_in_turn("besieged")
+    expected = plait.run(job, workers=1).outputs["out"]
+    agents = begin(job, [bin % 2 for bin in range(1024)], 2)
+    with ExitStack() as undo:
+        for agent in agents:
+            undo.callback(agent.close)
+        port = agents[0].peer().port
+        for number in range(STRANGERS):
+            stranger = undo.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if number % 2:
+                stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        # All but those that still have time to prove themselves.
+        while (report := agents[0].report()).refused_links < STRANGERS - 64:
+            assert report.phase in ("running", "ended")
+        assert agents[1].report().refused_links == 0
+        agents[0].report()
+        assert all(agent.engine.wait(60.0) for agent in agents)
+        for agent in agents:
+            agent.apply(End(good=True))
+        made = merge_outcomes("besieged", [o for a in agents if (o := a.outcome()) is not None])
+        assert made.outputs["out"].combine_chunks() == expected.combine_chunks()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "plait.node"]
+    assert line.startswith("refused ")
+    assert " to the data port; the last one came from 127.0.0.1:" in line
+
+
+def test_refusals_are_logged_at_once_and_then_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = StrangerLog()
+    log.note(0, 99, "", "", 99.0)
+    log.note(1, 99, "no proof", "10.0.0.9:77", 101.0)
+    for second in range(1, 60):
+        log.note(1 + second * 100, 99, "noise", "10.0.0.9:78", 101.0 + second)
+    log.note(6_000, 99, "noise", "10.0.0.9:79", 161.0)
+    log.note(6_000, 100, "noise", "10.0.0.9:79", 162.0)
+    log.note(6_000, 100, "noise", "10.0.0.9:79", 300.0)
+    log.note(6_000, 100, "noise", "10.0.0.9:79", 400.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "refused a connection to the data port; the last one came from 10.0.0.9:77: no proof",
+        "refused 5,999 connections to the data port; the last one came from 10.0.0.9:79: noise",
+        "100 connections to the data port ended before they proved that they belong to the job",
+    ]
 
 
 def test_a_member_without_bins_reads_nothing_and_can_be_dropped() -> None:
