@@ -21,6 +21,7 @@ BENCH ?= $(sort $(basename $(notdir $(wildcard benchmarks/micro/*.py))))
 BENCHFLAGS ?= --quick
 ARGS ?=
 MINUTES ?= 10
+RESCALES ?= 200
 SEED ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -38,7 +39,7 @@ TYPED_SCRIPTS := $(foreach folder,tests examples benchmarks,\
 LOCKED = mkdir -p build; if command -v flock >/dev/null 2>&1; then \
 	flock build/.lock $(MAKE) -s $(1); else $(MAKE) -s $(1); fi
 
-.PHONY: help setup build run test test-long hunt lint format bench clean \
+.PHONY: help setup build run test test-long test-rayup soak hunt lint format bench clean \
 	lint-ruff lint-format lint-mypy lint-cython lint-clang
 
 help:
@@ -47,6 +48,8 @@ help:
 	@echo 'make run        run the main examples ($(EXAMPLE))'
 	@echo 'make test       run the tests, with the same generated cases every time'
 	@echo 'make test-long  run all tests in every build, with many more generated cases'
+	@echo 'make test-rayup  run the commands of deploy/README.md over SSH (root on Linux)'
+	@echo 'make soak       rescale a job on Ray RESCALES=200 times under load; nothing may grow'
 	@echo 'make hunt       draw new cases for MINUTES=10 and say how to repeat what fails'
 	@echo 'make lint       ruff, mypy, cython-lint, clang-format; changes nothing'
 	@echo 'make format     rewrite the sources in the house format'
@@ -72,6 +75,13 @@ test: build
 
 test-long: build
 	PYTHONHASHSEED=0 PLAIT_LONG=1 $(PY) -m pytest -o faulthandler_timeout=0 --durations=25 $(ARGS)
+
+# Machines are made out of namespaces, so it needs root on Linux, and says so elsewhere.
+test-rayup: build
+	$(PY) -m pytest -s -n0 -o faulthandler_timeout=0 tests/rayup $(ARGS)
+
+soak: build
+	@$(PY) -m tests.soak --rescales $(RESCALES)
 
 hunt: build
 	@$(PY) -m tests.hunt --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
