@@ -22,9 +22,10 @@ from plait.migration import bins, machine, plan
 from plait.protocol import checkpoint_messages, messages
 from plait.protocol.bin_maps import Chained
 
-VERSION = 4
-"""4: checkpoints and attempts; 3: the payload of a job is a key, not bytes. A journal of an older
-version is refused: the jobs it tells of have nodes that speak another protocol."""
+VERSION = 5
+"""5: sub-pipelines; 4: checkpoints and attempts; 3: the payload of a job is a key, not bytes. A
+journal of an older version is refused: the jobs it tells of have nodes that speak another
+protocol."""
 SKIPPED = frozenset(("watch", "swept_at"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16

@@ -28,9 +28,9 @@ from plait.coordinator.messages.requests import (
     Take,
     Throttle,
 )
-from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, Order, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, Order, PartSpec, SourceSpec
 from plait.errors import JobError
-from plait.protocol.messages import Finish
+from plait.protocol.messages import Finish, PartKind
 
 MAX_NODES = 4096
 MAX_NAME = 200
@@ -100,6 +100,7 @@ def spec_objection(spec: object) -> str:
         or text_objection("token", spec.token)
         or number_objection("bin_bits", spec.bin_bits, 0, MAX_BIN_BITS)
         or sources_objection(spec.sources)
+        or parts_objection(spec)
         or choice_objection("order", spec.order, get_args(Order))
         or number_objection("epoch_records", spec.epoch_records, 0, 2**31 - 1)
         or flag_objection("bounded", spec.bounded)
@@ -157,6 +158,32 @@ def sources_objection(sources: object) -> str:
             "splits", source.splits
         ):
             return wrong
+    return ""
+
+
+def parts_objection(spec: JobSpec) -> str:
+    if type(spec.parts) is not tuple:
+        return f"parts must be a tuple, got {shown(spec.parts)}"
+    for number, part in enumerate(spec.parts):
+        if not isinstance(part, PartSpec):
+            return f"a sub-pipeline must be a PartSpec, got {shown(part)}"
+        if wrong := (
+            text_objection("the name of a sub-pipeline", part.name)
+            or choice_objection("kind", part.kind, get_args(PartKind))
+            or text_objection("region", part.region)
+            or flag_objection("pinned", part.pinned)
+            or numbers_objection("inputs", part.inputs, number)
+            or numbers_objection("sources", part.sources, len(spec.sources))
+        ):
+            return wrong
+        if type(part.queries) is not tuple or not all(type(one) is str for one in part.queries):
+            return f"queries must be labels of sinks, got {shown(part.queries)}"
+    return ""
+
+
+def numbers_objection(what: str, given: object, below: int) -> str:
+    if type(given) is not tuple or not all(type(one) is int and 0 <= one < below for one in given):
+        return f"{what} must be whole numbers from 0 to {below - 1}, got {shown(given)}"
     return ""
 
 

@@ -9,7 +9,10 @@ the logic.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from plait.protocol.messages import PartKind
 
 Order = Literal["total", "key"]
 
@@ -21,6 +24,24 @@ class SourceSpec:
     label: str
     splits: bool
     """Every member can read its own slice of each epoch; if not, the home node reads it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSpec:
+    """A sub-pipeline of the job; its number is its place in `JobSpec.parts`. What its fields mean
+    is in `plait.graph.subpipelines`."""
+
+    name: str
+    kind: PartKind
+    inputs: tuple[int, ...] = ()
+    """The sub-pipelines it reads from; all have smaller numbers."""
+    sources: tuple[int, ...] = ()
+    """By their place in `JobSpec.sources`."""
+    queries: tuple[str, ...] = ()
+    """The labels of the sinks behind it or in it."""
+    region: str = ""
+    pinned: bool = False
+    """It stays at the home node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +77,8 @@ class JobSpec:
     """The state of every operator is cut into 2 ** bin_bits bins."""
     sources: tuple[SourceSpec, ...]
     nodes: int
+    parts: tuple[PartSpec, ...] = ()
+    """Its sub-pipelines, inputs first."""
     order: Order = "total"
     epoch_records: int = 0
     """Records of each source in an epoch; 0: as the nodes choose."""

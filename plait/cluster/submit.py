@@ -18,12 +18,14 @@ from plait.connectors.memory_sinks import Collect
 from plait.connectors.splitting import splitting
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Submit
-from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, PartSpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of, with_letters
 from plait.graph.checkpoint_rules import refuse_unsaveable
 from plait.graph.operators import SinkOp, SourceOp
 from plait.graph.source_order import is_in_time
+from plait.graph.stages import make_pipeline
+from plait.graph.subpipelines import cut
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings, unknown_setting
 
@@ -272,10 +274,27 @@ def spec_of(
             for op, splits in zip(sources, splitting(graph, settings.order), strict=True)
         ),
         nodes=nodes,
+        parts=parts_of(graph, settings),
         order="key" if str(settings.order) == "key" else "total",
         epoch_records=settings.epoch_records,
         bounded=all(bool(op.source.bounded) for op in sources),
         prefer=hosts_of(prefer),
         seed=secrets.randbelow(2**32),
         silence_s=None if silence is None else to_seconds(silence),
+    )
+
+
+def parts_of(graph: Graph, settings: Settings) -> tuple[PartSpec, ...]:
+    """The sub-pipelines of the job, as the nodes cut it."""
+    return tuple(
+        PartSpec(
+            name=part.name,
+            kind=part.kind,
+            inputs=part.inputs,
+            sources=part.sources,
+            queries=part.queries,
+            region=part.region,
+            pinned=part.pinned,
+        )
+        for part in cut(make_pipeline(graph, settings.fuse), total=settings.order != "key")
     )

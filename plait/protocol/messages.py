@@ -41,6 +41,10 @@ Finish = Literal["leave", "flush"]
 """What becomes of windows that are open when a job is stopped: nothing is given for them, or what
 they are."""
 
+PartKind = Literal["rows", "keys", "sinks"]
+"""Of a sub-pipeline. rows: without state, any rows may be anywhere; keys: with state, a row goes to
+the owner of its key; sinks: the sinks of a job in total order, together on one node."""
+
 EVERYONE = -1
 """As the reader of a source: every member that owns bins reads its own slice of each epoch."""
 
@@ -273,6 +277,29 @@ class BinLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """A sub-pipeline on a node. All but `waiting` only grow while the node lives; rates are
+    differences of two reports."""
+
+    part: int
+    """The number of the sub-pipeline."""
+    cpu_s: float = 0.0
+    """CPU time of its stages, worker processes included."""
+    taken: int = 0
+    """Records that its first stages took: read from a source, or taken from other stages."""
+    offered: int = 0
+    """Records that came for it to this node, waiting or taken, before any was shed."""
+    kept: int = 0
+    """Records that its shedders let pass."""
+    shed: int = 0
+    """Records that its shedders dropped."""
+    waiting: int = 0
+    """Records that wait in front of its stages now."""
+    blocked_s: float = 0.0
+    """How long its stages could not hand on what they had done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     """How a node is. Taken at any time; never waits."""
 
@@ -297,6 +324,8 @@ class NodeReport:
     """Of the bins it owns; empty when not asked for."""
     sources: tuple[SourceReport, ...] = ()
     """The rates of the sources that it reads."""
+    tasks: tuple[TaskReport, ...] = ()
+    """Of every sub-pipeline, in their order."""
     cpu_ratio: float = 0.0
     """CPU use of the whole machine, all processes, 0..1."""
     crowd: float = 0.0

@@ -25,7 +25,7 @@ from plait.coordinator.messages.events import (
 )
 from plait.coordinator.messages.hosts import HostView
 from plait.coordinator.messages.requests import Rescale, Submit
-from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.messages.spec import JobSpec, PartSpec, Policy, SourceSpec
 from plait.coordinator.shell.manager import recover
 from plait.errors import StateError
 from plait.protocol.messages import Peer
@@ -40,6 +40,10 @@ SPEC = JobSpec(
     bin_bits=6,
     sources=(SourceSpec(label="in", splits=True),),
     nodes=2,
+    parts=(
+        PartSpec(name="in", kind="rows", sources=(0,), queries=("out",)),
+        PartSpec(name="sinks", kind="sinks", inputs=(0,), queries=("out",)),
+    ),
 )
 HOSTS = (HostView(host="a", cores=4, cpu_ratio=None), HostView(host="b", cores=4, cpu_ratio=0.5))
 
