@@ -1,40 +1,45 @@
-"""An operator that awaits: rows of batches as tasks of one event loop, each batch brought back
+"""An operator that awaits: rows of batches worked on in one event loop, each batch brought back
 whole.
 
-`AsyncCall` takes batches from its tray in order and starts a task for each row, up to
-`concurrency` rows at a time over all its batches. A batch goes back when all its rows are done; the
-engine puts batches in order. With the policy "fail" nothing behind the first failing row is
-needed, so it is cancelled or not begun. Everything here runs in the loop's thread.
+`AsyncCall` takes batches from its tray in order. Its rows are given to *runners*, tasks that work
+on one row after the other: a function that never waits costs no task and no turn of the loop. There
+are as many runners as rows wait at the same time, at most `concurrency`. A batch goes back when all
+its rows are done; the engine puts batches in order. With the policy "fail" nothing behind the first
+failing row is needed, so it is cancelled or not begun. Everything here runs in the loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.graph.operators import Retrying
 from plait.model.records import Misfit
 from plait.model.schema import Schema
-from plait.node_runtime.functions.retries import pauses_s
+from plait.node_runtime.functions.limits import Tries
 from plait.node_runtime.native._calls import Records, assemble, misfit_of, select_rows
 from plait.node_runtime.native._outside import NativeTray
 from plait.node_runtime.native._records import Shape, columns_of
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from plait.graph.operators import Awaiting, CallOp
+    from plait.graph.operators import CallOp
     from plait.node_runtime.functions.calls import Failures
     from plait.node_runtime.functions.opening import AwaitedOpened
     from plait.node_runtime.native._batch import NativeBatch
 
 ALL = 1 << 64
+
+CHUNK = 64
+"""So many rows of a batch are read at once."""
+
+TURN = 256
+"""So many rows a runner takes before others of the loop have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,13 @@ class Ended:
     """What a row gives whose function asked for the end of the process."""
 
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A row of which no record can be made."""
+
+    error: Exception
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +67,10 @@ class Flight:
     left: int
     """Rows before `needed` that are not done."""
     begun: int = 0
+    given: list[Any] = field(default_factory=list)
+    """What the function gets for the rows that come next, the first last."""
     tasks: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
+    """The runners of the rows that are in work."""
     results: dict[int, Any] = field(default_factory=dict)
     failures: dict[int, BaseException] = field(default_factory=dict)
 
@@ -78,12 +93,15 @@ class AsyncCall:
         self.tries = Tries(self.form.call, op.awaiting)
         self.stop_at_first = op.on_error == "fail"
         self.tray = NativeTray()
-        self.free = op.awaiting.concurrency
+        self.concurrency = op.awaiting.concurrency
+        self.runners: set[asyncio.Task[None]] = set()
         self.flights: dict[int, Flight] = {}
         """By serial, in order."""
         self.starting: Flight | None = None
         self.last_needed = ALL
         self.over = False
+        self.adding = False
+        """A runner is about to be added."""
         self.opened: AwaitedOpened | None = None
         """Where its functions are opened, if there is anything to open."""
 
@@ -91,26 +109,71 @@ class AsyncCall:
         """The tray has something new."""
         self.tray.hush()
         self.forget_after(self.tray.last_needed())
-        self.start_rows()
+        self.add_runners()
 
     def end(self) -> None:
         """No row is begun any more: the loop ends, and a task made now would never run."""
         self.over = True
 
-    def start_rows(self) -> None:
-        """As many as there is room for, in order."""
-        while self.free and not self.over:
-            flight = self.starting
-            if flight is None or flight.begun >= flight.needed:
-                self.starting = self.next_flight()
-                if self.starting is None:
-                    return
-                continue
+    def add_runners(self) -> None:
+        """One more runner if a row waits for one; and after it has begun, the next one."""
+        if self.adding or self.over or len(self.runners) >= self.concurrency:
+            return
+        if self.find_flight() is None:
+            return
+        loop = asyncio.get_running_loop()
+        runner = loop.create_task(self.run_rows())
+        self.runners.add(runner)
+        runner.add_done_callback(self.remove_runner)
+        self.adding = True
+        loop.call_soon(self.go_on_adding)
+
+    def go_on_adding(self) -> None:
+        self.adding = False
+        self.add_runners()
+
+    def remove_runner(self, runner: asyncio.Task[None]) -> None:
+        self.runners.discard(runner)
+        self.add_runners()
+
+    async def run_rows(self) -> None:
+        """A runner: rows until there are no more, or until it was cancelled: what a function left
+        of that would reach the next row."""
+        runner = asyncio.current_task()
+        assert runner is not None
+        taken = 0
+        while not self.over and not runner.cancelling():
+            flight = self.find_flight()
+            if flight is None:
+                return
             row, flight.begun = flight.begun, flight.begun + 1
-            self.free -= 1
-            task = asyncio.get_running_loop().create_task(self.work(flight.batch, row))
-            flight.tasks[row] = task
-            task.add_done_callback(functools.partial(self.done, flight, row))
+            flight.tasks[row] = runner
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = await self.work(flight, row)
+                if runner.cancelling():
+                    await asyncio.sleep(0)  # it cancelled itself and has not been told yet
+            except asyncio.CancelledError:
+                error = asyncio.CancelledError("the function was cancelled")
+                if runner.cancelling():
+                    await asyncio.sleep(0)  # if the loop ends, all of it is told so first
+                if self.over:
+                    return
+            except BaseException as raised:
+                error = raised
+            self.done(flight, row, error, result)
+            taken += 1
+            if taken % TURN == 0:
+                await asyncio.sleep(0)
+
+    def find_flight(self) -> Flight | None:
+        """The batch of which the next row is to begin."""
+        while (flight := self.starting) is None or flight.begun >= flight.needed:
+            self.starting = self.next_flight()
+            if self.starting is None:
+                return None
+        return flight
 
     def next_flight(self) -> Flight | None:
         while (taken := self.tray.take()) is not None:
@@ -121,31 +184,45 @@ class AsyncCall:
                 return self.flights[serial]
         return None
 
-    async def work(self, batch: NativeBatch, row: int) -> Any:
-        try:
-            if self.opened is not None:
+    async def work(self, flight: Flight, row: int) -> Any:
+        batch = flight.batch
+        if not flight.given:
+            flight.given = self.read_rows(batch, row)
+        given = flight.given.pop()
+        if self.opened is not None:
+            try:
                 await self.opened.open(self.op)
-        except JobError as error:
-            return Ended(error)
+            except JobError as error:
+                return Ended(error)
         try:
-            return await self.tries.of(lambda: self.form.read_row(batch, row))
+            if isinstance(given, Unread):
+                raise given.error
+            return await self.tries.of(given, lambda: self.form.read_rows(batch, (row,))[0])
         except (KeyboardInterrupt, SystemExit) as error:
             return Ended(error)  # raised here it would end the loop
 
-    def done(self, flight: Flight, row: int, task: asyncio.Task[Any]) -> None:
-        """A task has ended: with a result, a failure, or because nobody needs it."""
+    def read_rows(self, batch: NativeBatch, row: int) -> list[Any]:
+        """What the function gets for some rows from this one on, the first last."""
+        rows = range(row, min(row + CHUNK, len(batch)))
+        try:
+            return self.form.read_rows(batch, rows)[::-1]
+        except Exception:  # of one of them no record can be made
+            return [self.read_one(batch, one) for one in reversed(rows)]
+
+    def read_one(self, batch: NativeBatch, row: int) -> Any:
+        try:
+            return self.form.read_rows(batch, (row,))[0]
+        except Exception as error:
+            return Unread(error)
+
+    def done(self, flight: Flight, row: int, error: BaseException | None, result: Any) -> None:
+        """A row is done: with a result, a failure, or because nobody needs it."""
         del flight.tasks[row]
-        self.free += 1
-        if task.cancelled():
-            error: BaseException | None = asyncio.CancelledError("the function was cancelled")
-        else:
-            error = task.exception()
         if row < flight.needed and flight.serial in self.flights:
-            if error is None and isinstance(task.result(), Ended):
-                self.end_run(flight, task.result().error)
+            if isinstance(result, Ended):
+                self.end_run(flight, result.error)
             else:
-                self.settle(flight, row, error, None if error else task.result())
-        self.start_rows()
+                self.settle(flight, row, error, result)
 
     def settle(self, flight: Flight, row: int, error: BaseException | None, result: Any) -> None:
         flight.left -= 1
@@ -210,8 +287,8 @@ class Whole:
         self.function = op.function
         self.shape, self.out = Shape(schema), Shape(op.schema)
 
-    def read_row(self, batch: NativeBatch, row: int) -> Any:
-        return self.shape.row(batch, row)
+    def read_rows(self, batch: NativeBatch, rows: Sequence[int]) -> list[Any]:
+        return list(self.shape.rows(batch, rows))
 
     async def call(self, record: Any) -> Any:
         return check_result(await self.function(record))
@@ -228,29 +305,31 @@ class Columns:
         fields = tuple(field for field in op.schema.fields if field.name in new)
         self.out = Shape(Schema(fields))
         order = [field.name for field in fields]
-        self.calls = [
-            (order.index(name), function, places_of(function, schema))
-            for name, function in op.columns
-        ]
-        self.read = sorted({place for _, _, places in self.calls for place in places})
+        self.calls = [(order.index(name), function) for name, function in op.columns]
+        self.places = [places_of(function, schema) for _, function in op.columns]
+        self.only = self.calls[0][1] if len(self.calls) == 1 else None
         self.sources = [
             -order.index(name) - 1 if name in new else schema.index(name)
             for name in op.schema.names
         ]
 
-    def read_row(self, batch: NativeBatch, row: int) -> dict[int, Any]:
-        values = columns_of(batch, self.read, (row,))
-        return {place: value[0] for place, value in zip(self.read, values, strict=True)}
+    def read_rows(self, batch: NativeBatch, rows: Sequence[int]) -> list[Any]:
+        """Of each row, the arguments of each function."""
+        arguments = []
+        for places in self.places:
+            columns = columns_of(batch, places, rows)
+            arguments.append(list(zip(*columns, strict=True)) or [()] * len(rows))
+        return list(zip(*arguments, strict=True))
 
-    async def call(self, values: dict[int, Any]) -> tuple[Any, ...]:
+    async def call(self, arguments: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
         """The new values in the order of the schema. All are awaited at the same time; the first
         function that raised is the one that is told."""
+        if self.only is not None:
+            return (check_result(await self.only(*arguments[0])),)
         begun = [
-            (place, function(*(values[one] for one in places)))
-            for place, function, places in self.calls
+            (place, function(*given))
+            for (place, function), given in zip(self.calls, arguments, strict=True)
         ]
-        if len(begun) == 1:
-            return (check_result(await begun[0][1]),)
         results: list[Any] = [None] * len(begun)
         tasks = [(place, asyncio.ensure_future(catch_exit(one))) for place, one in begun]
         try:
@@ -288,39 +367,3 @@ def check_result(result: Any) -> Any:
         result.close()
         raise Misfit("the function returned a coroutine; write `return await ...`")
     return result
-
-
-class Tries:
-    """A function with its limits: how long a try may take, and how many there are."""
-
-    def __init__(self, function: Callable[[Any], Awaitable[Any]], awaiting: Awaiting) -> None:
-        self.function = function
-        self.timeout_s = None if awaiting.timeout_us is None else awaiting.timeout_us / 1e6
-        tries = Retrying(retries=awaiting.retries, backoff_us=awaiting.backoff_us)
-        self.pauses_s = pauses_s(tries)
-
-    async def of(self, record: Callable[[], Any]) -> Any:
-        """What the function gives for the record, which is made anew for every try."""
-        given = record()
-        for pause_s in self.pauses_s:
-            try:
-                return await self.once(given)
-            except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
-                raise
-            except Misfit:
-                raise
-            except BaseException:
-                await asyncio.sleep(pause_s)
-            given = record()
-        return await self.once(given)
-
-    async def once(self, record: Any) -> Any:
-        if self.timeout_s is None:
-            return await self.function(record)
-        try:
-            async with asyncio.timeout(self.timeout_s) as limit:
-                return await self.function(record)
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimeoutError(f"no result within {self.timeout_s:g} s") from error
-            raise
