@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 VALUES = (int, float, bool, str, bytes, complex, type(None))
+BUILTINS = (int, float, bool, abs, min, max, round, range, len)
 
 
 class Unknown(Exception):
@@ -66,6 +67,8 @@ def digest(function: Callable[..., Any], source: str) -> str:
 
 def parts_of(given: Any, seen: set[int]) -> Iterator[str]:
     """All that a value means to the compiler, as texts."""
+    import numpy as np
+
     inner = getattr(given, "py_func", getattr(given, "function", given))
     if isinstance(inner, types.FunctionType):
         if id(inner) not in seen:
@@ -73,8 +76,12 @@ def parts_of(given: Any, seen: set[int]) -> Iterator[str]:
             yield from parts_of_function(inner, seen)
     elif isinstance(given, types.ModuleType):
         yield f"module {given.__name__} {getattr(given, '__version__', '')}"
-    elif isinstance(given, VALUES) or given in (int, float, bool, abs, min, max, round, range, len):
+    elif isinstance(given, VALUES) or any(given is one for one in BUILTINS):
         yield f"{type(given).__name__} {given!r}"
+    elif isinstance(given, np.ndarray) and not given.dtype.hasobject:
+        # numba takes the values of a global array into the machine code, and its memory layout.
+        yield f"array {given.dtype.descr} {given.shape} {given.strides}"
+        yield hashlib.sha256(given.tobytes()).hexdigest()
     elif isinstance(given, tuple):
         yield f"tuple {len(given)}"
         for item in given:

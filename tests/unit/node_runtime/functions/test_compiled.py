@@ -215,6 +215,34 @@ def test_the_digest_sees_what_the_code_depends_on() -> None:
     assert len(others) == 3
 
 
+def looking_up(table: Any) -> Any:
+    def function(x: int) -> int:
+        return int(table[x])
+
+    return function
+
+
+def test_the_digest_sees_the_values_of_arrays() -> None:
+    given = np.array([[7, 5], [3, 1]])
+    arrays = (given, given + 1, given.reshape(4), given.astype(np.int32), np.asfortranarray(given))
+    digests = [digest(looking_up(array), "") for array in arrays]
+    assert digests[0] == digest(looking_up(given.copy()), "")
+    assert len(set(digests)) == len(arrays)
+    assert cache_path(looking_up(np.array([None])), "") is None
+
+
+PRICES = np.array([30, 50, 20])
+
+
+@compiled
+def price_of(item: int) -> int:
+    return int(PRICES[item])
+
+
+def test_an_array_outside_the_function_is_read() -> None:
+    assert run(price_of, np.array([2, 0])).tolist() == [20, 30]
+
+
 def test_what_cannot_be_told_is_not_cached() -> None:
     assert cache_path(calling(object(), 5), "") is None
 
