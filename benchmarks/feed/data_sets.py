@@ -1,7 +1,8 @@
 """The data sets that can be fed, each as: its shape, its streams, and any piece of them as a frame.
 
-An event is one of NEXMark's, a click or a ticket of TPCx-BB, a record of taxi rides. A piece of
-events is a piece of each stream, in order, and pieces that follow each other leave nothing out.
+An event is one of NEXMark's, a click or a ticket of TPCx-BB, a record of taxi rides, a point to
+classify. A piece of events is a piece of each stream, in order, and pieces that follow each other
+leave nothing out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from benchmarks.knn import records as knn
+from benchmarks.knn.schema import Shape as KnnShape
 from benchmarks.nexmark import events as nexmark
 from benchmarks.nexmark.schema import Shape as NexmarkShape
 from benchmarks.support.spark_draws import SparkDraws
@@ -20,7 +23,7 @@ from benchmarks.tpcxbb import records as shop
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,9 +47,16 @@ def piece(spark: SparkSession, columns: dict[str, Any], first: int, end: int) ->
     return numbers.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def nexmark_frame(spark: SparkSession, shape: Any, stream: str, first: int, end: int) -> DataFrame:
-    columns = nexmark.STREAMS[stream](SparkDraws(shape.seed), shape, F.col("id"))
-    return piece(spark, columns, first, end)
+def numbered(
+    streams: Mapping[str, Any],
+) -> Callable[[SparkSession, Any, str, int, int], DataFrame]:
+    """The frames of streams whose records are numbered as the events are."""
+
+    def frame(spark: SparkSession, shape: Any, stream: str, first: int, end: int) -> DataFrame:
+        columns = streams[stream](SparkDraws(shape.seed), shape, F.col("id"))
+        return piece(spark, columns, first, end)
+
+    return frame
 
 
 def nexmark_rows(shape: Any, stream: str, events: int) -> int:
@@ -69,9 +79,8 @@ def shop_frame(spark: SparkSession, shape: Any, stream: str, first: int, end: in
     return tickets.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def taxi_frame(spark: SparkSession, shape: Any, stream: str, first: int, end: int) -> DataFrame:
-    columns = taxi.STREAMS[stream](SparkDraws(shape.seed), shape, F.col("id"))
-    return piece(spark, columns, first, end)
+def knn_rows(shape: Any, stream: str, events: int) -> int:
+    return events
 
 
 def taxi_rows(shape: Any, stream: str, events: int) -> int:
@@ -83,7 +92,7 @@ DATA_SETS = {
         shape=NexmarkShape,
         keys={"persons": "id", "auctions": "id", "bids": "auction"},
         rows=nexmark_rows,
-        frame=nexmark_frame,
+        frame=numbered(nexmark.STREAMS),
     ),
     "tpcxbb": DataSet(
         shape=ShopShape,
@@ -91,7 +100,13 @@ DATA_SETS = {
         rows=shop_rows,
         frame=shop_frame,
     ),
+    "knn": DataSet(
+        shape=KnnShape, keys={"points": "point"}, rows=knn_rows, frame=numbered(knn.STREAMS)
+    ),
     "taxi": DataSet(
-        shape=TaxiShape, keys={"rides": "taxi", "fares": "taxi"}, rows=taxi_rows, frame=taxi_frame
+        shape=TaxiShape,
+        keys={"rides": "taxi", "fares": "taxi"},
+        rows=taxi_rows,
+        frame=numbered(taxi.STREAMS),
     ),
 }

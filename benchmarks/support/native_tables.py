@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.support.draws import NumpyDraws
 from plait.model.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 BLOCK = 1 << 14
 CHUNK_BLOCKS = 64
 """The table's chunks are of so many blocks: a chunk's end is the end of a batch in the engine."""
+
+
+def streams(
+    columns: Mapping[str, Callable[[Any, Any, Any], dict[str, Any]]],
+    schemas: Mapping[str, type],
+    shape: Any,
+) -> dict[str, Any]:
+    """All streams of a data set. `columns` has a function (draws, shape, row numbers) for each."""
+    draws = NumpyDraws(shape.seed)
+    return {
+        stream: made(partial(columns_of, draws, shape), schemas[stream], shape.rows(stream))
+        for stream, columns_of in columns.items()
+    }
 
 
 def made(

@@ -8,9 +8,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from benchmarks.support.draws import PRICES
+from benchmarks.support.spark_session import write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    Streams = Mapping[str, Callable[[Any, Any, Any], dict[str, Any]]]
+    """By name: the columns of (draws, shape, row numbers)."""
+
+ROWS_OF_A_PART = 500_000
 
 
 class SparkDraws:
@@ -51,3 +60,23 @@ class SparkDraws:
 
 def column(value: Any) -> Column:
     return value if isinstance(value, Column) else F.lit(value).cast("long")
+
+
+def frames(
+    spark: SparkSession, streams: Streams, shape: Any, rows_of_a_part: int = ROWS_OF_A_PART
+) -> dict[str, DataFrame]:
+    """All streams as data frames; the partitions of one, one after the other, are its records in
+    order."""
+    found = {}
+    for stream, columns in streams.items():
+        rows = shape.rows(stream)
+        numbers = spark.range(0, rows, 1, max(1, -(-rows // rows_of_a_part)))
+        named = columns(SparkDraws(shape.seed), shape, F.col("id"))
+        found[stream] = numbers.select(*(column.alias(name) for name, column in named.items()))
+    return found
+
+
+def write_frames(spark: SparkSession, streams: Streams, shape: Any, folder: Path) -> None:
+    """Each stream as Parquet in a folder of its name."""
+    for stream, frame in frames(spark, streams, shape).items():
+        write(frame, folder / stream, f"{shape.rows(stream):,} {stream}")

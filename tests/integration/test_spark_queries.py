@@ -7,8 +7,6 @@ takes half of the state.
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +22,12 @@ from benchmarks.tpcxbb import queries as shop_queries
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait.connectors.spark.frames import from_spark
-from plait.graph.operators import SourceOp
-from plait.testing.changes import Join
-from plait.testing.check import assert_same
-from plait.testing.check_nodes import assert_same_on_nodes
-from tests.seeds import SEED
+from tests.integration.spark_answers import epoch_of, graph_of, in_order_everywhere, same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from plait import Stream
-    from plait.graph.operators import Graph
 
 pytestmark = pytest.mark.integration
 
@@ -43,11 +36,6 @@ SMALL = Shape(events=4_000, events_per_s=100, out_of_order_us=700_000)
 SHOP = ShopShape(clicks=20_000, tickets=15_000, clicks_per_s=1, tickets_per_s=1)
 SMALL_SHOP = ShopShape(clicks=3_000, tickets=600, clicks_per_s=1, tickets_per_s=1, items=50)
 OUT_OF_ORDER = "700ms"
-
-BIN_BITS = 4
-HALF = tuple(range(0, 1 << BIN_BITS, 2))
-EPOCHS = 12
-"""Of the longest source: enough for a change in the middle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +58,6 @@ def shop(spark: Any) -> Data:
     return Data(frames, {n: from_spark(f, schema=SHOP_SCHEMAS[n]) for n, f in frames.items()})
 
 
-def bag(table: Any) -> Counter[tuple[Any, ...]]:
-    """Rows with how often they are there; times are microseconds."""
-    columns = [c.cast("int64") if str(c.type).startswith("time") else c for c in table.columns]
-    return Counter(zip(*(column.to_pylist() for column in columns), strict=True))
-
-
-def same_rows(got: Any, wanted: Any) -> None:
-    assert got.schema.names == wanted.schema.names
-    ours, theirs = bag(got), bag(wanted)
-    assert ours, "no rows at all"
-    assert not ours - theirs, "rows that Spark does not have"
-    assert not theirs - ours, "rows of Spark's are missing"
-
-
 def nexmark(query: str, given: Mapping[str, Any]) -> Stream:
     job, asked = plait.Job(query), queries.QUERIES[query]
     streams = {
@@ -99,20 +73,10 @@ def tpcxbb(query: str, given: Mapping[str, Any], items: Any) -> Stream:
     return asked.over(stream, items)
 
 
-def graph_of(stream: Stream) -> Graph:
-    stream.sink(plait.Collect(), name="out")
-    return stream.job.graph()
-
-
 def some(names: Iterable[str], *quick: str) -> list[Any]:
     """Parameters: make test takes the quick ones, make test-long all."""
     slow = pytest.mark.slow
     return [pytest.param(name, marks=() if name in quick else slow) for name in names]
-
-
-def epoch_of(query: str) -> int:
-    """Another size of epochs for each query and seed: no answer depends on it."""
-    return random.Random(f"{SEED} {query}").randrange(50, 5000)
 
 
 @pytest.mark.parametrize("query", some(queries.QUERIES, "q3", "q7", "q8"))
@@ -126,19 +90,6 @@ def test_tpcxbb_is_what_spark_says(spark: Any, shop: Data, query: str) -> None:
     stream = tpcxbb(query, shop.sources, shop.sources["items"].arrow())
     got = stream.to_arrow(workers=2, epoch_records=epoch_of(query))
     same_rows(got, shop_answers.answer(spark, query, shop.frames).toArrow())
-
-
-def in_order_everywhere(graph: Graph) -> None:
-    """As the plain loop has it: on one node, and on one and two that become more on the way."""
-    sources = [node.source for node in graph.operators if isinstance(node, SourceOp)]
-    rows = max(source.arrow().num_rows for source in sources)
-    settings = {"workers": 2, "epoch_records": rows // EPOCHS}
-    assert_same(graph, settings)
-    for nodes in (1, 2):
-        changes = (Join(bins=HALF, how="fluid", at=EPOCHS // 3),)
-        assert_same_on_nodes(
-            graph, {**settings, "bin_bits": BIN_BITS}, nodes=nodes, changes=changes
-        )
 
 
 @pytest.mark.parametrize("query", queries.QUERIES)

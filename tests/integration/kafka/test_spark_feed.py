@@ -13,6 +13,8 @@ import plait
 from benchmarks.feed.data_sets import DATA_SETS
 from benchmarks.feed.feeder import Feeder
 from benchmarks.feed.schedule import Schedule
+from benchmarks.knn import native as knn
+from benchmarks.knn.schema import Shape as KnnShape
 from benchmarks.nexmark import answers, generate, queries
 from benchmarks.nexmark import native as nexmark
 from benchmarks.nexmark.schema import SCHEMAS
@@ -38,8 +40,9 @@ SHAPES = {
     "nexmark": NexmarkShape(events=900, events_per_s=100),
     "tpcxbb": ShopShape(clicks=500, tickets=100, clicks_per_s=5, tickets_per_s=1),
     "taxi": TaxiShape(events=900, rides_per_day=14_400),
+    "knn": KnnShape(events=900),
 }
-TABLES = {"nexmark": nexmark, "tpcxbb": shop, "taxi": taxi}
+TABLES = {"nexmark": nexmark, "tpcxbb": shop, "taxi": taxi, "knn": knn}
 
 
 class Clock:

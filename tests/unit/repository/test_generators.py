@@ -15,6 +15,9 @@ import pytest
 import xxhash
 
 from benchmarks.feed.schedule import Schedule
+from benchmarks.knn import native as knn
+from benchmarks.knn.schema import COORDINATES
+from benchmarks.knn.schema import Shape as KnnShape
 from benchmarks.nexmark import native as nexmark
 from benchmarks.nexmark.schema import Shape
 from benchmarks.support.draws import PRICES, NumpyDraws, hashed
@@ -248,6 +251,37 @@ def test_few_zones_and_drivers_have_most_rides(taxis: dict[str, Any]) -> None:
     for name, places in (("zone", 1000), ("driver", 10_000)):
         counts = np.sort(np.bincount(column(taxis["rides"], name), minlength=places))
         assert counts[-places // 100 :].sum() > 0.3 * counts.sum()
+
+
+def test_points_lie_around_the_centre_of_their_cluster() -> None:
+    shape = KnnShape(events=4_000, references=3_000)
+    tables = knn.tables(shape)
+    points, known = (
+        np.stack([tables[stream][name].to_numpy() for name in COORDINATES])
+        for stream in ("points", "references")
+    )
+    assert points.shape == (8, 4_000)
+    assert known.shape == (8, 3_000)
+    for values in (points, known):
+        assert (values * 256 % 1 == 0).all()
+        assert values.min() >= -shape.spread
+        assert values.max() <= 32 + shape.spread
+    labels = tables["references"]["label"].to_numpy()
+    assert set(labels.tolist()) == set(range(shape.clusters))
+    centres = np.stack([known[:, labels == n].mean(axis=1) for n in range(shape.clusters)])
+    away = np.abs(known - centres[labels].T)
+    assert away.max() < shape.spread * 1.2
+    # The points to classify have the same centres.
+    nearest = np.abs(points.T[:, None, :] - centres[None]).max(axis=2).min(axis=1)
+    assert nearest.max() < shape.spread * 1.2
+
+
+def test_more_points_go_on_and_known_ones_stay() -> None:
+    short, longer = (knn.tables(KnnShape(events=events)) for events in (1_000, 40_000))
+    assert short["points"] == longer["points"].slice(0, 1_000)
+    assert short["references"] == longer["references"]
+    assert short["references"]["a"][:1_000] != short["points"]["a"]
+    assert (np.diff(column(longer["points"], "ts")) >= 0).all()
 
 
 def test_a_schedule_says_what_is_due() -> None:
