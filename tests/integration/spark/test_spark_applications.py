@@ -22,7 +22,7 @@ from benchmarks.taxi import answers, generate, native
 from benchmarks.taxi.schema import SCHEMAS, Shape
 from examples import knn, taxi_drives
 from plait.connectors.spark.frames import from_spark
-from tests.integration.spark_answers import epoch_of, graph_of, in_order_everywhere, same_rows
+from tests.integration.spark.spark_answers import epoch_of, graph_of, in_order_everywhere, same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def nearest(points: Any, references: Any) -> Stream:
     return knn.classify(plait.Job("knn").source(points, "points"), labelled)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", ["trips", pytest.param("drivers", marks=pytest.mark.slow)])
 def test_taxi_drives_are_what_spark_says(spark: Any, query: str) -> None:
     frames = generate.frames(spark, SHAPE)
     given = {name: from_spark(frame, schema=SCHEMAS[name]) for name, frame in frames.items()}
@@ -66,7 +66,9 @@ def test_taxi_drives_are_what_spark_says(spark: Any, query: str) -> None:
 def test_neighbours_are_what_spark_says(spark: Any) -> None:
     frames = knn_generate.frames(spark, POINTS)
     points = from_spark(frames["points"], schema=KNN_SCHEMAS["points"])
-    got = nearest(points, frames["references"].toArrow()).to_arrow(workers=2, epoch_records=epoch_of("knn") % 60 + 5)
+    got = nearest(points, frames["references"].toArrow()).to_arrow(
+        workers=2, epoch_records=epoch_of("knn") % 60 + 5
+    )
     same_rows(got, knn_answers.answer(spark, frames, knn.K).toArrow())
 
 

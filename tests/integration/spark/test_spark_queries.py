@@ -22,7 +22,7 @@ from benchmarks.tpcxbb import queries as shop_queries
 from benchmarks.tpcxbb.schema import SCHEMAS as SHOP_SCHEMAS
 from benchmarks.tpcxbb.schema import Shape as ShopShape
 from plait.connectors.spark.frames import from_spark
-from tests.integration.spark_answers import epoch_of, graph_of, in_order_everywhere, same_rows
+from tests.integration.spark.spark_answers import epoch_of, graph_of, in_order_everywhere, same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

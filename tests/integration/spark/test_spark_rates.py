@@ -10,7 +10,7 @@ import pytest
 import plait
 from plait.connectors.spark.rates import QueryRates
 from tests.integration.conftest import PATIENCE_S
-from tests.integration.test_spark_streams import numbers, write_files
+from tests.integration.spark.test_spark_streams import numbers, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path

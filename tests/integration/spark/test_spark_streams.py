@@ -322,7 +322,7 @@ with spark_session(cores="2,4", memory="512m") as spark:
 
 
 def start_driver(folder: Path, what: str) -> subprocess.Popen[str]:
-    paths = [str(Path(__file__).parents[2])]
+    paths = [str(Path(__file__).parents[3])]
     if what in ("fail-task", "fail-commit"):
         paths.insert(0, str(faulty(folder)))
     path = os.pathsep.join(paths)
