@@ -73,22 +73,6 @@ def beat():
     shown[0] = shown[0] + 1
 
 
-cdef class Beating:
-    """An iterator whose every step is a record done."""
-
-    cdef object inner
-
-    def __cinit__(self, inner):
-        self.inner = iter(inner)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        shown[0] = shown[0] + 1
-        return next(self.inner)
-
-
 def map_rows(function, NativeBatch batch, Shape given, Shape out, bint stop_at_first, again=None):
     """function(record) -> record for every row: (batch, kept rows or None for all, failures)."""
     given.check(batch)
@@ -355,33 +339,6 @@ def assemble(sources, NativeBatch base, NativeBatch fresh):
     made.batch.length = fresh.batch.length
     place(made, fresh, None)
     return made
-
-
-@cython.final
-cdef class Values:
-    """One column that is written from Python, value by value."""
-
-    cdef ColumnWriter writer
-    cdef readonly int64_t count
-
-    def __cinit__(self, field, int64_t room):
-        self.writer = ColumnWriter(field, room)
-        self.count = 0
-
-    def add(self, value):
-        """Adds a value; a ValueError says what does not fit, and nothing is added."""
-        if self.count == self.writer.room:
-            self.writer.grow(2 * self.writer.room)
-        self.writer.put(self.count, value)
-        self.count += 1
-
-    def finish(self):
-        """The batch of this one column. Nothing can be added afterwards."""
-        cdef NativeBatch made = NativeBatch.__new__(NativeBatch)
-        made.batch.columns.push_back(self.writer.column(self.count))
-        made.batch.length = self.count
-        self.writer = None
-        return made
 
 
 @cython.final

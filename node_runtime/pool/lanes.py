@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import JobError, StateError
 from plait.graph.operators import FoldOp, StatefulOp, TimedOp
 from plait.node_runtime.functions.calls import ends_run
-from plait.node_runtime.native._calls import Beating
+from plait.node_runtime.native._calls import beat
 from plait.node_runtime.pool.errors import pack, text_of
 from plait.node_runtime.state.folds import KeyedPython
 from plait.node_runtime.state.processes import ENDINGS, ProcessPython
@@ -77,17 +77,16 @@ class LaneProgram:
         self.tried = False
         """Whether a state was packed, so that it is known to be possible."""
         if isinstance(self.states, KeyedPython):
-            inputs = self.states.inputs
-            self.states.inputs = lambda *given: Beating(inputs(*given))  # type: ignore[method-assign]
+            self.states.beat = beat
         else:
             self.watch_handlers(self.states)
 
     def watch_handlers(self, states: ProcessPython) -> None:
         """Every call of a handler shows that this process gets on."""
-        run, beats = states.run, Beating(iter(int, 1))  # ends never
+        run = states.run
 
         def watched(*given: Any) -> Any:
-            next(beats)
+            beat()
             return run(*given)
 
         states.run = watched  # type: ignore[assignment, method-assign]

@@ -8,9 +8,7 @@ first failing row is computed. What is not an Exception (SystemExit) fails no ro
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from array import array
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
@@ -18,20 +16,19 @@ from plait.graph.operators import FoldOp, StatefulOp
 from plait.graph.state_types import state_type
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
-from plait.node_runtime.functions.calls import CallResult, Failures, ends_run, in_parts
-from plait.node_runtime.native._calls import Records, Values, assemble, misfit_of, select_rows
-from plait.node_runtime.native._records import Shape, columns_of, place
+from plait.node_runtime.functions.calls import CallResult, ends_run
+from plait.node_runtime.native._calls import assemble, select_rows
+from plait.node_runtime.native._keyed_calls import KeyedCall
+from plait.node_runtime.native._records import Shape, place
 from plait.node_runtime.state.bin_bytes import Key, Owner, States
 from plait.node_runtime.state.key_hash import bin_of, xxh64
 from plait.node_runtime.state.keyed_states import PythonStates
 from plait.node_runtime.state.states_codec import codec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from plait.node_runtime.native._batch import NativeBatch
-
-NONE_WRONG = itertools.repeat(None)
 
 
 class KeyedPython(PythonStates):
@@ -59,12 +56,18 @@ class KeyedPython(PythonStates):
         for name, kind in zip(op.keys, self.types, strict=True):
             if kind is Type.OBJECT:
                 raise JobError(f'column "{name}" holds objects, which cannot be keys')
-        self.has_float = Type.FLOAT64 in self.types
         self.out = Shape(op.schema)
         words = (type(op).__name__, *(kind.value for kind in self.types))
         fingerprint = xxh64("|".join(words).encode())
         codec = codec_of(state_type(op))
         super().__init__(Owner(bin_bits=bin_bits, fingerprint=fingerprint, codec=codec))
+        self.beat: Callable[[], None] | None = None
+        """Called before each row, where someone looks whether it gets on."""
+        form = canonical if Type.FLOAT64 in self.types else None
+        self.calls = KeyedCall(
+            op.step, self.first, self.add_key, form, self.home, self.shape, self.places,
+            self.stop_at_first,
+        )  # fmt: skip
 
     def __call__(self, batch: NativeBatch, rows: Sequence[int] | None = None) -> CallResult:
         """Takes a batch, or the given rows of it (ascending)."""
@@ -77,89 +80,21 @@ class KeyedPython(PythonStates):
         """As a call, but what ends the run is the last failure: what was made before it counts
         where an earlier row fails elsewhere."""
         self.open_first()
+        before = self.touch if self.watches() else None
         if isinstance(self.operator, FoldOp):
-            return self.fold(batch, rows)
-        return self.step(batch, rows)
+            return self.fold(batch, rows, before)
+        return CallResult(*self.calls.run(batch, rows, self.out, before, self.beat))
 
-    def fold(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
-        values = Values(self.operator.schema.fields[-1], len(batch))
-        kept = array("I")
-        failures: Failures = []
-        step, add, home, watched = self.operator.step, values.add, self.home, self.watches()
-        for row, key, record, wrong in self.inputs(batch, rows):
-            try:
-                if wrong is not None:
-                    raise wrong
-                if self.has_float:
-                    key = canonical(key)
-                if watched:
-                    self.touch(key)
-                part = home.get(key)
-                state = step(self.first() if part is None else part[key], record)
-                try:
-                    add(state)
-                except ValueError as error:
-                    raise misfit_of(error) from error
-                if part is None:
-                    part = self.add_key(key)
-                part[key] = state
-                kept.append(row)
-            except BaseException as error:
-                failures.append((row, error))
-                if self.stop_at_first or ends_run(error):
-                    break
-        fresh = values.finish()
-        if len(kept) == len(batch):
-            place(fresh, batch, None)
-            return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
+    def fold(
+        self, batch: NativeBatch, rows: Sequence[int] | None, before: Callable[[Key], None] | None
+    ) -> CallResult:
+        field = self.operator.schema.fields[-1]
+        fresh, kept, failures = self.calls.fold(batch, rows, field, before, self.beat)
         place(fresh, batch, kept)
+        if kept is None:
+            return CallResult(assemble((*self.places, -1), batch, fresh), None, failures)
         keys = select_rows(assemble(self.places, batch, batch), kept)
         return CallResult(assemble((*range(len(self.places)), -1), keys, fresh), kept, failures)
-
-    def step(self, batch: NativeBatch, rows: Sequence[int] | None) -> CallResult:
-        records = Records(self.out, len(batch))
-        failures: Failures = []
-        step, home, watched = self.operator.step, self.home, self.watches()
-        for row, key, record, wrong in self.inputs(batch, rows):
-            try:
-                if wrong is not None:
-                    raise wrong
-                if self.has_float:
-                    key = canonical(key)
-                if watched:
-                    self.touch(key)
-                part = home.get(key)
-                result = step(self.first() if part is None else part[key], record)
-                if not isinstance(result, tuple) or len(result) != 2:
-                    raise Misfit(f"the step must return (state, record or None), not {result!r}")
-                state, out = result
-                if out is not None:
-                    try:
-                        records.add(row, out)
-                    except ValueError as error:
-                        raise misfit_of(error) from error
-                if part is None:
-                    part = self.add_key(key)
-                part[key] = state
-            except BaseException as error:
-                failures.append((row, error))
-                if self.stop_at_first or ends_run(error):
-                    break
-        made, kept = records.finish(batch)
-        return CallResult(made, kept, failures)
-
-    def inputs(
-        self, batch: NativeBatch, rows: Sequence[int] | None
-    ) -> Iterator[tuple[int, Key, Any, Exception | None]]:
-        """(row, key, record, None) of each row, or its error where no record can be made."""
-
-        def read_part(part: Sequence[int]) -> Iterable[tuple[int, Key, Any, Exception | None]]:
-            records = self.shape.rows(batch, part)
-            keys: list[Key] = list(zip(*columns_of(batch, self.places, part), strict=True))
-            return zip(part, keys or [()] * len(part), records, NONE_WRONG, strict=False)
-
-        chosen = range(len(batch)) if rows is None else rows
-        return in_parts(chosen, read_part, lambda row, error: (row, (), None, error))
 
     def first(self) -> Any:
         """The state of a key that has none."""

@@ -47,9 +47,9 @@ class CodePickler:
         stays in the bytes; one that does not has to be given to `pickle.loads` again."""
         library = self.library()
         with DUMPING:
-            theirs = [
-                module for name, module in list(sys.modules.items()) if is_users(name, module)
-            ]
+            # Not a list of the items: the collector may run in between, and a thread that imports.
+            present = sys.modules.copy()
+            theirs = [module for name, module in present.items() if is_users(name, module)]
             for module in theirs:
                 library.register_pickle_by_value(module)
             try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import sys
 import threading
+import types
 
 import pytest
 
@@ -53,3 +56,26 @@ def test_the_variable_is_named(pickler: CodePickler) -> None:
 def test_the_short_forms_use_this_machines_pickler() -> None:
     assert pickle.loads(dumps({"n": 1})) == {"n": 1}
     assert why_not([threading.Lock()]) is not None
+
+
+def test_modules_that_are_imported_meanwhile_do_no_harm() -> None:
+    """The collector of garbage may run in between, and another thread with it."""
+    came: list[str] = []
+
+    def come(phase: str, info: dict[str, int]) -> None:
+        came.append(f"came_meanwhile_{len(came)}")
+        sys.modules[came[-1]] = types.ModuleType(came[-1])
+
+    held = [(n, n) for n in range(10_000)]  # no pairs are left that could be made without it
+    threshold = gc.get_threshold()
+    gc.callbacks.append(come)
+    gc.set_threshold(10)
+    try:
+        assert pickle.loads(dumps(len)) is len
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(come)
+        for name in came:
+            del sys.modules[name]
+    assert came
+    assert held

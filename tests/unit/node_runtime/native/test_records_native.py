@@ -26,7 +26,7 @@ from plait.model.records import (
 )
 from plait.model.schema import Field, Schema, Type
 from plait.node_runtime.native._batch import NativeBatch
-from plait.node_runtime.native._calls import Values, assemble, map_rows
+from plait.node_runtime.native._calls import Records, assemble, map_rows
 from plait.node_runtime.native._records import Shape, columns_of, place
 
 UTC = datetime.UTC
@@ -107,15 +107,15 @@ def test_every_value_is_taken_or_refused_as_by_the_plain_rules(
     kind: Type, nullable: bool, values: list[Any]
 ) -> None:
     field = Field("x", kind, nullable)
-    column = Values(field, 1)
+    column = Records(Shape(Schema((field,))), 1)
     taken: list[Any] = []
     for value in values:
         expected, refusal = outcome(value_of, value, field)
-        _, error = outcome(column.add, value)
+        _, error = outcome(column.add, 0, (value,))
         assert error == refusal
         if refusal is None:
             taken.append(expected)
-    found = columns_of(column.finish(), [0])[0]
+    found = columns_of(column.finish(NativeBatch())[0], [0])[0]
     assert repr(found) == repr(taken)  # NaN is itself, and types count
 
 
