@@ -1,13 +1,13 @@
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from plait.model.schema import Field
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._calls import Failures
 from plait.node_runtime.native._records import Shape
 
-Key = tuple[Any, ...]
+Key: TypeAlias = tuple[Any, ...]
 
 class KeyedCall:
     def __init__(

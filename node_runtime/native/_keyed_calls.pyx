@@ -16,7 +16,7 @@ from libcpp.vector cimport vector
 
 from plait.node_runtime.native._batch cimport NativeBatch
 from plait.node_runtime.native._records cimport (
-    ColumnWriter, RowWriter, Shape, place, rows_array, value_at,
+    ColumnWriter, RowWriter, Shape, rows_array, value_at,
 )
 
 from plait.model.records import Misfit
