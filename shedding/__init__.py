@@ -1,5 +1,4 @@
-"""Quality of data: what to drop when there is more input than CPU, and how to account for it.
-
-So far it holds the rates of sources, which a decision to drop will need; `README.md` beside this
-file says which rules the rest will keep. The first rule: what is shed is counted, never silent.
+"""Quality of data: who gets which CPU, what moves and what is dropped when there is more input than
+CPU, and why. `README.md` beside this file has the words and the files. The first rule: what is shed
+is counted, and a promise that cannot be kept is an alert, never silent.
 """
