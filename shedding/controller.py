@@ -36,11 +36,13 @@ from plait.shedding.quality import (
 )
 from plait.shedding.scaling import Scale, scale
 from plait.shedding.share import Shares, share
-from plait.shedding.view import Alert, Decision, Grants, Memory, carry
+from plait.shedding.view import Decision, Grants, Memory, carry
+from plait.shedding.words import Alert
 
 if TYPE_CHECKING:
     from plait.shedding.costs import Prices
-    from plait.shedding.view import Bools, Floats, Ints, QualityPolicy, View
+    from plait.shedding.view import Bools, Floats, Ints, View
+    from plait.shedding.words import QualityPolicy
 
 EPSILON = 1e-6
 BEHIND_CYCLES = 3

@@ -21,7 +21,8 @@ from plait.shedding.view import Learnt, carry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.shedding.view import Bools, Floats, Ints, QualityPolicy, View
+    from plait.shedding.view import Bools, Floats, Ints, View
+    from plait.shedding.words import QualityPolicy
 
 FEWEST = 2
 """Cycles with rows before a cost is known."""

@@ -1,9 +1,9 @@
 """Hysteresis: what is kept falls at once and rises late, so that noise changes nothing.
 
 What is wanted less by a tenth is dropped in the same cycle, a smaller fall in the next one if it is
-still wanted. An accuracy rises after three cycles in which the higher one would have fitted with something to
-spare: to the top at once if that fits, else by a third of the way. Small changes are not made, and
-nothing rises on a host where a task still warms up.
+still wanted. An accuracy rises after three cycles in which the higher one would have fitted with
+something to spare: to the top at once if that fits, else by a third of the way. Small changes are
+not made, and nothing rises on a host where a task still warms up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from plait.shedding.view import Bools, Floats, Ints, QualityPolicy
+    from plait.shedding.view import Bools, Floats, Ints
+    from plait.shedding.words import QualityPolicy
 
 SLOWLY = 3.0
 CLEAR = 0.1

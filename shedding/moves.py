@@ -13,10 +13,11 @@ import numpy as np
 
 from plait.shedding.costs import UNMEASURED_CORES
 from plait.shedding.release import release
-from plait.shedding.view import Reason, TaskMove
+from plait.shedding.words import Reason, TaskMove
 
 if TYPE_CHECKING:
-    from plait.shedding.view import Bools, Floats, Ints, QualityPolicy, View
+    from plait.shedding.view import Bools, Floats, Ints, View
+    from plait.shedding.words import QualityPolicy
 
 MOST = 64
 """Moves in one decision: the next cycle sees what they gave."""

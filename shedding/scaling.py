@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plait.shedding.quality import total
-from plait.shedding.view import Reason
+from plait.shedding.words import Reason
 
 if TYPE_CHECKING:
     from plait.shedding.view import Bools, Floats, View

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plait.shedding.quality import total
-from plait.shedding.view import Reason
+from plait.shedding.words import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from plait.shedding.controller import Goals, Room
-    from plait.shedding.view import Alert, Floats, Ints, View
+    from plait.shedding.view import Floats, Ints, View
+    from plait.shedding.words import Alert
 
 MOST = 1000
 """Reasons of one cycle: more tell nobody anything."""

@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.quality.clusters import many
 from benchmarks.support.common import CheckFailed, Options
 from plait.shedding.controller import decide
-from plait.shedding.view import Memory, QualityPolicy
+from plait.shedding.view import Memory
+from plait.shedding.words import QualityPolicy
 
 SIZES = ((10, 2), (100, 2), (1000, 2), (2000, 2), (2000, 200), (10_000, 100), (100_000, 1000))
 """Tasks and hosts."""

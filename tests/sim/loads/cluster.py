@@ -20,11 +20,11 @@ from plait.shedding.view import (
     Memory,
     Pairs,
     Parts,
-    QualityPolicy,
     Queries,
     Tasks,
     View,
 )
+from plait.shedding.words import QualityPolicy
 from tests.unit.shedding.twins import fill
 
 if TYPE_CHECKING:

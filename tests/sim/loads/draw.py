@@ -10,7 +10,7 @@ from tests.sim.loads.cluster import Cluster, LoadedHost, LoadedPart, LoadedQuery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.shedding.view import QualityPolicy
+    from plait.shedding.words import QualityPolicy
 
 CALM, RUSH, GONE = 10, 40, 70
 """Cycles at which the load rises, changes again, and is gone."""

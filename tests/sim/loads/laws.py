@@ -13,7 +13,8 @@ from tests.sim.loads.draw import CALM, END, GONE, RUSH
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plait.shedding.view import Decision, Memory, QualityPolicy, View
+    from plait.shedding.view import Decision, Memory, View
+    from plait.shedding.words import QualityPolicy
     from tests.sim.loads.cluster import Cluster
 
     Decide = Callable[[View, QualityPolicy, Memory, float], tuple[Decision, Memory]]

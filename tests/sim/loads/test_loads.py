@@ -15,7 +15,8 @@ from plait.shedding import controller, hold, moves, share
 from plait.shedding.controller import decide
 from plait.shedding.release import release
 from plait.shedding.share import Needs
-from plait.shedding.view import PAPER, Memory, QualityPolicy
+from plait.shedding.view import Memory
+from plait.shedding.words import PAPER, QualityPolicy
 from tests.conftest import LONG
 from tests.sim.loads.cluster import Cluster, LoadedHost, LoadedPart, LoadedQuery, LoadedTask
 from tests.sim.loads.draw import draw

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait.shedding.controller import decide
-from plait.shedding.view import PAPER, Memory, QualityPolicy
+from plait.shedding.view import Memory
+from plait.shedding.words import PAPER, QualityPolicy
 from tests.unit.shedding.views import Host, Part, Query, Table, Task, taxi, view_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plait.shedding.hold import hold
-from plait.shedding.view import QualityPolicy
+from plait.shedding.words import QualityPolicy
 
 POLICY = QualityPolicy()
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from plait.shedding.view import (
-    Floats,
-    Hosts,
-    Ints,
-    Pairs,
-    Parts,
-    Queries,
-    Tasks,
-    View,
-)
+from plait.shedding.view import Floats, Hosts, Ints, Pairs, Parts, Queries, Tasks, View
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,85 @@
+"""The words of a decision: policy, reasons, alerts, moves; plain data without columns, so that
+coordinators can journal them and clients can print them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Step = Literal["threads", "move", "nodes", "shed"]
+HERE: tuple[Step, ...] = ("threads", "move", "nodes", "shed")
+"""A move costs milliseconds, so it comes before anything is dropped."""
+PAPER: tuple[Step, ...] = ("threads", "shed", "move", "nodes")
+"""Where a move restarts its job, it is the last resort."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPolicy:
+    """The numbers behind the decisions."""
+
+    order: tuple[Step, ...] = HERE
+    headroom_ratio: float = 0.1
+    """Of each host's cores: left free, because at full use latency has no bound."""
+    drain_s: float = 30.0
+    """The time in which rows that wait are to be worked off."""
+    steps: int = 256
+    """Keep ratios are multiples of one part in so many."""
+    least_change: float = 0.02
+    raise_cycles: int = 3
+    raise_spare_ratio: float = 0.05
+    """An accuracy rises only if the higher one leaves this much of it free."""
+    overload_ratio: float = 0.1
+    overload_cycles: int = 3
+    move_gap_s: float = 30.0
+    move_s: float = 0.5
+    join_s: float = 5.0
+    host_s: float = 60.0
+    bandwidth: float = 50e6
+    """Bytes a second of a migration."""
+    gain_s: float = 60.0
+    """A move is worth so many seconds of the accuracy it gains."""
+    hold_warm_up: bool = True
+    """Whether the others on a host with a task that warms up keep their accuracy; if not, they go
+    to their floors."""
+    memory_s: float = 60.0
+    """How fast measured costs are forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    subject: str
+    was: str
+    now: str
+    because: str
+    facts: tuple[tuple[str, float], ...] = ()
+
+    def __str__(self) -> str:
+        change = f" {self.was} -> {self.now}" if self.was or self.now else ""
+        return f"{self.subject}{change}: {self.because}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A promise that cannot be kept."""
+
+    job: str
+    query: str
+    since: float
+    floor: float
+    attainable: float
+    """The accuracy there is CPU for."""
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMove:
+    """A share of a part's bins goes from one node to a host."""
+
+    job: str
+    part: str
+    from_rank: int
+    from_host: str
+    to_host: str
+    share: float
+    """Of the bins of the task."""
