@@ -10,16 +10,14 @@ empty.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
-import psutil
-
 from plait.node_runtime.elastic import stage_degree, worker_level
+from plait.node_runtime.elastic.processors import Processors
 from plait.node_runtime.elastic.stage_degree import (
     DegreeMemory,
     DegreePolicy,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
 KEPT = 10_000
 """Periods that the log keeps: the last ones."""
-CPU_WINDOW_S = 1.0
 
 
 def policy_of(settings: Settings) -> LevelPolicy:
@@ -60,38 +57,6 @@ def start_watch(engine: NativeEngine, settings: Settings) -> ElasticWatch | None
     if settings.workers != "elastic" and settings.stage_parallelism != "elastic":
         return None
     return ElasticWatch(engine, settings)
-
-
-class Processors:
-    """Processor time of the machine and of this process. The kernel counts it in ticks of 10 ms, so
-    it is taken over a second, whatever the period."""
-
-    def __init__(self) -> None:
-        self.process = psutil.Process()
-        self.looks: deque[tuple[float, float, float]] = deque([self.now()])
-
-    def now(self) -> tuple[float, float, float]:
-        """Seconds of all cores in use, without use, and in use by this process."""
-        all_times, own = psutil.cpu_times(), self.process.cpu_times()
-        idle = all_times.idle + getattr(all_times, "iowait", 0.0)
-        return sum(all_times[:8]) - idle, idle, own.user + own.system
-
-    def ratios(self) -> tuple[float, float]:
-        """The part of all cores that is in use, and what of it is not ours; 0 at first."""
-        self.looks.append(self.now())
-        while sum(self.looks[-1][:2]) - sum(self.looks[1][:2]) >= CPU_WINDOW_S * self.cores:
-            self.looks.popleft()
-        busy, idle, own = (
-            after - before for after, before in zip(self.looks[-1], self.looks[0], strict=True)
-        )
-        total = busy + idle
-        if total < CPU_WINDOW_S * self.cores / 4:
-            return 0.0, 0.0
-        return min(1.0, busy / total), min(1.0, max(0.0, busy - own) / total)
-
-    @property
-    def cores(self) -> int:
-        return os.cpu_count() or 1
 
 
 class ElasticWatch:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import CallOp
     from plait.node_runtime.functions.calls import Failures
+    from plait.node_runtime.functions.event_loop import LoopMeter
     from plait.node_runtime.functions.opening import AwaitedOpened
     from plait.node_runtime.native._batch import NativeBatch
 
@@ -104,6 +105,8 @@ class AsyncCall:
         """A runner is about to be added."""
         self.opened: AwaitedOpened | None = None
         """Where its functions are opened, if there is anything to open."""
+        self.meter: LoopMeter | None = None
+        """Of the thread that all of them share."""
 
     def rung(self) -> None:
         """The tray has something new."""
@@ -239,7 +242,10 @@ class AsyncCall:
 
     def bring_back(self, flight: Flight) -> None:
         try:
-            self.tray.complete(flight.serial, *self.outcome(flight))
+            outcome = self.outcome(flight)
+            if self.meter is not None:
+                self.tray.spent_cpu(self.meter.take_ns())
+            self.tray.complete(flight.serial, *outcome)
         except BaseException as error:  # no batch may be missing
             self.tray.stop(flight.serial, error)
 

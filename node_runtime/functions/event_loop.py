@@ -28,17 +28,32 @@ GRACE_S = 10.0
 """... and after so long they are left behind."""
 
 
+class LoopMeter:
+    """Processor time of the loop's thread, shared out by batches: each is given what was used since
+    the one before came back."""
+
+    def __init__(self) -> None:
+        self.seen_ns = 0
+
+    def take_ns(self) -> int:
+        now = time.thread_time_ns()
+        used, self.seen_ns = now - self.seen_ns, now
+        return used
+
+
 class AsyncLoop:
     """A loop and its thread, for the operators given to `add` before the start."""
 
     def __init__(self) -> None:
         self.calls: list[AsyncCall] = []
         self.opened = AwaitedOpened()
+        self.meter = LoopMeter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: threading.Thread | None = None
 
     def add(self, call: AsyncCall) -> None:
         self.calls.append(call)
+        call.meter = self.meter
         if any(hooks_of(function) for function in functions_of(call.op)):
             call.opened = self.opened
 
@@ -76,6 +91,7 @@ class AsyncLoop:
         assert self.loop is not None
         loop = self.loop
         why = "the event loop ended"
+        self.meter.take_ns()  # what it took to begin is nobody's
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self.serve(loop))

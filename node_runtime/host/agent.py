@@ -13,10 +13,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
-import psutil
-
 from plait.errors import BreakerError, PlaitError, StateError
 from plait.graph.operators import SourceOp
+from plait.node_runtime.elastic.processors import Processors
 from plait.node_runtime.elastic.watch import start_watch
 from plait.node_runtime.host.engine_host import HALT_S, NO_CHECKPOINTS, EngineHost
 from plait.node_runtime.host.node_facts import Latencies, Pace, crowd_here
@@ -78,7 +77,7 @@ class NodeAgent(EngineHost):
         self.pace = Pace()
         self.latencies = Latencies()
         self.strangers = StrangerLog()
-        self.process = psutil.Process()
+        self.processors = Processors()
 
     def peer(self) -> Peer:
         """Where this node listens."""
@@ -196,16 +195,15 @@ class NodeAgent(EngineHost):
 
     def report(self, loads: bool = False) -> NodeReport:
         """How the node is."""
-        cpu_ratio = psutil.cpu_percent(interval=None) / 100.0
-        used = self.process.cpu_times()
         refused_links, left, why, source = self.cluster.refused_links()
         self.strangers.note(refused_links, left, why, source, time.monotonic())
         own = {
             "rank": self.rank,
-            "cpu_ratio": cpu_ratio,
+            "cpu_ratio": self.processors.ratios()[0],
+            "affinity_cores": self.processors.cores,
             "crowd": crowd_here(),
-            "process_cpu_s": used.user + used.system,
-            "rss_bytes": self.process.memory_info().rss,
+            "process_cpu_s": time.process_time() + self.pool_cpu_s(),
+            "rss_bytes": self.processors.process.memory_info().rss,
             **self.checkpoint_report(),
             "refused_links": refused_links,
         }
@@ -229,6 +227,9 @@ class NodeAgent(EngineHost):
         bins, size_bytes = self.cluster.received()
         p50, p99, most = self.latencies.since_last(dict(engine.latency_buckets()[0]))
         stops_early = self.ends is not None and self.ends.stops_early
+        assert self.tasks is not None
+        tasks = self.tasks.reports()
+        cpu = self.tasks.cpu(tasks)
         return NodeReport(
             phase="failed" if broken else self.phase(over, error, refused),
             epoch=epoch,
@@ -241,6 +242,9 @@ class NodeAgent(EngineHost):
             moved_bytes=size_bytes,
             ready=self.cluster.ready(),
             loads=self.loads(engine) if loads else (),
+            tasks=tasks,
+            other_cpu_s=cpu.other_s,
+            rest_cpu_s=cpu.rest_s,
             sources=measured.reports() if measured is not None else (),
             p50_ms=p50,
             p99_ms=p99,
@@ -251,6 +255,11 @@ class NodeAgent(EngineHost):
             satisfied=over and not error and stops_early,
             **own,
         )
+
+    def pool_cpu_s(self) -> float:
+        parts = self.parts
+        pool = parts.pools.pool if parts is not None and parts.pools is not None else None
+        return pool.cpu_s() if pool is not None else 0.0
 
     def checkpoint_report(self) -> dict[str, Any]:
         if self.keeper is None:
@@ -394,10 +403,15 @@ class NodeAgent(EngineHost):
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             rates=self.measured.reports() if self.measured is not None else (),
+            tasks=self.tasks.uses() if self.tasks is not None else (),
+            other_cpu_s=self.other_cpu_s(),
             attempt=0 if saver is None else saver.claim.attempt,
             left_at=self.left_at,
             restored=() if self.keeper is None else self.keeper.history,
         )
+
+    def other_cpu_s(self) -> float:
+        return 0.0 if self.tasks is None else self.tasks.cpu(self.tasks.reports()).other_s
 
     def outcome(self) -> NodeOutcome | None:
         """This node's part of the result; None before it was told to end."""

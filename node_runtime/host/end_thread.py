@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.connectors.base import Reader, Writer
@@ -43,6 +45,8 @@ class EndThread:
 
     def __init__(self, label: str) -> None:
         self.requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self.used_s = 0.0
+        """Processor time, as it was last seen."""
         # A daemon: a run that nobody waits for must not keep the process alive.
         self.thread = threading.Thread(target=self.serve, name=f"plait-end-{label}", daemon=True)
         self.thread.start()
@@ -60,6 +64,15 @@ class EndThread:
         if request.error is not None:
             raise request.error
         return request.result
+
+    def cpu_s(self) -> float:
+        """Processor time of the thread so far."""
+        tid = self.thread.native_id
+        if tid is not None:
+            # Linux's number of the clock of a thread by its id: an error once the thread is gone.
+            with suppress(OSError):
+                self.used_s = max(self.used_s, time.clock_gettime((~tid << 3) | 6))
+        return self.used_s
 
     def interrupt(self, request: Request) -> None:
         for _ in range(int(LEAVE_S / TICK_S)):
@@ -87,6 +100,7 @@ class EndThread:
             try:
                 request = self.requests.get()
                 if request is None:
+                    self.used_s = time.thread_time()
                     return
                 request.result = request.function(*request.given)
             except BaseException as error:

@@ -64,6 +64,15 @@ class Ends:
         self.kept: dict[int, list[Any]] = {}
         """Of sinks that keep their rows: the batches from before the last mark."""
 
+    def cpu_s(self) -> dict[int, float]:
+        """Processor time of the threads that call a user's readers and writers, by operator."""
+        ends: dict[int, Any] = {**self.reader_of, **self.writers}
+        return {
+            op: end.thread.cpu_s()
+            for op, end in ends.items()
+            if isinstance(end, ThreadReader | ThreadWriter)
+        }
+
     def close(self, good: bool, parts: EngineParts) -> dict[str, Any]:
         """Closes everything; gives what each sink returned, by its label."""
         outputs: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from plait.graph.checkpoint_rules import repeats
 from plait.graph.stages import make_pipeline
 from plait.node_runtime.assembly.build import build
 from plait.node_runtime.assembly.engine_parts import EngineParts, Seat
+from plait.node_runtime.assembly.task_loads import TaskLoads
 from plait.node_runtime.host.checkpoint_keeper import (
     EPOCH_RECORDS,
     CheckpointKeeper,
@@ -88,6 +89,7 @@ class EngineHost:
         """The keeper's thread sees to dead letters, too."""
         self.elastic: ElasticWatch | None = None
         self.measured: SourceRates | None = None
+        self.tasks: TaskLoads | None = None
         self.saver: Saver | None = None
         self.loading = 0
         """The attempt for which a checkpoint is loaded."""
@@ -158,6 +160,7 @@ class EngineHost:
         pipeline = make_pipeline(self.graph, self.settings.fuse)
         self.parts = build(pipeline, self.settings, self.ends.sources, self.ends.sinks, seat)
         undo.callback(self.parts.stop_helpers)
+        self.tasks = TaskLoads(pipeline, self.settings, self.parts, self.ends.cpu_s)
         self.cluster.hold(self.parts.engine)
         self.measured = SourceRates(
             self.graph, self.ends.sources, self.ends.gauges, self.parts.engine

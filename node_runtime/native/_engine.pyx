@@ -36,8 +36,8 @@ from plait.node_runtime.native.declarations.engine cimport (
     add_event_time, add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of,
     closed_counts_of, drop_log, kept_of, latency_buckets_of, latency_of, load_of, loads_of, log_of,
     mark_complete, plait_scheduler, repeat_cuts,
-    set_call, set_text_limit, stage_load_of, stage_names_of, stamps_of, state_bytes_of,
-    take_closed, take_letters, unfinished_of, want_no_mark,
+    set_call, set_text_limit, stage_load_of, stage_names_of, stage_time_of, stamps_of,
+    state_bytes_of, take_closed, take_letters, unfinished_of, want_no_mark,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,
@@ -485,6 +485,16 @@ cdef class NativeEngine:
             full, degree, most, *after = stage_load_of(self.engine.get()[0], i, self.workers)
             found.append((name.decode(), full, degree, most, after))
         return found
+
+    def stage_times(self):
+        """Of every stage: (processor time in ns, records taken in, records handed on, records that
+        wait, ns in which its worklist was full)."""
+        cdef size_t i, count = stage_names_of(self.engine.get()[0]).size()
+        return [tuple(stage_time_of(self.engine.get()[0], i)) for i in range(count)]
+
+    def rest_ns(self):
+        """Processor time of the workers outside of stages: looking for work, and links."""
+        return self.engine.get().rest_ns()
 
     def python_thread(self):
         """The thread that runs Python code for a worker now; 0 if none does."""

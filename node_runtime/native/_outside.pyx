@@ -5,7 +5,7 @@ one thread waits for its descriptor, takes batches, and brings each back once.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp.memory cimport make_shared
 from libcpp.string cimport string
 from libcpp.utility cimport move
@@ -124,6 +124,11 @@ cdef class NativeTray:
         if self.tray.get().returns() != NULL:
             with nogil:
                 self.tray.get().returns().broke(text)
+
+    def spent_cpu(self, int64_t ns):
+        """So much processor time was used for its batches."""
+        if self.tray.get().returns() != NULL:
+            self.tray.get().returns().spent_cpu(ns)
 
     cdef give(self, uint64_t serial, CallOutcome& outcome):
         if self.tray.get().returns() == NULL:

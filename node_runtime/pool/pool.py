@@ -24,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from plait.errors import JobError
 from plait.functions.open_close import hooks_of
 from plait.functions.pickling import dumps
@@ -103,6 +105,12 @@ class Pool:
         self.children = [Child() for _ in range(processes)]
         self.broken: JobError | None = None
         """Why no worker process can run the functions."""
+        self.zygote = 0
+        """The process that forks the workers; 0: none runs."""
+        self.used_s = 0.0
+        """Processor time of all its processes, as it was last seen ..."""
+        self.gone_s = 0.0
+        """... and of those of zygotes that have ended."""
         self.deaths = 0
         self.stillborn = 0
         """Worker processes in a row that died before they had begun."""
@@ -172,6 +180,21 @@ class Pool:
         """The worker processes that are ready."""
         return [child.pid for child in self.children if child.ready]
 
+    def cpu_s(self) -> float:
+        """Processor time of its processes so far, also of those that are gone."""
+        used, zygote = self.gone_s, self.zygote
+        with suppress(psutil.Error):
+            if zygote:
+                times = psutil.Process(zygote).cpu_times()
+                # What has died is counted by who forked it.
+                used += times.user + times.system + times.children_user + times.children_system
+        for pid in [child.pid for child in self.children if child.pid]:
+            with suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                used += times.user + times.system
+        self.used_s = max(self.used_s, used)
+        return self.used_s
+
     def is_busy(self) -> bool:
         """Whether a worker process is at a batch."""
         return any(self.native.at(worker)[0] for worker in range(self.processes))
@@ -195,6 +218,7 @@ class Pool:
     def run_zygote(self, functions: int) -> bool:
         """Runs a zygote until the pool closes or breaks; False: it died, and its workers too."""
         zygote = Zygote(self.native.fd, functions, self.has_tables())
+        self.zygote = zygote.process.pid
         try:
             for worker in range(self.processes):
                 self.fork(zygote, worker)
@@ -204,6 +228,7 @@ class Pool:
         except ConnectionError:
             pass  # it died while it was asked
         finally:
+            self.gone_s, self.zygote = self.cpu_s(), 0
             zygote.end()
             for child in self.children:
                 child.kill()

@@ -37,9 +37,11 @@ from plait.graph.stages import has_loop, make_pipeline
 from plait.model.durations import Duration, to_seconds
 from plait.model.settings import Settings, unknown_setting
 from plait.node_runtime.assembly.build import build
+from plait.node_runtime.assembly.task_loads import TaskLoads
 from plait.node_runtime.elastic.watch import ElasticWatch, start_watch
 from plait.node_runtime.host.endpoints import Ends, open_ends
 from plait.node_runtime.host.source_rates import SourceRates
+from plait.protocol.part_use import average_cores
 from plait.results.breaker import make_breaker
 from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from plait.connectors.base import Sink
     from plait.execution.progress import ProgressLine
     from plait.protocol.messages import Finish
+    from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceRate
 
 TICK_S = 0.1
@@ -248,6 +251,7 @@ class LocalRun:
             undo.callback(self.parts.stop_helpers)
             undo.callback(self.parts.close)
             self.engine = self.parts.engine
+            self.task_loads = TaskLoads(self.pipeline, settings, self.parts, self.ends.cpu_s)
             self.measured = SourceRates(graph, self.ends.sources, self.ends.gauges, self.engine)
             self.began = time.perf_counter()
             if state:
@@ -371,6 +375,11 @@ class LocalRun:
         Sources that are read as fast as they are taken (files, tables) have no rate."""
         return self.measured.rates()
 
+    def tasks(self) -> tuple[PartUse, ...]:
+        """What each sub-pipeline of the job has used so far: processor time, records taken, records
+        that wait, how long it was blocked. `cores` is on average since the start."""
+        return average_cores(self.task_loads.uses(), self.seconds())
+
     def stop(self, *, finish: Finish | None = None) -> None:
         """Ends the sources; what was read is delivered. `wait` gives the result. `finish`: whether
         windows that are open are left out ("leave") or given as they are ("flush"); by default as
@@ -490,6 +499,8 @@ class LocalRun:
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             routes=self.routes(),
             rates=self.rates(),
+            tasks=average_cores(self.task_loads.uses(), seconds),
+            other_cpu_s=self.task_loads.cpu(self.task_loads.reports()).other_s,
         )
 
     def counts_of(self, op: int) -> Sequence[int]:

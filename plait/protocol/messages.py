@@ -326,11 +326,19 @@ class NodeReport:
     """The rates of the sources that it reads."""
     tasks: tuple[TaskReport, ...] = ()
     """Of every sub-pipeline, in their order."""
+    other_cpu_s: float = 0.0
+    """Processor time that is in none of `tasks`, since the engine was built."""
+    rest_cpu_s: float = 0.0
+    """What of that its workers used to look for work, and for links to other nodes."""
     cpu_ratio: float = 0.0
-    """CPU use of the whole machine, all processes, 0..1."""
+    """CPU use of its host, that is of the cores it may use, by all processes, 0..1; 0 until it was
+    measured."""
+    affinity_cores: int = 0
+    """How many these are."""
     crowd: float = 0.0
     """Threads that want to run, for each core of the machine."""
     process_cpu_s: float = 0.0
+    """Processor time of its process and of its worker processes."""
     rss_bytes: int = 0
     workers: int = 0
     """Workers that are not suspended now."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.errors import InternalError
 from plait.graph.operators import Graph, SinkOp, SourceOp
+from plait.protocol.part_use import average_cores, merge_uses
 from plait.protocol.rates import merge_rates
 from plait.results.result import (
     Account,
@@ -29,6 +30,7 @@ from plait.results.result import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceReport
 
 Place = tuple[int, int, int, int]
@@ -88,6 +90,9 @@ class NodeOutcome:
     degrees: tuple[DegreeStep, ...] = ()
     rates: tuple[SourceReport, ...] = ()
     """Of the sources that this node read, as they were last."""
+    tasks: tuple[PartUse, ...] = ()
+    """What each sub-pipeline used on this node."""
+    other_cpu_s: float = 0.0
     attempt: int = 0
     """Of a job with checkpoints: the claim under which it ran."""
     left_at: int = 0
@@ -179,6 +184,10 @@ def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
         rates=merge_rates([part.rates for part in parts]),
+        tasks=average_cores(
+            merge_uses(part.tasks for part in parts), max(part.seconds for part in parts)
+        ),
+        other_cpu_s=sum(part.other_cpu_s for part in parts),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceRate
 
 
@@ -232,6 +233,19 @@ class Result:
     rates: Mapping[str, SourceRate] = field(default_factory=dict)
     """Of each source that records come in at by themselves (Kafka, Spark, a rate), by its label:
     how fast they did at the end, and how far behind the job was."""
+
+    tasks: tuple[PartUse, ...] = ()
+    """What each sub-pipeline used: processor time, records, how long it was blocked. Print it with
+    `result.cpu_table()`."""
+    other_cpu_s: float = 0.0
+    """Processor time of the run's processes that is in none of them."""
+
+    def cpu_table(self) -> str:
+        """What each sub-pipeline used, as a table."""
+        from plait.text.part_table import parts_text
+
+        other = self.other_cpu_s / self.seconds if self.seconds else 0.0
+        return parts_text(self.tasks, other, self.other_cpu_s)
 
     def __repr__(self) -> str:
         """One line, and one for each sink."""

@@ -32,6 +32,7 @@ cdef extern from "plait/stages/async_tray.hpp" namespace "plait" nogil:
     cdef cppclass Returns:
         cbool complete(uint64_t serial, CallOutcome&& outcome) except +
         void broke(const string& why) except +
+        void spent_cpu(int64_t ns) except +
 
     cdef cppclass AsyncTray(Outside):
         AsyncTray() except +

@@ -247,6 +247,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         cbool wait_control(Control& control, int64_t timeout_ns)
         cbool save(Control& mark, int64_t timeout_ns) except +
         int64_t read()
+        int64_t rest_ns()
         uint32_t sinks_total
         Epochs epochs
 
@@ -295,6 +296,7 @@ cdef extern from "plait/engine/engine_report.hpp" namespace "plait" nogil:
     void repeat_cuts(Engine&, const vector[vector[int64_t]]&, uint64_t) except +
     vector[int64_t] latency_of(const Engine&, const vector[double]& percents) except +
     vector[int64_t] load_of(const Engine& engine)
+    vector[int64_t] stage_time_of(const Engine& engine, size_t number) except +
     vector[int64_t] stage_load_of(const Engine& engine, size_t number, unsigned workers) except +
     int64_t delivered_of(const Engine&)
     vector[int64_t] latency_buckets_of(const Engine&) except +

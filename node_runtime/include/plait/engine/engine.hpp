@@ -215,6 +215,13 @@ class Engine {
   void latency(Histogram& into) const {
     for (const auto& [crew, worker] : workers_) into.merge(worker->latency);
   }
+  // Processor time of its workers outside of stages, in nanoseconds.
+  int64_t rest_ns() const {
+    int64_t n = 0;
+    for (const auto& [crew, worker] : workers_)
+      n += worker->cpu.rest.load(std::memory_order_relaxed);
+    return n;
+  }
   // How often its workers have looked for work, and gone to sleep: few looks for a sleep if there
   // is little to do.
   std::pair<uint64_t, uint64_t> looks_and_sleeps() const {
@@ -297,6 +304,7 @@ class Engine {
     name_thread(worker.name.c_str());
     try {
       crew.work(worker);
+      worker.cpu.settle();
     } catch (const std::exception& error) {
       shared.fail(runtime_failure(0, error));
     }

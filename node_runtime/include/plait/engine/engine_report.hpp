@@ -123,6 +123,16 @@ inline std::vector<int64_t> stage_load_of(const Engine& e, size_t number, unsign
   for (const uint32_t after : stage.after()) out.push_back(after);
   return out;
 }
+// Of one stage: nanoseconds of processor time, records taken in and handed on, records that wait,
+// nanoseconds in which its worklist was full.
+inline std::vector<int64_t> stage_time_of(const Engine& e, size_t number) {
+  Stage& stage = *e.stages()[number];
+  const StageStats& s = stage.stats;
+  return {s.cpu.cpu_ns.load(std::memory_order_relaxed),
+          s.records_in.load(std::memory_order_relaxed),
+          s.records_out.load(std::memory_order_relaxed),
+          std::max<int64_t>(0, s.waiting_records.load(std::memory_order_relaxed)), stage.full_ns()};
+}
 inline int64_t delivered_of(const Engine& e) { return e.shared.delivered.load(); }
 inline std::vector<Letter> take_letters(Engine& e) {
   std::lock_guard<std::mutex> hold(e.shared.end_lock);

@@ -55,6 +55,7 @@ class PoolOutside final : public Outside, public PoolUser {
     }
     returns_->complete(away.serial, std::move(outcome));
   }
+  void spent_cpu(int64_t ns) override { returns_->spent_cpu(ns); }
   bool poison(Away& away, const std::string& why) override {
     CallOutcome outcome;
     outcome.whole = outcome.batch_failed = true;
@@ -227,6 +228,8 @@ class Pool {
   void give_back(uint32_t i) {
     BufferRef copy;
     int64_t size = 0;
+    const int64_t began = thread_cpu_ns(), there = ring_.slot(i).cpu_ns;
+    away_[i].user->spent_cpu(there);  // before its outcome, which may end the run
     try {
       RingView view;
       const uint8_t* block = ring_.outcome(i, view);
@@ -241,6 +244,7 @@ class Pool {
     batches_.fetch_add(1, std::memory_order_relaxed);
     ring_.free(i);
     given.user->outcome(given.away, copy, size, keep_);
+    given.user->spent_cpu(thread_cpu_ns() - began);
     tell_room();
   }
   void freed(uint32_t i) {

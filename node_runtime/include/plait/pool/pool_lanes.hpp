@@ -114,6 +114,7 @@ class PoolLanes final : public PoolUser {
     answer.died = away.died;
     settle(away, std::move(answer));
   }
+  void spent_cpu(int64_t ns) override { returns_->spent_cpu(ns); }
   bool poison(Away& away, const std::string& why) override {
     PoolLane& l = *lanes_[away.lane];
     const bool rows = away.message->has_rows() && away.message->length && away.died.empty();

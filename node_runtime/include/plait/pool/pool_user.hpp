@@ -34,6 +34,8 @@ class PoolUser : public std::enable_shared_from_this<PoolUser> {
   // What a worker process said; `block` is its alone.
   virtual void outcome(const Away& away, const BufferRef& block, int64_t size,
                        const Keep& keep) = 0;
+  // So much processor time was used for it, in a worker process and here.
+  virtual void spent_cpu(int64_t ns) = 0;
   // Worker processes died on it. True: it is given again, without rows.
   virtual bool poison(Away& away, const std::string& why) = 0;
   // There may be room again.

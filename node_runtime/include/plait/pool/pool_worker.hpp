@@ -13,6 +13,7 @@
 
 #include "plait/pool/pool_outcome.hpp"
 #include "plait/pool/pool_ring.hpp"
+#include "plait/workers/cpu_meter.hpp"
 
 namespace plait {
 
@@ -31,6 +32,7 @@ class PoolWorker {
     }
     if (found < 0) return false;
     slot_ = uint32_t(found);
+    claimed_at_ = thread_cpu_ns();
     return true;
   }
   uint32_t program() const { return ring_.slot(slot_).program; }
@@ -88,12 +90,14 @@ class PoolWorker {
     }
     given_.clear();
     given_view_ = RingView();
+    ring_.slot(slot_).cpu_ns = thread_cpu_ns() - claimed_at_;  // released by finish
     ring_.finish(slot_, index_);
   }
 
   PoolRing ring_;
   const uint32_t index_;
   uint32_t slot_ = 0;
+  int64_t claimed_at_ = 0;  // in processor time
   RingView given_view_;
   std::vector<Column> given_;
 };

@@ -62,6 +62,7 @@ struct alignas(kCacheLine) RingSlot {
   uint32_t attempts = 0;              // workers that died on it since a row was named
   uint32_t poisons = 0;               // rows that were named
   std::atomic<uint32_t> reserved{0};  // the owner's: not free to be reserved
+  int64_t cpu_ns = 0;                 // what its worker used for it
   Extent in, out;                     // the batch and its outcome
   Extent beyond[2];                   // extents of their own, if they have them
   Poison poison[kPoisons];

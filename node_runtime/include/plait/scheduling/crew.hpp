@@ -110,6 +110,7 @@ class Crew {
     } else {
       worker.sleeps.fetch_add(1, std::memory_order_relaxed);
       const int64_t began = now_ns();
+      worker.cpu.rests(began);
       park(worker);
       const bool slept_long = now_ns() - began >= kLongSleepNs;
       if (slept_long) {

@@ -57,10 +57,21 @@ class Finder {
     const int64_t start = now_ns();
     s.last_run_ns.store(start, std::memory_order_relaxed);
     worker.slice_end = ticks() + slice_ticks_;
+    const bool waits = stage.needs_python();
+    const int64_t used = waits && s.cpu.next() ? thread_cpu_ns() : -1;
     const int64_t n = stage.run(worker, records);
     const int64_t spent = now_ns() - start;
     s.workers.fetch_sub(1, std::memory_order_relaxed);
-    if (n > 0) s.spent(spent, n);
+    if (n <= 0) return n;
+    s.spent(spent, n);
+    if (used >= 0) {
+      const int64_t exact = thread_cpu_ns() - used;
+      s.cpu.sample(n, exact);
+      worker.cpu.add_exact(s.cpu, exact);
+    } else {
+      worker.cpu.add(s.cpu, waits ? s.cpu.guess(n, spent) : spent);
+    }
+    if (waits) s.cpu.is_long.store(spent >= CpuStats::kLongNs, std::memory_order_relaxed);
     return n;
   }
 

@@ -35,6 +35,12 @@ class ReturnQueue {
     came();
   }
 
+  // Those outside used so much processor time for the stage.
+  void spent_cpu(int64_t ns) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (!closed()) stage_->stats.cpu.add(ns);
+  }
+
   // The stage's side.
   bool take(Item& item) {
     if (!any()) return false;

@@ -27,6 +27,7 @@
 #include "plait/keyed/keyed_state.hpp"
 #include "plait/queues/locked_reorder_buffer.hpp"
 #include "plait/queues/reorder_buffer.hpp"
+#include "plait/workers/cpu_meter.hpp"
 
 namespace plait {
 
@@ -59,6 +60,7 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> full_ns{0};                     // how long its worklist was full, up to ...
   std::atomic<int64_t> full_since{0};                  // ... when it became full; 0: it is not
   std::atomic<int32_t> workers{0};
+  CpuStats cpu;
   std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
 
   double cost_ns() const {

@@ -16,6 +16,7 @@
 #include "plait/core/ticks.hpp"
 #include "plait/kernels/program.hpp"
 #include "plait/workers/bell.hpp"
+#include "plait/workers/cpu_meter.hpp"
 #include "plait/workers/shared.hpp"
 
 namespace plait {
@@ -45,6 +46,7 @@ struct Worker {
   std::vector<uint8_t> mask;
   std::vector<uint32_t> rows;
   Histogram latency;
+  CpuMeter cpu;
   Bell* bell = nullptr;             // of its crew
   uint64_t slice_end = UINT64_MAX;  // in ticks
   bool barred = false;              // what it found last needs Python's turn, which another has
