@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plait.coordinator.messages.views import (
@@ -13,20 +14,26 @@ from plait.coordinator.messages.views import (
     NodeView,
     RecoveryView,
 )
+from plait.protocol.part_use import PartUse, merge_uses, with_report
 from plait.protocol.rates import merge_rates
+from plait.shedding.cpu_rates import CpuWatch
 
 if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState, NodeState, Rescaling
+    from plait.coordinator.messages.spec import JobSpec
+    from plait.protocol.messages import NodeReport
     from plait.protocol.rates import SourceRate
 
 
 def view_of(job: JobState, now: float) -> JobView:
     """A job as it is known at this moment."""
     bins = Counter(job.layout.owners) if job.layouts else Counter()
+    nodes = tuple(node_view(job, node, bins[rank], now) for rank, node in job.nodes.items())
     return JobView(
         name=job.name,
         phase=job.phase,
-        nodes=tuple(node_view(job, node, bins[rank], now) for rank, node in job.nodes.items()),
+        nodes=nodes,
+        parts=merge_uses(node.tasks for node in nodes),
         home=job.home,
         order=job.spec.order,
         bins=job.spec.bins,
@@ -97,8 +104,12 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
             error=node.reason,
         )
     report, before, time_s = pair.report, pair.before, pair.at - pair.before_at
+    cpu = job.watch.cpu.get(node.rank) or CpuWatch(report=report, at=pair.at)
     if job.over or node.phase in ("left", "lost"):
         time_s = 0.0  # nothing is read any more
+        cpu = replace(cpu, rates=())
+    tasks = uses_of(job.spec, cpu, report)
+    cores = cpu.cores[0] if cpu.cores else 0.0
     return NodeView(
         rank=node.rank,
         host=node.host,
@@ -116,7 +127,12 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
         state_bytes=report.state_bytes,
         moved_bins=report.moved_bins,
         moved_bytes=report.moved_bytes,
+        tasks=tasks,
+        cpu_cores=cores,
+        other_cpu_cores=max(0.0, cores - sum(task.cores for task in tasks)),
+        other_cpu_s=report.other_cpu_s,
         cpu_ratio=report.cpu_ratio,
+        host_cores=report.affinity_cores,
         process_cpu_s=report.process_cpu_s,
         rss_bytes=report.rss_bytes,
         workers=report.workers,
@@ -126,6 +142,22 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
         links_down=report.links_down,
         refused_links=report.refused_links,
         error=report.error or node.reason,
+    )
+
+
+def uses_of(spec: JobSpec, watch: CpuWatch, report: NodeReport) -> tuple[PartUse, ...]:
+    """The sub-pipelines on a node as it last reported them, by name."""
+    if len(report.tasks) != len(spec.parts):
+        return ()
+    cores = watch.cores[1:] or (0.0,) * len(report.tasks)
+    return tuple(
+        replace(
+            with_report(
+                PartUse(part=task.part, name=part.name, kind=part.kind, queries=part.queries), task
+            ),
+            cores=used,
+        )
+        for part, task, used in zip(spec.parts, report.tasks, cores, strict=True)
     )
 
 

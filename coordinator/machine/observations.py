@@ -55,6 +55,7 @@ from plait.coordinator.messages.events import (
 )
 from plait.protocol.checkpoint_messages import SLOW_IDS
 from plait.protocol.messages import NodeReport, Refused
+from plait.shedding.cpu_rates import note_cpu
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.spec import Policy
@@ -137,7 +138,12 @@ def note_report(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
         pair = replace(before, report=report, at=at)
     else:
         pair = ReportPair(report=report, at=at, before=before.report, before_at=before.at)
-    watch = replace(watch, reports={**watch.reports, rank: pair}, heard={**watch.heard, rank: at})
+    watch = replace(
+        watch,
+        reports={**watch.reports, rank: pair},
+        cpu={**watch.cpu, rank: note_cpu(watch.cpu.get(rank), report, at)},
+        heard={**watch.heard, rank: at},
+    )
     if report.phase == "ended" and rank not in watch.ended:
         watch = replace(watch, ended=watch.ended | {rank})
     kind = job.wait.kind

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from plait.coordinator.machine.turn import Turn
     from plait.coordinator.messages.hosts import HostView
 
+MEASURED_S = 2.0
+"""A node's use of its host is known when it has run for so long."""
+
 
 def request_nodes(job: JobState, count: int, turn: Turn) -> Next:
     """Adds `count` new nodes: the next ranks wait for a place."""
@@ -46,16 +49,17 @@ def request_nodes(job: JobState, count: int, turn: Turn) -> Next:
 
 
 def with_pending_nodes(
-    hosts: Iterable[HostView], jobs: Mapping[str, JobState]
+    hosts: Iterable[HostView], jobs: Mapping[str, JobState], at: float
 ) -> tuple[HostView, ...]:
-    """The hosts, with the nodes on them that no measurement shows yet."""
+    """The hosts, with the nodes on them that no measurement shows yet: those that have not run for
+    some seconds."""
     fresh: Counter[str] = Counter()
     tasks: Counter[str] = Counter()
     for job in jobs.values():
         for node in job.nodes.values() if not job.over else ():
             if node.host and node.phase not in ("left", "lost"):
                 tasks[node.host] += 1
-                fresh[node.host] += node.phase == "starting"
+                fresh[node.host] += not is_measured(job, node, at)
     return tuple(
         replace(
             host,
@@ -64,6 +68,13 @@ def with_pending_nodes(
         )
         for host in hosts
     )
+
+
+def is_measured(job: JobState, node: NodeState, at: float) -> bool:
+    """Whether the use of its host shows what the node uses."""
+    if node.made_at is None or job.began_at is None:
+        return False
+    return at - max(node.made_at, job.began_at) >= MEASURED_S
 
 
 def bad_hosts(job: JobState, turn: Turn) -> set[str]:
@@ -111,7 +122,8 @@ def place_nodes(job: JobState, hosts: tuple[HostView, ...], turn: Turn) -> Next 
 
 def note_made(job: JobState, rank: Rank, peer: Peer, host: str, pid: int, at: float) -> JobState:
     """A node is there."""
-    node = replace(job.nodes[rank], peer=peer, host=host or job.nodes[rank].host, pid=pid)
+    known = job.nodes[rank]
+    node = replace(known, peer=peer, host=host or known.host, pid=pid, made_at=at)
     watch = replace(job.watch, heard={**job.watch.heard, rank: at})
     return replace(with_nodes(job, (node,)), watch=watch)
 

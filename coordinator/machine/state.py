@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plait.migration.machine import Migration
     from plait.protocol.checkpoint_messages import PartRef
     from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
+    from plait.shedding.cpu_rates import CpuWatch
 
 Aim = Literal["start", "join", "ready", "chunk", "leave", "save", "stop", "drop", "restore", "over"]
 """What a wait is a part of."""
@@ -153,6 +154,8 @@ class NodeState:
     capacity: float = 1.0
     peer: Peer | None = None
     pid: int = 0
+    made_at: float | None = None
+    """When its process was there."""
     reason: str = ""
     """Of a lost node: why it counts as lost."""
     lost_at: float | None = None
@@ -222,6 +225,7 @@ class JobWatch:
     heard: Mapping[Rank, float] = field(default_factory=dict)
     """When each node was last heard from, or made, or when the coordinator began to listen."""
     reports: Mapping[Rank, ReportPair] = field(default_factory=dict)
+    cpu: Mapping[Rank, CpuWatch] = field(default_factory=dict)
     ended: frozenset[Rank] = frozenset()
     """Nodes that reported their end."""
     parts: Mapping[Rank, PartRef] = field(default_factory=dict)

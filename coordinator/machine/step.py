@@ -141,7 +141,7 @@ def place_waiting_jobs(state: State, event: HostsSeen) -> tuple[State, list[Outg
     for job in state.jobs.values():
         if not isinstance(job.wait.kind, Placing):
             continue
-        hosts = with_pending_nodes(event.hosts, state.jobs)
+        hosts = with_pending_nodes(event.hosts, state.jobs, event.at)
         try:
             after = place_nodes(job, hosts, replace(turn, cause=job.wait.cause))
         except Exception as error:  # of this job alone: the others are placed

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from plait.protocol.part_use import cores_by_query
+from plait.text.part_table import parts_text
 from plait.text.units import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.protocol.messages import Rank
+    from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceRate
 
 JobPhase = Literal[
@@ -60,7 +63,16 @@ class NodeView:
     state_bytes: int = 0
     moved_bins: int = 0
     moved_bytes: int = 0
+    tasks: tuple[PartUse, ...] = ()
+    """What each sub-pipeline uses on it."""
+    cpu_cores: float = 0.0
+    """Processor time a second of its process and its worker processes."""
+    other_cpu_cores: float = 0.0
+    """What of that is in no sub-pipeline."""
+    other_cpu_s: float = 0.0
     cpu_ratio: float = 0.0
+    """Use of its host, that is of the cores it may use there, by all processes."""
+    host_cores: int = 0
     process_cpu_s: float = 0.0
     rss_bytes: int = 0
     workers: int = 0
@@ -153,6 +165,8 @@ class JobView:
     """The epoch of the newest layout agreed on."""
     sources: Mapping[str, SourceRate] = field(default_factory=dict)
     """How fast records come in at each source, and how far behind the job is, by its label."""
+    parts: tuple[PartUse, ...] = ()
+    """What each sub-pipeline uses on all nodes together, in pipeline order."""
     migration: MigrationView | None = None
     checkpoint: CheckpointView | None = None
     error: str = ""
@@ -168,6 +182,20 @@ class JobView:
     @property
     def over(self) -> bool:
         return self.phase in OVER
+
+    @property
+    def cpu_by_query(self) -> Mapping[str, float]:
+        """Cores that each query uses; what several need is shared out equally."""
+        return cores_by_query(self.parts)
+
+    def cpu_lines(self) -> list[str]:
+        """The sub-pipelines as a table, and the queries in a line; nothing until they are known."""
+        if not self.parts:
+            return []
+        other = sum(node.other_cpu_cores for node in self.nodes)
+        other_s = sum(node.other_cpu_s for node in self.nodes)
+        queries = ", ".join(f"{name} {cores:.2f}" for name, cores in self.cpu_by_query.items())
+        return [*parts_text(self.parts, other, other_s).split("\n"), f"cores by query: {queries}"]
 
     @property
     def members(self) -> tuple[NodeView, ...]:
@@ -190,6 +218,7 @@ class JobView:
             lines += [f"  {line}" for line in checkpoint_lines(self.checkpoint)]
         lines += [f"  {line}" for line in source_lines(self.sources)]
         lines += table(TITLES, [row(node) for node in self.nodes])
+        lines += [f"  {line}" for line in self.cpu_lines()]
         return "\n".join(lines)
 
 
@@ -205,7 +234,8 @@ TITLES = (
     "out/s",
     "p99 ms",
     "workers",
-    "cpu",
+    "cores",
+    "host cpu",
     "memory",
 )
 
@@ -268,6 +298,7 @@ def row(node: NodeView) -> tuple[str, ...]:
         f"{node.delivered_per_s:,.0f}",
         f"{node.p99_ms:.2f}",
         str(node.workers),
+        f"{node.cpu_cores:.2f}",
         f"{100 * node.cpu_ratio:.0f} %",
         bytes_text(node.rss_bytes),
     )

@@ -228,7 +228,8 @@ class RayGateway:
             self.failed(key, command.cause, error)
         else:
             report = done.result()
-            self.hosts.note(self.places.get(key, ""), report.cpu_ratio)
+            if report.cpu_ratio > 0.0:  # else it has not measured yet
+                self.hosts.note(self.places.get(key, ""), report.cpu_ratio)
             self.deliver(replies.reported(command, self.clock(), report))
 
     def stop_node(self, command: StopNode) -> None:

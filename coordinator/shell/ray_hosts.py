@@ -1,14 +1,16 @@
 """The hosts of a Ray cluster and how busy each is.
 
 A host is a Ray node; it is called by its address, and where several are on one machine by the
-address and a number. Its CPU use is that of all processes of the machine: read here for the
-coordinator's own machine, taken from the reports of plait's nodes where there are any, and asked
+address and a number. Its CPU use is that of the cores its processes may use (Ray nodes of one
+machine that were started under `taskset` are hosts of their own), by all processes: read here for
+the coordinator's own host, taken from the reports of plait's nodes where there are any, and asked
 for by a tiny task elsewhere. What was measured counts for some seconds; a host that does not answer
 in time is given as not measured.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -37,8 +39,11 @@ class Host:
 
 
 def cpu_ratio() -> float:
-    """CPU use of this machine over a moment, by all processes, 0..1."""
-    return float(psutil.cpu_percent(interval=SAMPLE_S)) / 100.0
+    """CPU use of the cores that this process may use, over a moment, by all processes, 0..1."""
+    own = os.sched_getaffinity(0)
+    used = psutil.cpu_percent(interval=SAMPLE_S, percpu=True)
+    ours = [percent for core, percent in enumerate(used) if core in own]
+    return float(sum(ours)) / (100.0 * max(1, len(ours)))
 
 
 PROBE = ray.remote(num_cpus=0, max_retries=0)(cpu_ratio)
@@ -52,13 +57,12 @@ class RayHosts:
         self.names: dict[str, str] = {}
         """By Ray's id of the node; a name is given once and never to another."""
         self.measured: dict[str, tuple[float, float]] = {}
-        """By address: the ratio and when it was taken."""
+        """By host: the ratio and when it was taken."""
         self.known: dict[str, Host] = {}
         self.asked: dict[Any, str] = {}
-        """By probe that has not answered: the address. Where one is under way no other is sent: on
+        """By probe that has not answered: the host. Where one is under way no other is sent: on
         a machine too busy to answer each would be one process more."""
-        self.here = ray.util.get_node_ip_address()
-        psutil.cpu_percent(interval=None)  # the first call only starts the measurement
+        self.here = str(ray.get_runtime_context().get_node_id())
 
     def find(self, name: str) -> Host | None:
         """The host of this name, looked up anew if it is not known yet."""
@@ -93,52 +97,51 @@ class RayHosts:
     def note(self, host: str, ratio: float) -> None:
         """What a node on this host said of its machine."""
         with self.lock:
-            known = self.known.get(host)
-            if known is not None:
-                self.measured[known.address] = (ratio, time.monotonic())
+            if host in self.known:
+                self.measured[host] = (ratio, time.monotonic())
 
     def views(self) -> tuple[HostView, ...]:
         """All hosts with their use. Blocks for at most about PROBE_S."""
         hosts = self.alive()
-        self.measure({host.address: host for host in hosts})
+        self.measure(hosts)
         now = time.monotonic()
         with self.lock:
             fresh = {
-                at: ratio for at, (ratio, when) in self.measured.items() if now - when < FRESH_S
+                name: ratio for name, (ratio, when) in self.measured.items() if now - when < FRESH_S
             }
         return tuple(
             HostView(
                 host=host.name,
                 cores=host.cores,
-                cpu_ratio=fresh.get(host.address),
+                cpu_ratio=fresh.get(host.name),
                 address=host.address,
             )
             for host in hosts
         )
 
-    def measure(self, machines: dict[str, Host]) -> None:
+    def measure(self, hosts: list[Host]) -> None:
         now = time.monotonic()
         with self.lock:
             stale = [
                 host
-                for address, host in machines.items()
-                if now - self.measured.get(address, (0.0, -FRESH_S))[1] >= FRESH_S
+                for host in hosts
+                if now - self.measured.get(host.name, (0.0, -FRESH_S))[1] >= FRESH_S
             ]
-        found = {host.address: cpu_ratio() for host in stale if host.address == self.here}
-        found |= self.ask([host for host in stale if host.address != self.here])
+        found = {host.name: cpu_ratio() for host in stale if host.node_id == self.here}
+        found |= self.ask([host for host in stale if host.node_id != self.here])
         with self.lock:
-            self.measured.update({at: (ratio, time.monotonic()) for at, ratio in found.items()})
+            self.measured.update({name: (ratio, time.monotonic()) for name, ratio in found.items()})
 
     def ask(self, hosts: list[Host]) -> dict[str, float]:
-        """What probes on these hosts say within PROBE_S, by address; a later answer counts the next
+        """What probes on these hosts say within PROBE_S, by name; a later answer counts the next
         time."""
         with self.lock:
             for host in hosts:
-                if host.address not in self.asked.values():
+                if host.name not in self.asked.values():
                     near = NodeAffinitySchedulingStrategy(host.node_id, soft=False)
                     probe = PROBE.options(scheduling_strategy=near).remote()
-                    self.asked[probe] = host.address
-            wanted = {host.address for host in hosts}
+                    self.asked[probe] = host.name
+            wanted = {host.name for host in hosts}
             asked = {probe: at for probe, at in self.asked.items() if at in wanted}
         if not asked:
             return {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.cli.top_view import JobRow, MigrationRow, NodeRow, SourceRow, View
+from plait.cli.top_view import JobRow, MigrationRow, NodeRow, PartRow, SourceRow, View
 from plait.cluster.job_handle import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.coordinator.messages.views import JobView, MigrationView, NodeView
+    from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceRate
 
 HISTORY = 120
@@ -41,6 +42,8 @@ def rows_of(views: Sequence[JobView], history: dict[str, list[float]]) -> View:
                 bins=view.bins,
                 rates=tuple(rates),
                 sources=tuple(source_row(*one) for one in view.sources.items()),
+                parts=tuple(part_row(part) for part in view.parts),
+                cpu_cores=figures["cpu_cores"],
                 migration=migration_row(view.migration, view.now),
                 error=view.error,
             )
@@ -58,9 +61,22 @@ def node_row(node: NodeView) -> NodeRow:
         in_per_s=node.read_per_s,
         out_per_s=node.delivered_per_s,
         p99_ms=node.p99_ms,
+        cpu_cores=node.cpu_cores,
         cpu_ratio=node.cpu_ratio,
         rss_bytes=node.rss_bytes,
         links_down=tuple(f"node-{rank}" for rank in node.links_down),
+    )
+
+
+def part_row(part: PartUse) -> PartRow:
+    return PartRow(
+        name=part.name,
+        queries=part.queries,
+        cpu_cores=part.cores,
+        ns_per_record=part.ns_per_record,
+        taken=part.taken,
+        waiting=part.waiting,
+        blocked_s=part.blocked_s,
     )
 
 

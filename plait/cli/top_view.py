@@ -53,6 +53,7 @@ class NodeRow:
     in_per_s: float = 0.0
     out_per_s: float = 0.0
     p99_ms: float = 0.0
+    cpu_cores: float = 0.0
     cpu_ratio: float = 0.0
     rss_bytes: int = 0
     links_down: tuple[str, ...] = ()
@@ -70,6 +71,19 @@ class SourceRow:
     trusted: bool = True
     worst: tuple[str, float] | None = None
     """Of several partitions the one that is furthest behind, and by how much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """A sub-pipeline, on all nodes together."""
+
+    name: str
+    queries: tuple[str, ...] = ()
+    cpu_cores: float = 0.0
+    ns_per_record: float = 0.0
+    taken: int = 0
+    waiting: int = 0
+    blocked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,8 @@ class JobRow:
     rates: tuple[float, ...] = ()
     """Records in a second, over the last looks; the newest last."""
     sources: tuple[SourceRow, ...] = ()
+    parts: tuple[PartRow, ...] = ()
+    cpu_cores: float = 0.0
     migration: MigrationRow | None = None
     error: str = ""
 
@@ -102,7 +118,7 @@ class View:
     jobs: tuple[JobRow, ...]
 
 
-Row = TypeVar("Row", JobRow, NodeRow)
+Row = TypeVar("Row", JobRow, NodeRow, PartRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +140,7 @@ JOB_COLUMNS: tuple[Column[JobRow], ...] = (
     Column(title="in/s", text=lambda job: count_text(job.in_per_s), keep=10),
     Column(title="out/s", text=lambda job: count_text(job.out_per_s), keep=8),
     Column(title="delivered", text=lambda job: count_text(job.delivered), keep=6),
+    Column(title="cores", text=lambda job: f"{job.cpu_cores:.2f}", keep=6),
     Column(title="p50 ms", text=lambda job: millis_text(job.p50_ms), keep=4),
     Column(title="p99 ms", text=lambda job: millis_text(job.p99_ms), keep=9),
     Column(title="max ms", text=lambda job: millis_text(job.max_ms), keep=5),
@@ -139,9 +156,20 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
     Column(title="in/s", text=lambda node: count_text(node.in_per_s), keep=9),
     Column(title="out/s", text=lambda node: count_text(node.out_per_s), keep=6),
     Column(title="p99 ms", text=lambda node: millis_text(node.p99_ms), keep=3),
-    Column(title="cpu", text=lambda node: f"{100 * node.cpu_ratio:.0f}%", keep=8),
+    Column(title="cores", text=lambda node: f"{node.cpu_cores:.2f}", keep=8),
+    Column(title="host cpu", text=lambda node: f"{100 * node.cpu_ratio:.0f}%", keep=7),
     Column(title="memory", text=lambda node: bytes_text(node.rss_bytes), keep=5),
     Column(title="links", text=lambda node: links_text(node.links_down), keep=10, right=False),
+)
+
+PART_COLUMNS: tuple[Column[PartRow], ...] = (
+    Column(title="sub-pipeline", text=lambda part: name_text(part.name), keep=99, right=False),
+    Column(title="for", text=lambda part: name_text(", ".join(part.queries)), keep=3, right=False),
+    Column(title="cores", text=lambda part: f"{part.cpu_cores:.2f}", keep=98),
+    Column(title="ns/record", text=lambda part: count_text(part.ns_per_record), keep=7),
+    Column(title="taken", text=lambda part: count_text(part.taken), keep=6),
+    Column(title="waiting", text=lambda part: count_text(part.waiting), keep=8),
+    Column(title="blocked s", text=lambda part: f"{part.blocked_s:.1f}", keep=5),
 )
 
 
@@ -177,6 +205,12 @@ def details(job: JobRow, width: int) -> list[Line]:
     if job.migration is not None:
         style = "bad" if job.migration.phase == "failed" else "busy"
         lines.append(Line(text=f"{GAP}{migration_text(job.migration)}", style=style))
+    if job.parts:
+        table = fit(PART_COLUMNS, job.parts, width - len(GAP))
+        lines += [
+            Line(text=f"{GAP}{text}", style="" if number else "head")
+            for number, text in enumerate(table)
+        ]
     if job.nodes:
         cut_off = any(node.links_down for node in job.nodes)
         columns = [one for one in NODE_COLUMNS if cut_off or one.title != "links"]

@@ -211,7 +211,7 @@ def test_a_host_that_does_not_answer_is_asked_once(
     monkeypatch.setattr(ray_hosts, "PROBE", ray.remote(num_cpus=0, max_retries=0)(slow_probe))
     monkeypatch.setattr(ray_hosts, "PROBE_S", 0.05)
     hosts = ray_hosts.RayHosts()
-    others = {host.name for host in hosts.alive() if host.address != hosts.here}
+    others = {host.name for host in hosts.alive() if host.node_id != hosts.here}
     for _ in range(5):
         seen = {view.host for view in hosts.views() if view.cpu_ratio is not None}
         assert not seen & others

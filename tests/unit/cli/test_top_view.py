@@ -12,6 +12,7 @@ from plait.cli.top_view import (
     JobRow,
     MigrationRow,
     NodeRow,
+    PartRow,
     SourceRow,
     View,
     bar,
@@ -32,6 +33,7 @@ FIRST = NodeRow(
     in_per_s=1.2e6,
     out_per_s=1.2e6,
     p99_ms=2.1,
+    cpu_cores=1.25,
     cpu_ratio=0.93,
     rss_bytes=734_000_000,
 )
@@ -43,6 +45,17 @@ MIGRATION = MigrationRow(
     size_bytes=512_000_000,
     moved_bytes=297_000_000,
     eta_s=3.2,
+)
+PARTS = (
+    PartRow(
+        name="carts",
+        queries=("counts", "late"),
+        cpu_cores=0.4,
+        ns_per_record=120.0,
+        taken=24_123_456,
+        waiting=1_024,
+    ),
+    PartRow(name="counts", queries=("counts",), cpu_cores=0.85, taken=24_000_000, blocked_s=3.21),
 )
 CARTS = JobRow(
     name="carts",
@@ -59,19 +72,24 @@ CARTS = JobRow(
     bins=4096,
     rates=(0.0, 1e6, 2e6, 3.5e6, 1e6),
     migration=MIGRATION,
+    cpu_cores=1.25,
+    parts=PARTS,
 )
 NIGHT = JobRow(name="night", state="failed", error="node-3 was lost\nand more of it")
 VIEW = View(jobs=(CARTS, NIGHT))
 
 WIDE = """\
-job    state      nodes  epoch   in/s  out/s  delivered  p50 ms  p99 ms  max ms  state size   bins
-carts  rescaling      2  1,204  1.23M  1.20M      24.1M    0.41    2.13   1,234      512 MB  4,096
+job    state      nodes  epoch   in/s  out/s  delivered  cores  p50 ms  p99 ms  max ms  state size
+carts  rescaling      2  1,204  1.23M  1.20M      24.1M   1.25    0.41    2.13   1,234      512 MB
   ▁▃▅█▃  in/s, at most 3.50M
   fluid running  ████████████░░░░░░░░ 58%  2,376 of 4,096 bins  297 MB of 512 MB  4 s to go
-  node    host   state     bins  epoch   in/s  out/s  p99 ms  cpu   memory
-  node-0  alpha  member   2,048  1,204  1.20M  1.20M    2.10  93%   734 MB
-  node-1  beta   joining      0      0      0      0       -   0%  90.0 MB
-night  failed         0      0      0      0          0       -       -       -         0 B      0
+  sub-pipeline  for           cores  ns/record  taken  waiting  blocked s
+  carts         counts, late   0.40        120  24.1M    1,024        0.0
+  counts        counts         0.85          0  24.0M        0        3.2
+  node    host   state     bins  epoch   in/s  out/s  p99 ms  cores  host cpu   memory
+  node-0  alpha  member   2,048  1,204  1.20M  1.20M    2.10   1.25       93%   734 MB
+  node-1  beta   joining      0      0      0      0       -   0.00        0%  90.0 MB
+night  failed         0      0      0      0          0   0.00       -       -       -         0 B
   error: node-3 was lost"""
 
 NARROW = """\
@@ -79,9 +97,9 @@ job    state      nodes   in/s  out/s  p99 ms
 carts  rescaling      2  1.23M  1.20M    2.13
   ▁▃▅█▃  in/s, at most 3.50M
   fluid running  ████████████░░░░░░░░ 58%  2,37...
-  node    state     bins   in/s  out/s  cpu
-  node-0  member   2,048  1.20M  1.20M  93%
-... 3 more lines"""
+  sub-pipeline  cores  ns/record  taken  waiting
+  carts          0.40        120  24.1M    1,024
+... 6 more lines"""
 
 
 def test_a_wide_screen() -> None:

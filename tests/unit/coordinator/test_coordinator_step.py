@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plait.coordinator.machine import rescale
 from plait.coordinator.machine.advance import advance
 from plait.coordinator.machine.invariants import check
+from plait.coordinator.machine.start_nodes import with_pending_nodes
 from plait.coordinator.machine.state import JobState, Pacing, Readying, State
 from plait.coordinator.machine.transitions import wait_name
 from plait.coordinator.messages.commands import (
@@ -201,6 +202,21 @@ def test_a_node_that_joins_goes_to_a_host_without_one_though_it_is_busy() -> Non
     busy = tuple(replace(one, cpu_ratio=0.9) if one.host == third else one for one in HOSTS)
     out = hand.give(HostsSeen(at=hand.now, hosts=busy))
     assert [one.host for one in out if isinstance(one, StartNode)] == [third]
+
+
+def test_a_node_counts_as_one_core_until_it_has_run_for_two_seconds() -> None:
+    hand = Hand().running(1)
+    (node,) = hand.job.nodes.values()
+    assert node.made_at is not None
+    assert hand.job.began_at is not None
+    began = max(node.made_at, hand.job.began_at)
+
+    def unmeasured(at: float) -> dict[str, int]:
+        seen = with_pending_nodes(HOSTS, hand.state.jobs, at)
+        return {host.host: host.unmeasured_tasks for host in seen}
+
+    assert unmeasured(began + 1.9)[node.host] == 1
+    assert unmeasured(began + 2.0)[node.host] == 0
 
 
 def test_a_command_is_told_again_with_its_id_until_it_is_answered() -> None:
