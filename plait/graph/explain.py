@@ -23,6 +23,7 @@ from plait.graph.operators import (
     FoldOp,
     Graph,
     ProjectOp,
+    ShedOp,
     SinkOp,
     SourceOp,
     StatefulOp,
@@ -124,7 +125,7 @@ def stage_lines(
     for i in stage.operators:
         op = pipeline.graph.operators[i]
         route, why = route_of(op, pipeline.graph, settings)
-        yield f"  {op}: {what_of(op)}"
+        yield f"  {op}: {what_of(op, pipeline.graph)}"
         yield f"    {route}: {why}"
         if isinstance(op, CallOp) and op.retrying is not None:
             pause = length(op.retrying.backoff_us)
@@ -175,7 +176,7 @@ def delivery_text(sink: Any, several: bool = False) -> str:
             return "at least once, records since the last checkpoint may come again"
 
 
-def what_of(op: AnyOp) -> str:
+def what_of(op: AnyOp, graph: Graph) -> str:
     """What the user asked for, in a line."""
     match op:
         case SourceOp():
@@ -199,8 +200,20 @@ def what_of(op: AnyOp) -> str:
             return f"{by(op.keys)}: {name_of(op.step)}"
         case UnionOp():
             return f"{len(op.inputs)} streams"
+        case ShedOp():
+            return samples_text(op, graph)
         case SinkOp():
             return f"{type(op.sink).__name__} {op.label}"
+
+
+def samples_text(op: ShedOp, graph: Graph) -> str:
+    """Which records it lets through, and for whom."""
+    labels = [sink.label for sink in graph.operators if isinstance(sink, SinkOp)]
+    parts = []
+    for sample in op.samples:
+        how = f"whole keys of {', '.join(sample.columns)}" if sample.columns else "records"
+        parts.append(f"{how} for {', '.join(labels[query] for query in sample.queries)}")
+    return " or ".join(parts)
 
 
 def source_time_text(op: SourceOp) -> str:
@@ -255,6 +268,8 @@ def route_of(op: AnyOp, graph: Graph, settings: Settings) -> tuple[str, str]:
             return state_route(op, graph, settings)
         case UnionOp():
             return "native", "merged by order tag"
+        case ShedOp():
+            return "native", f"before anything else of its stage; {op.why}"
         case SinkOp():
             native = type(op.sink).__name__ in ("Collect", "Discard")
             if native:

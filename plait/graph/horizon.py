@@ -27,6 +27,7 @@ from plait.graph.operators import (
     FilterOp,
     FoldOp,
     ProjectOp,
+    ShedOp,
     SinkOp,
     SourceOp,
     StatefulOp,
@@ -103,7 +104,7 @@ def horizon_of(operators: Sequence[AnyOp], times: Sequence[Columns], number: int
     """Of one operator alone."""
     op = operators[number]
     match op:
-        case SourceOp() | FilterOp() | ProjectOp() | CallOp() | UnionOp() | SinkOp():
+        case SourceOp() | FilterOp() | ProjectOp() | CallOp() | UnionOp() | ShedOp() | SinkOp():
             return Horizon(0)
         case EventTimeOp():
             return Horizon(None, f"{op} makes an event time of its own")
@@ -174,7 +175,7 @@ def time_columns_of(operators: Sequence[AnyOp]) -> list[Columns]:
         match op:
             case SourceOp(event_time=column):
                 times.append(frozenset((column,)) if column else NONE)
-            case FilterOp() | SinkOp():
+            case FilterOp() | ShedOp() | SinkOp():
                 times.append(given[0])
             case ProjectOp(columns=columns):
                 times.append(frozenset(n for n, expr in columns if is_time(expr, given[0])))

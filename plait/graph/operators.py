@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import InternalError, JobError
 from plait.graph.regions import check_regions
+from plait.graph.shedders.quality import Quality
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from plait.expr.aggregates import Aggregate
     from plait.expr.tree import Expr
     from plait.graph.regions import Region
+    from plait.graph.shedders.quality import Sample
     from plait.graph.temporal import TimedSpec
     from plait.model.schema import Location, Schema
 
@@ -224,11 +226,22 @@ class UnionOp(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShedOp(Op):
+    """Lets through the records that are in one of its samples; the others are shed, and counted.
+    `Job.graph` puts it in where a query has a floor. Its schema is its input's."""
+
+    samples: tuple[Sample, ...]
+    why: str
+    """Why these are the samples, for `explain`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SinkOp(Op):
     """Where records go. Its schema is its input's."""
 
     sink: Any
     label: str
+    quality: Quality = Quality()
 
 
 AnyOp = (
@@ -242,6 +255,7 @@ AnyOp = (
     | TimedOp
     | EventTimeOp
     | UnionOp
+    | ShedOp
     | SinkOp
 )
 

@@ -23,6 +23,7 @@ from plait.graph.operators import (
     FilterOp,
     FoldOp,
     ProjectOp,
+    ShedOp,
     SinkOp,
     SourceOp,
     StatefulOp,
@@ -94,6 +95,9 @@ def asked_of(op: AnyOp, need: Need) -> Need:
             return None if need is None else need | columns_read(op.predicate)
         case EventTimeOp():
             return None if need is None else need | columns_read(op.time)
+        case ShedOp():
+            read = (name for sample in op.samples for name in sample.columns)
+            return None if need is None else need.union(read)
         case ProjectOp():
             return read_by(expr for _, expr in kept_columns(op, need))
         case AggregateOp():
@@ -197,7 +201,7 @@ def rebuild(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> Any
             old, new = inputs[0]
             more = op.schema.fields[len(old.schema.fields) :]
             return replace(op, schema=Schema((*new.schema.fields, *more)))
-        case FilterOp() if changed:
+        case FilterOp() | ShedOp() if changed:
             return replace(op, schema=inputs[0][1].schema)
         case EventTimeOp() if changed:
             return replace(op, schema=only(op.schema, set(inputs[0][1].schema.names)))

@@ -26,6 +26,7 @@ from plait.graph.operators import (
     FoldOp,
     Graph,
     ProjectOp,
+    ShedOp,
     SinkOp,
     SourceOp,
     StatefulOp,
@@ -106,7 +107,7 @@ def kind_of(op: AnyOp) -> StageKind:
     match op:
         case SourceOp():
             return "source"
-        case FilterOp() | ProjectOp() | EventTimeOp():
+        case FilterOp() | ProjectOp() | EventTimeOp() | ShedOp():
             return "native"
         case CallOp(mode="async"):
             return "async"

@@ -31,6 +31,7 @@ from plait.graph.operators import (
     FilterOp,
     FoldOp,
     ProjectOp,
+    ShedOp,
     SinkOp,
     SourceOp,
     StatefulOp,
@@ -69,7 +70,7 @@ def time_after(op: AnyOp, time: Time) -> Time:
         return time
     same = {name: name for name in op.schema.names}
     match op:
-        case FilterOp() | SinkOp() | CallOp(mode="filter"):
+        case FilterOp() | ShedOp() | SinkOp() | CallOp(mode="filter"):
             return time
         case ProjectOp():
             passed = [(e.value, name) for name, e in op.columns if e.op == "col"]

@@ -27,6 +27,7 @@ from plait.graph.operators import (
 )
 from plait.graph.prune_columns import prune_columns
 from plait.graph.regions import current as region
+from plait.graph.shedders.insert import with_shedders
 from plait.graph.user_functions import check_functions
 from plait.model.call_site import CallSite, was_typed_in
 from plait.model.durations import LONGEST_US
@@ -204,7 +205,8 @@ class Job:
         >>> [str(operator).split()[0] for operator in job.graph().operators]
         ['source', 'sink']
         """
-        operators = prune_columns(cut_out(with_labels(self._operators), self._kept()))
+        kept = cut_out(with_labels(self._operators), self._kept())
+        operators = prune_columns(with_shedders(kept))
         graph = Graph(name=self.name, operators=operators, dead_letters=self.dead_letters)
         check(graph)
         check_functions(graph)

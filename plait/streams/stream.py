@@ -45,6 +45,7 @@ from plait.streams.event_time import (
 from plait.streams.join_verbs import JoinVerbs
 from plait.streams.output_schemas import check_repeatable, union_schema
 from plait.streams.process_verbs import add_process
+from plait.streams.quality import checked_quality
 from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
 from plait.streams.state_verbs import StateVerbs
 from plait.streams.stream_protocol import Site, add_event_time
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     from plait.connectors.base import Sink
     from plait.functions.process import Process
+    from plait.graph.shedders.quality import BelowFloor, ShedMode
     from plait.model.durations import Duration
     from plait.model.schema import Schema
     from plait.results.result import Result
@@ -210,17 +212,47 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
         with CallSite("union") as call:
             return add_union(call, (self, *others))
 
-    def sink(self, sink: Sink, name: str | None = None) -> Stream:
+    def sink(
+        self,
+        sink: Sink,
+        name: str | None = None,
+        *,
+        priority: int = 0,
+        min_accuracy: float = 1.0,
+        freshness: Duration | None = None,
+        shed: ShedMode = "auto",
+        below_floor: BelowFloor = "wait",
+    ) -> Stream:
         """Writes the records to a sink and returns this stream.
 
         >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
         >>> bids.count().sink(plait.Collect(), name="counts").run().outputs["counts"].num_rows
         2
 
-        `name` is the sink's name in `Result.outputs`. It is unique in a job. In a notebook a sink
-        replaces the one with its name, so a cell can be run again.
+        A sink with all that leads to it is a query. With `min_accuracy` below 1 records that only
+        such queries read may be dropped under overload (`docs/shedding.md`); they are counted.
+
+        Args:
+            sink: a `plait.Sink`.
+            name: of the sink in `Result.outputs`. It is unique in a job. In a notebook a sink
+                replaces the one with its name, so a cell can be run again.
+            priority: queries of a lower one give way first.
+            min_accuracy: the floor: the least share of its input that must be processed, 0 to 1.
+                By default nothing is dropped.
+            freshness: how old results may become before records are dropped.
+            shed: "records" drops single ones, "keys" all records of a key or none; "auto" what the
+                operators before the sink need. `explain` shows which, and why.
+            below_floor: what becomes of the query if its floor cannot be met: sources "wait", or
+                the query is told to "suspend".
         """
         with CallSite("sink") as call:
+            quality = checked_quality(
+                priority=priority,
+                min_accuracy=min_accuracy,
+                freshness=freshness,
+                shed=shed,
+                below_floor=below_floor,
+            )
             checked_sink(sink).check(self.schema)
             label = own_label(name, sink, self.job._names(SinkOp, call))
             if name is not None:
@@ -232,6 +264,7 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
                 schema=self.schema,
                 sink=sink,
                 label=label,
+                quality=quality,
             )
             self._append(op)
             return self

@@ -1,0 +1,1 @@
+"""Which records of a job may be dropped under overload, and where."""

@@ -1,0 +1,139 @@
+"""Puts shedders into a graph: behind every source whose readers may all be shed, and at the head of
+each branch whose queries want less than its neighbours; pure.
+
+A shedder before a fork lets through what any branch wants, those of the branches what their own
+queries want. By row a shedder stands only where a row stands for one of the source: a finished
+window is no share of the input, so behind it all queries of one prefix get what the greediest of
+them gets. No number of an operator is kept through this, but all ids of state are
+(`graph.operator_ids`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plait.graph.operators import (
+    EventTimeOp,
+    FilterOp,
+    ProjectOp,
+    ShedOp,
+    SinkOp,
+    SourceOp,
+    TimedOp,
+    upstream,
+)
+from plait.graph.shedders.tracing import Demands, queries_of, samples_of, trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.graph.operators import AnyOp
+    from plait.graph.shedders.quality import Sample
+    from plait.graph.shedders.tracing import Query
+
+NATIVE = (FilterOp, ProjectOp, EventTimeOp)
+
+
+def with_shedders(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
+    """The operators with the shedders that their sinks ask for; the same if all are lossless.
+
+    Raises:
+        JobError: a query cannot be shed as it asks to be.
+    """
+    sinks = [number for number, op in enumerate(operators) if isinstance(op, SinkOp)]
+    queries = queries_of(operators, sinks)
+    if all(query.by == "all" for query in queries):
+        return tuple(operators)
+    return Insertion(operators, queries).result()
+
+
+class Insertion:
+    """Where shedders come, and the new operators."""
+
+    def __init__(self, operators: Sequence[AnyOp], queries: Sequence[Query]) -> None:
+        self.operators = operators
+        self.queries = queries
+        self.demands: Demands = trace(operators, queries)
+        self.readers: list[list[int]] = [[] for _ in operators]
+        for number, op in enumerate(operators):
+            for given in dict.fromkeys(op.inputs):
+                self.readers[given].append(number)
+        self.behind: dict[int, tuple[Sample, ...]] = {}
+        """Behind an operator, for all its readers."""
+        self.between: dict[tuple[int, int], tuple[Sample, ...]] = {}
+        """Between an operator and one of its readers."""
+
+    def result(self) -> tuple[AnyOp, ...]:
+        for number, op in enumerate(self.operators):
+            if isinstance(op, SourceOp) or number in self.demands.settled:
+                self.place_behind(number)
+        for number, readers in enumerate(self.readers):
+            if len(readers) > 1:
+                self.place_between(number, readers)
+        return self.rebuilt()
+
+    def place_behind(self, number: int) -> None:
+        number = self.after_time(number)
+        samples = samples_of(self.demands.of.get(number, ()))
+        if samples:
+            self.behind[number] = samples
+
+    def after_time(self, number: int) -> int:
+        """An operator, or the last one that names the event time on the native way that leads on
+        from it: time goes on the same way whatever is shed behind it."""
+        last = at = number
+        while len(self.readers[at]) == 1:
+            at = self.readers[at][0]
+            if not isinstance(self.operators[at], NATIVE):
+                break
+            if isinstance(self.operators[at], EventTimeOp):
+                last = at
+        return last
+
+    def place_between(self, number: int, readers: list[int]) -> None:
+        common = samples_of(self.demands.of[number])
+        by_row = not any(isinstance(self.operators[i], TimedOp) for i in self.before(number))
+        for reader in readers:
+            samples = samples_of(self.demands.at[reader])
+            if not samples or samples == common:
+                continue
+            if by_row or all(sample.columns for sample in samples):
+                self.between[number, reader] = samples
+
+    def before(self, number: int) -> tuple[int, ...]:
+        return upstream(self.operators, number)
+
+    def rebuilt(self) -> tuple[AnyOp, ...]:
+        done: list[AnyOp] = []
+        now: dict[int, int] = {}
+        """Where the output of an operator is now."""
+        for number, op in enumerate(self.operators):
+            inputs = []
+            for given in op.inputs:
+                samples = self.between.get((given, number))
+                if samples:
+                    done.append(self.shedder(now[given], given, number, samples))
+                    inputs.append(len(done) - 1)
+                else:
+                    inputs.append(now[given])
+            done.append(replace(op, inputs=tuple(inputs)))
+            now[number] = len(done) - 1
+            if number in self.behind:
+                first = self.readers[number][0]
+                done.append(self.shedder(now[number], number, first, self.behind[number]))
+                now[number] = len(done) - 1
+        return tuple(done)
+
+    def shedder(self, given: int, old: int, reader: int, samples: tuple[Sample, ...]) -> ShedOp:
+        before, after = self.operators[old], self.operators[reader]
+        whys = {self.queries[query].why: None for sample in samples for query in sample.queries}
+        return ShedOp(
+            name="shed",
+            at=before.at,
+            inputs=(given,),
+            schema=before.schema,
+            region=after.region,
+            samples=samples,
+            why="; ".join(whys),
+        )
