@@ -1,7 +1,7 @@
 """The table of transitions as Mermaid diagrams, for docs/coordinator.md; a test compares the two.
 
 One diagram for each part of a job's life, with the steps that begin in it: the whole in one would
-be a tangle of 41 waits.
+be a tangle of 45 waits.
 
 >>> print(draw("start").splitlines()[2])
   [*] --> start_place: submit
@@ -26,6 +26,7 @@ PARTS = {
     "join": tuple(name for name in WAITS if name.startswith(("quiet", "measure", "join_"))),
     "move": tuple(name for name in WAITS if name.startswith(("ready_", "chunk_"))),
     "leave": tuple(name for name in WAITS if name.startswith("leave_")),
+    "keep": tuple(name for name in WAITS if name.startswith("keep_")),
     "save": tuple(name for name in WAITS if name.startswith("save_")),
     "stop": tuple(name for name in WAITS if name.startswith(("stop_", "drop_"))),
     "restore": tuple(name for name in WAITS if name.startswith("restore_")),

@@ -81,7 +81,9 @@ def stop_commit(job: JobState, number: int, epoch: int, turn: Turn) -> tuple[Job
 
 def round_layouts(job: JobState, aim: Aim, epoch: int) -> tuple[JobState, tuple[Layout, ...]]:
     """The layouts of a round, now that its epoch is known."""
-    change, base = job.changing, job.layout
+    change, base = job.changing, replace(job.layout, keep=job.keep)
+    if aim == "keep":
+        return job, (replace(base, epoch=epoch, copies=(), epoch_records=0, first_row=()),)
     if change is None or change.migration is None:
         raise InternalError(f"{job.name}: a round for {aim} without a rescale")
     plain = replace(base, epoch=epoch, copies=(), epoch_records=0, first_row=())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plait.coordinator.machine.state import Measuring, Pacing, Passing, Quiet, Readying, Telling
 from plait.coordinator.machine.transitions import (
     CHECKPOINTED,
+    KEPT,
     TRANSITIONS,
     Transition,
     cause_name,
@@ -19,7 +20,9 @@ from plait.coordinator.machine.transitions import (
 )
 from plait.coordinator.machine.wait import awaited_ranks
 from plait.errors import InternalError
+from plait.protocol.keeps import ratio_of
 from plait.protocol.messages import EVERYONE, Commit, Promise
+from plait.shedding.plan import threshold
 
 if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState, State
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 def check(state: State) -> None:
     """Every rule, for every job."""
     for name, job in state.jobs.items():
-        for rule in (layouts, nodes, wait, change, phase, checkpoints):
+        for rule in (layouts, nodes, wait, change, phase, keep, checkpoints):
             if wrong := rule(job):
                 raise InternalError(f"job {name}: {wrong}\n{story(job)}")
         if name != job.name:
@@ -46,8 +49,10 @@ def check_transitions(before: State, fact: Fact, after: State) -> list[Transitio
         if old is not None and job.wait.id != old.next_wait:
             raise InternalError(f"job {name}: {fact} entered two waits\n{story(job)}")
         transition = Transition(wait_name(old), cause_name(old, fact), wait_name(job))
-        legal = transition in TRANSITIONS or (
-            job.checkpoints is not None and transition in CHECKPOINTED
+        legal = (
+            transition in TRANSITIONS
+            or (job.checkpoints is not None and transition in CHECKPOINTED)
+            or (bool(job.spec.queries) and transition in KEPT)
         )
         if not legal:
             raise InternalError(f"job {name}: {transition} is not in the table\n{story(job)}")
@@ -141,10 +146,27 @@ def phase(job: JobState) -> str:
         return f"it is {job.phase} without a layout"
     if job.over and not isinstance(job.wait.kind, Quiet):
         return f"it is over, in {job.wait}"
-    if job.held is not None and not (job.phase == "running" and isinstance(job.wait.kind, Telling)):
+    rounds = isinstance(job.wait.kind, Telling | Passing)
+    if job.held is not None and not (job.phase == "running" and rounds):
         return f"a rescale is held back by nothing in {job.wait}"
     if job.dropping and (job.over or isinstance(job.wait.kind, Quiet | Pacing | Readying)):
         return f"no member is told of the lost nodes {job.dropping}"
+    return ""
+
+
+def keep(job: JobState) -> str:
+    """What is wanted is on its way, unless nothing can be sent now; and no lossless query is shed,
+    or one below its floor."""
+    queries = job.spec.queries
+    for layout in job.layouts:
+        if layout.keep and len(layout.keep) != len(queries):
+            return f"{len(layout.keep)} thresholds for {len(queries)} queries"
+    for query, kept in zip(queries, job.keep, strict=False):
+        if kept < threshold(query.min_accuracy):
+            return f"{query.label} is kept at {ratio_of(kept)}, its floor is {query.min_accuracy}"
+    idle = isinstance(job.wait.kind, Quiet) and job.phase == "running" and not job.stop_asked
+    if idle and job.keep != job.layout.keep:
+        return "nobody tells the members what is to be kept"
     return ""
 
 

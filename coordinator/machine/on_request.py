@@ -42,6 +42,7 @@ from plait.coordinator.messages.requests import (
     Rescale,
     ResumeMigration,
     Save,
+    Shed,
     Stop,
     Submit,
     Take,
@@ -49,6 +50,7 @@ from plait.coordinator.messages.requests import (
 )
 from plait.errors import InternalError
 from plait.migration import machine
+from plait.shedding.plan import thresholds
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.events import Asked
@@ -190,6 +192,8 @@ def change(job: JobState, request: Request, event: Asked, turn: Turn) -> Next | 
             return accept(event, end(job, "cancelled", "", turn))
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
             return accept(event, steer(job, request, turn))
+        case Shed():
+            return accept(event, shed(job, request, turn))
         case Take():
             return accept(event, take(job))
         case Submit() | Forget():
@@ -228,6 +232,33 @@ def stop(job: JobState, turn: Turn) -> Next | Rejected:
             return rescale.proceed(job, turn)
         case _:
             return Next(job)
+
+
+def shed(job: JobState, request: Shed, turn: Turn) -> Next | Rejected:
+    """A bound on what is kept of a query, until it is lifted: a quiet job begins a round for it,
+    and any other takes it along in the next round."""
+    if job.over or job.phase == "ending":
+        return Rejected(reason=f"{job.name} is over: {job.end_as}")
+    labels = [query.label for query in job.spec.queries]
+    if request.query not in labels:
+        known = ", ".join(labels) or "none"
+        return Rejected(reason=f'{job.name} has no query "{request.query}"; it has: {known}')
+    number = labels.index(request.query)
+    floor = job.spec.queries[number].min_accuracy
+    if request.ratio is not None and request.ratio < floor:
+        what = "it is lossless" if floor >= 1 else f"its floor is {floor:g}"
+        return Rejected(
+            reason=f"{request.query} of {job.name} cannot be kept at {request.ratio:g}: {what}"
+        )
+    bounds = dict(job.bounds)
+    bounds.pop(number, None)
+    if request.ratio is not None:
+        bounds[number] = request.ratio
+    keep = thresholds(bounds, len(labels))
+    job = replace(job, bounds=tuple(sorted(bounds.items())), keep=keep)
+    if isinstance(job.wait.kind, Quiet) and rescale.wants_keep(job):
+        return rescale.settle(job, turn)
+    return Next(job)
 
 
 def steer(

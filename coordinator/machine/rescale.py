@@ -271,6 +271,8 @@ def await_passing(job: JobState, aim: Aim, turn: Turn) -> Next:
 def retire_layouts(job: JobState, passing: Passing, turn: Turn) -> Next:
     """All nodes have passed the newest layout: it is the only one in force."""
     job = replace(job, layouts=job.layouts[-1:])
+    if passing.aim == "keep":
+        return settle(job, turn)
     change, migration = open_rescale(job)
     if passing.aim == "chunk":
         migration = machine.finish_chunk(migration, turn.at)
@@ -299,6 +301,10 @@ def retry_round(job: JobState, aim: Aim, turn: Turn) -> Next:
     """A round was lifted: tries it again, or gives up what it was for."""
     if aim == "save":
         return give_up_round(job, turn)
+    if aim == "keep":
+        if job.refusals > turn.policy.round_tries:  # its sources are at their end, mostly
+            job = replace(job, keep=job.layout.keep, refusals=0)
+        return settle(job, turn)
     if aim == "stop":
         if job.refusals > turn.policy.round_tries:
             job = replace(job, stop_asked=False, refusals=0)
@@ -341,7 +347,14 @@ def settle(job: JobState, turn: Turn) -> Next:
         return take_up(job, job.held, turn)
     if job.stop_asked and job.phase == "running" and not is_saving(job):
         return promise(job, "stop", turn)
+    if wants_keep(job):
+        return promise(job, "keep", turn)
     return enter(job, Quiet(), turn)
+
+
+def wants_keep(job: JobState) -> bool:
+    """Whether the members do not know yet what is to be kept."""
+    return job.phase == "running" and not job.stop_asked and job.keep != job.layout.keep
 
 
 def take_up(job: JobState, held: HeldRescale, turn: Turn) -> Next:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
     from plait.shedding.cpu_rates import CpuWatch
 
-Aim = Literal["start", "join", "ready", "chunk", "leave", "save", "stop", "drop", "restore", "over"]
+Aim = Literal[
+    "start", "join", "ready", "chunk", "leave", "keep", "save", "stop", "drop", "restore", "over"
+]
 """What a wait is a part of."""
 Act = Literal["prepare", "begin", "expect", "promise", "commit", "lift", "drop", "halt", "end"]
 """What nodes are told to do. `transitions.WAITS` names each pair of aim and act that there is."""
@@ -276,6 +278,11 @@ class JobState:
     taken: bool = False
     """A client has its outcome."""
     checkpoints: Checkpoints | None = None
+    bounds: tuple[tuple[int, float], ...] = ()
+    """By hand: the most that is kept of queries, by their numbers; ascending."""
+    keep: tuple[int, ...] = ()
+    """The threshold of each query as it is wanted; empty: all is kept. Every round carries it to
+    the nodes, and a quiet job begins one for it."""
     watch: JobWatch = field(default_factory=JobWatch)
 
     @property

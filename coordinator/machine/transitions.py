@@ -55,6 +55,7 @@ from plait.coordinator.messages.requests import (
     Rescale,
     ResumeMigration,
     Save,
+    Shed,
     Stop,
     Submit,
     Take,
@@ -100,6 +101,10 @@ WAITS = {
     "leave_lift": "the members to forget that promise",
     "leave_commit": "the members to know the epoch",
     "leave_pass": "all nodes to pass that epoch, and the leaving ones to leave",
+    "keep_promise": "the members to promise an epoch for what is kept of each query",
+    "keep_lift": "the members to forget that promise",
+    "keep_commit": "the members to know it and the epoch",
+    "keep_pass": "all nodes to pass that epoch",
     "save_promise": "the members to promise an epoch for a checkpoint",
     "save_lift": "the members to forget that promise",
     "save_commit": "the members to know that epoch",
@@ -139,6 +144,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("start_begin", "refused", "over_end"),
     ("quiet", "rescale", "measure"),
     ("quiet", "stop", "stop_promise"),
+    ("quiet", "shed", "keep_promise"),
     ("quiet", "node lost", "drop_drop"),
     ("quiet", "checkpoint due", "save_promise"),
     ("quiet", "slow done", "stop_promise"),
@@ -194,6 +200,14 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("leave_commit", "refused", "over_end"),
     ("leave_pass", "done", "drop_drop quiet stop_promise"),
     ("leave_pass", "node lost", "drop_drop"),
+    ("keep_promise", "done", "keep_commit"),
+    ("keep_promise", "refused", "keep_lift"),
+    ("keep_promise", "node lost", "keep_lift"),
+    ("keep_lift", "done", "keep_promise quiet measure drop_drop stop_promise"),
+    ("keep_commit", "done", "keep_pass drop_drop"),
+    ("keep_commit", "refused", "over_end"),
+    ("keep_pass", "done", "keep_promise quiet measure stop_promise"),
+    ("keep_pass", "node lost", "drop_drop"),
     ("save_promise", "done", "save_commit"),
     ("save_promise", "refused", "save_lift"),
     ("save_promise", "node lost", "save_lift"),
@@ -208,7 +222,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ("stop_commit", "refused", "over_end"),
     ("stop_wait", "node lost", "drop_drop"),
     ("stop_wait", "checkpoint due", "stop_commit"),
-    ("drop_drop", "done", "measure join_pass ready_wait chunk_pace chunk_pass"),
+    ("drop_drop", "done", "measure join_pass ready_wait chunk_pace chunk_pass keep_pass"),
     ("drop_drop", "done", "leave_promise leave_pass drop_drop quiet stop_promise stop_wait"),
     ("restore_halt", "done", "restore_survey restore_place"),
     ("restore_place", "hosts seen", "restore_make"),
@@ -267,6 +281,9 @@ TRANSITIONS = frozenset(
 ) | frozenset(
     Transition(before, cause, "over_end") for cause, waits in ENDINGS.items() for before in waits
 )
+KEPT = frozenset(row._replace(after="keep_promise") for row in TRANSITIONS if row.after == "quiet")
+"""... and what a job with queries may do besides: where it would be quiet it tells its nodes what
+is to be kept, if that has changed since."""
 CHECKPOINTED = (
     frozenset(
         Transition(before, cause, "restore_halt")
@@ -278,7 +295,7 @@ CHECKPOINTED = (
     | frozenset(row._replace(after="quiet") for row in TRANSITIONS if row.after == "stop_promise")
     | frozenset(
         Transition(name, "refused", "restore_halt")
-        for name in ("join_commit", "chunk_commit", "leave_commit", "stop_commit")
+        for name in ("join_commit", "chunk_commit", "leave_commit", "keep_commit", "stop_commit")
     )
 )
 """... and what a job with checkpoints may do besides. A stop waits, in `quiet`, for the checkpoint
@@ -386,6 +403,8 @@ def request_name(request: Request) -> str:
             return "cancel"
         case PauseMigration() | ResumeMigration() | AbortMigration() | Throttle():
             return "steer"
+        case Shed():
+            return "shed"
         case Take():
             return "take"
         case Forget():

@@ -22,13 +22,22 @@ from plait.coordinator.messages.requests import (
     Rescale,
     ResumeMigration,
     Save,
+    Shed,
     Stop,
     Strategy,
     Submit,
     Take,
     Throttle,
 )
-from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, Order, PartSpec, SourceSpec
+from plait.coordinator.messages.spec import (
+    BelowFloor,
+    CheckpointSpec,
+    JobSpec,
+    Order,
+    PartSpec,
+    QuerySpec,
+    SourceSpec,
+)
 from plait.errors import JobError
 from plait.protocol.messages import Finish, PartKind
 
@@ -42,6 +51,7 @@ MIN_SILENCE_S = 0.1
 MIN_EVERY_S = 0.05
 MAX_KEPT = 10_000
 MAX_SILENCE_S = 86_400.0
+MAX_PRIORITY = 2**31 - 1
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
@@ -73,6 +83,9 @@ def objection_to(request: object) -> str:
             return name_objection(job) or savepoint_objection(name)
         case Throttle(job=job, bytes_per_s=speed):
             return name_objection(job) or throttle_objection(speed)
+        case Shed(job=job, query=query, ratio=ratio):
+            wrong = "" if ratio is None else real_objection("the share to keep", ratio, 0.0, 1.0)
+            return name_objection(job) or text_objection("a query", query) or wrong
         case Cancel() | PauseMigration() | ResumeMigration() | AbortMigration() | Forget() | Take():
             return name_objection(request.job)
         case _:
@@ -101,6 +114,7 @@ def spec_objection(spec: object) -> str:
         or number_objection("bin_bits", spec.bin_bits, 0, MAX_BIN_BITS)
         or sources_objection(spec.sources)
         or parts_objection(spec)
+        or queries_objection(spec.queries)
         or choice_objection("order", spec.order, get_args(Order))
         or number_objection("epoch_records", spec.epoch_records, 0, 2**31 - 1)
         or flag_objection("bounded", spec.bounded)
@@ -178,6 +192,23 @@ def parts_objection(spec: JobSpec) -> str:
             return wrong
         if type(part.queries) is not tuple or not all(type(one) is str for one in part.queries):
             return f"queries must be labels of sinks, got {shown(part.queries)}"
+    return ""
+
+
+def queries_objection(queries: object) -> str:
+    if type(queries) is not tuple:
+        return f"queries must be a tuple, got {shown(queries)}"
+    for query in queries:
+        if not isinstance(query, QuerySpec):
+            return f"a query must be a QuerySpec, got {shown(query)}"
+        if wrong := (
+            text_objection("a query", query.label)
+            or number_objection("priority", query.priority, -MAX_PRIORITY, MAX_PRIORITY)
+            or real_objection("min_accuracy", query.min_accuracy, 0.0, 1.0)
+            or real_objection("freshness", query.freshness_s, 0.0, 1e9, " of seconds")
+            or choice_objection("below_floor", query.below_floor, get_args(BelowFloor))
+        ):
+            return wrong
     return ""
 
 

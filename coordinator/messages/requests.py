@@ -115,6 +115,16 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shed:
+    """Keep at most this share of a query's input; None: all of it again."""
+
+    job: str
+    query: str
+    """The label of its sink."""
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Take:
     """The client has the outcome of a job that is over: its name is free from now on."""
 
@@ -139,6 +149,7 @@ Request = (
     | ResumeMigration
     | AbortMigration
     | Throttle
+    | Shed
     | Take
     | Forget
 )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from plait.protocol.messages import PartKind
 
 Order = Literal["total", "key"]
+BelowFloor = Literal["wait", "suspend"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,19 @@ class PartSpec:
     region: str = ""
     pinned: bool = False
     """It stays at the home node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySpec:
+    """A sink of the job, with what it asks for under overload (`plait.graph.shedders.quality`)."""
+
+    label: str
+    priority: int = 0
+    min_accuracy: float = 1.0
+    """The least share of its input that is kept; 1: nothing is ever shed."""
+    freshness_s: float = 0.0
+    """0: as the policy says."""
+    below_floor: BelowFloor = "wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,8 @@ class JobSpec:
     nodes: int
     parts: tuple[PartSpec, ...] = ()
     """Its sub-pipelines, inputs first."""
+    queries: tuple[QuerySpec, ...] = ()
+    """Its sinks, in the order of the graph."""
     order: Order = "total"
     epoch_records: int = 0
     """Records of each source in an epoch; 0: as the nodes choose."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.graph.delays import origins_read
-from plait.graph.operators import EventTimeOp, FilterOp, ProjectOp, TimedOp
+from plait.graph.operators import EventTimeOp, FilterOp, ProjectOp, ShedOp, TimedOp
 from plait.graph.stages import origin_numbers
 from plait.graph.temporal import time_columns
 from plait.model.schema import Type
@@ -18,8 +18,10 @@ from plait.node_runtime.native.stage_specs import (
     FilterSpec,
     NanKeySpec,
     ProjectSpec,
+    ShedSpec,
     StateErrorsSpec,
 )
+from plait.shedding.plan import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,6 +51,15 @@ def row_operator(context: StageContext, number: int) -> RowOperatorSpec:
         case ProjectOp():
             items = [project_item(expr, schema) for _, expr in op.columns]
             return ProjectSpec(op=number, on_error=op.on_error, items=items)
+        case ShedOp():
+            samples = [
+                (
+                    [(schema.index(name), schema[name].type) for name in sample.columns],
+                    sample.queries,
+                )
+                for sample in op.samples
+            ]
+            return ShedSpec(op=number, seed=SEED, samples=samples)
         case EventTimeOp():
             return EventTimeSpec(
                 op=number,

@@ -45,7 +45,7 @@ from plait.protocol.messages import (
     Refused,
 )
 from plait.results.failures import error_of
-from plait.results.outcomes import Cuts, NodeOutcome, stopped_sources, tally
+from plait.results.outcomes import Cuts, NodeOutcome, keep_steps, stopped_sources, tally
 
 if TYPE_CHECKING:
     from plait.node_runtime.host.tls_tunnel import TlsTunnel
@@ -402,6 +402,7 @@ class NodeAgent(EngineHost):
             stops_early=self.ends.stops_early,
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
+            keeps=keep_steps(self.graph, engine.keeps()),
             rates=self.measured.reports() if self.measured is not None else (),
             tasks=self.tasks.uses() if self.tasks is not None else (),
             other_cpu_s=self.other_cpu_s(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from plait.checkpoints.manifests import ManifestId, SinkEntry, SourceEntry
@@ -244,7 +244,8 @@ def add(first: Counts, second: Counts) -> Counts:
     """Both counts; an empty one counts nothing."""
     if not second:
         return first
-    return tuple(a + b for a, b in zip(first, second, strict=True))
+    # An older checkpoint counts less: what it did not know was 0.
+    return tuple(a + b for a, b in zip_longest(first, second, fillvalue=0))
 
 
 def to_ipc(batches: Sequence[Any]) -> bytes:

@@ -60,7 +60,7 @@ def fingerprint(graph: Graph, op: Keyed) -> str:
     keys = ", ".join(f"{key} {types.get(key, '?')}" for key in op.keys) or "no key"
     if isinstance(op, FoldOp | StatefulOp):
         return f"{op.name} by {keys}"
-    return f"{keys}; {what_of(op)}"
+    return f"{keys}; {what_of(op, graph)}"
 
 
 def digest_of(function: Any) -> str:

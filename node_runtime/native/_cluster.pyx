@@ -34,6 +34,7 @@ cdef Layout layout_of(given, before=None, const Layout* last=NULL):
             layout.owners[bin] = rank
     layout.readers = given.readers
     layout.epoch_records = given.epoch_records
+    layout.keep = given.keep
     copied = None if before is None else changes_between(before.copies, given.copies)
     if copied is None:
         copied = given.copies

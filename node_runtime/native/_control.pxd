@@ -12,5 +12,6 @@ cdef class ControlItem:
 cdef ControlItem control_item(
     kind, uint32_t op, bins, put, uint64_t number=*, uint64_t since=*
 )
+cdef int keep_thresholds(ControlItem item, thresholds) except -1
 cdef void control_outside(void* context, Control& control) noexcept with gil
 cdef void hand_over_outside(void* context, Control& control) noexcept with gil

@@ -4,14 +4,15 @@ A control item rides between two epochs; the caller holds it while it is on its 
 when it has arrived.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
-from libcpp.memory cimport make_shared
+from libcpp.memory cimport make_shared, shared_ptr
+from libcpp.vector cimport vector
 
 from plait.node_runtime.native._callbacks cimport Callback
 from plait.node_runtime.native._outside cimport text_of
 from plait.node_runtime.native.declarations.batch cimport BufferRef
-from plait.node_runtime.native.declarations.control cimport Bin, Control, ControlKind
+from plait.node_runtime.native.declarations.control cimport Bin, Control, ControlKind, Thresholds
 
 SAVE_S = 0.0005
 """Of a turn in which bins are written behind a mark: it may be over by one bin."""
@@ -76,12 +77,14 @@ cdef ControlItem control_item(
 ):
     """A new one: a "snapshot", a "mark" (a snapshot for the checkpoint `number`, whose bins may be
     those of the checkpoint `since` where they have not changed), a "take" of `bins` of an operator,
-    or a "put" of (operator, bin, bytes)."""
+    a "put" of (operator, bin, bytes), or a "keep"."""
     cdef ControlItem item = ControlItem()
     cdef Bin one
     item.control = make_shared[Control]()
     item.control.get().kind = <ControlKind><int>{
-        "snapshot": 0, "mark": 0, "take": 1, "put": 2}[kind]
+        "snapshot": 0, "mark": 0, "take": 1, "keep": 1, "put": 2}[kind]
+    if kind == "keep":  # it takes nothing from anyone
+        op = UINT32_MAX
     item.control.get().mark = kind == "mark"
     item.control.get().op = op
     item.control.get().number = number
@@ -94,6 +97,13 @@ cdef ControlItem control_item(
         one.bytes = data
         item.control.get().put.push_back(one)
     return item
+
+
+cdef int keep_thresholds(ControlItem item, thresholds) except -1:
+    """From this item on so much of each query is kept."""
+    cdef vector[uint64_t] numbers = thresholds
+    item.control.get().keep = <shared_ptr[const Thresholds]>make_shared[Thresholds](numbers)
+    return 0
 
 
 cdef void control_outside(void* context, Control& control) noexcept with gil:

@@ -19,7 +19,7 @@ from plait.node_runtime.native._callbacks cimport (
 )
 from plait.node_runtime.native._cluster cimport NativeCluster
 from plait.node_runtime.native._control cimport (
-    ControlItem, control_item, control_outside, hand_over_outside,
+    ControlItem, control_item, control_outside, hand_over_outside, keep_thresholds,
 )
 from plait.node_runtime.native._kernels cimport NativeProgram
 from plait.node_runtime.native._outside cimport NativeTray
@@ -32,9 +32,9 @@ from plait.node_runtime.native.declarations.engine cimport (
     Builder, DeferredStageSpec, Engine, GatherStageSpec, KeyedStageSpec, Letter,
     OnError, Operators, ParallelStageSpec, PoolStageSpec, ProcessStageSpec, ProjectItem,
     PythonState, QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec,
-    StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
-    add_event_time, add_nan_filter, add_project, counts_of, cuts_of, delivered_of, error_of,
-    closed_counts_of, drop_log, kept_of, latency_buckets_of, latency_of, load_of, loads_of, log_of,
+    ShedSample, StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call,
+    add_filter, add_event_time, add_keep, add_nan_filter, add_project, add_shed, counts_of, cuts_of, delivered_of, error_of,
+    closed_counts_of, drop_log, kept_of, keeps_of, latency_buckets_of, latency_of, load_of, loads_of, log_of,
     mark_complete, plait_scheduler, repeat_cuts,
     set_call, set_text_limit, stage_load_of, stage_names_of, stage_time_of, stamps_of,
     state_bytes_of, take_closed, take_letters, unfinished_of, want_no_mark,
@@ -45,7 +45,7 @@ from plait.node_runtime.native.declarations.keyed cimport (
 
 from plait.node_runtime.native._kernels import NativeProgram as ProgramType
 from plait.node_runtime.native.stage_specs import (
-    EventTimeSpec, FilterSpec, NanKeySpec, ProjectSpec,
+    EventTimeSpec, FilterSpec, NanKeySpec, ProjectSpec, ShedSpec,
 )
 from plait.node_runtime.native._outside import interrupt
 from plait.node_runtime.lowering.expressions import error_text
@@ -201,11 +201,24 @@ cdef class NativeEngine:
             elif isinstance(spec, EventTimeSpec):
                 add_event_time(to, spec.op, policy(spec.on_error), item_of(spec.time), spec.origin,
                                spec.read)
+            elif isinstance(spec, ShedSpec):
+                self.add_shedder(to, spec)
             elif isinstance(spec, NanKeySpec):
                 add_nan_filter(to, spec.op, policy(spec.on_error), spec.float_keys, spec.times)
             else:
                 add_call(to, spec.op, policy(spec.on_error), call_outside, self.hold_call(spec),
                          types_of(spec.schema))
+        return 0
+
+    cdef int add_shedder(self, Operators& to, spec) except -1:
+        cdef vector[ShedSample] samples
+        cdef size_t i
+        samples.resize(len(spec.samples))
+        for i, (keys, queries) in enumerate(spec.samples):
+            if keys:
+                samples[i].keys = keys_plan(keys, 0)
+            samples[i].queries = queries
+        add_shed(to, spec.op, spec.seed, samples, spec.ratio)
         return 0
 
     cdef int add_projection(self, Operators& to, spec) except -1:
@@ -585,7 +598,7 @@ cdef class NativeEngine:
         return done
 
     def counts(self, size_t op):
-        """in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed."""
+        """in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed, shed."""
         return counts_of(self.engine.get()[0], op)
 
     def closed_counts(self, size_t op):
@@ -595,6 +608,31 @@ cdef class NativeEngine:
 
     def cuts(self, size_t source):
         return cuts_of(self.engine.get()[0], source)
+
+    def keeps(self):
+        """Every plan of what is kept: (epoch, threshold of each query; none: all)."""
+        cdef list numbers = keeps_of(self.engine.get()[0])
+        found = []
+        at = 0
+        while at < len(numbers):
+            count = numbers[at + 1]
+            found.append((numbers[at], tuple(numbers[at + 2:at + 2 + count])))
+            at += 2 + count
+        return found
+
+    def keep_from(self, uint64_t epoch, thresholds):
+        """Before the start: so much of each query is kept from an epoch on."""
+        add_keep(self.engine.get()[0], epoch, thresholds)
+
+    def keep(self, thresholds):
+        """Queues a control item, from which on so much of each query is kept; none: all. None when
+        the job is at its end."""
+        cdef ControlItem item = control_item("keep", 0, (), ())
+        keep_thresholds(item, thresholds)
+        cdef cbool queued
+        with nogil:
+            queued = self.engine.get().schedule(item.control)
+        return item if queued else None
 
     def stamps(self, size_t source):
         return stamps_of(self.engine.get()[0], source)

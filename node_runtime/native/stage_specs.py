@@ -97,7 +97,18 @@ class NanKeySpec:
     times: Sequence[int] = ()
 
 
-RowOperatorSpec = FilterSpec | ProjectSpec | EventTimeSpec | CallSpec | NanKeySpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShedSpec:
+    """Drops the rows that are in none of the samples: key columns (none: by row), and queries."""
+
+    op: int
+    seed: int
+    samples: Sequence[tuple[KeyColumns, Sequence[int]]]
+    ratio: bool = False
+    """It adds the share that is kept as one more column."""
+
+
+RowOperatorSpec = FilterSpec | ProjectSpec | EventTimeSpec | CallSpec | NanKeySpec | ShedSpec
 """What runs on the rows of a batch, inside a stage."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import JobError
 from plait.graph.operators import FoldOp, StatefulOp
 from plait.graph.state_types import state_type
+from plait.model.key_hash import bin_of, xxh64
 from plait.model.records import Misfit
 from plait.model.schema import Schema, Type
 from plait.node_runtime.functions.calls import CallResult, ends_run
@@ -21,7 +22,6 @@ from plait.node_runtime.native._calls import assemble, select_rows
 from plait.node_runtime.native._keyed_calls import KeyedCall
 from plait.node_runtime.native._records import Shape, place
 from plait.node_runtime.state.bin_bytes import Key, Owner, States
-from plait.node_runtime.state.key_hash import bin_of, xxh64
 from plait.node_runtime.state.keyed_states import PythonStates
 from plait.node_runtime.state.states_codec import codec_of
 

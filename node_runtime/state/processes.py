@@ -27,6 +27,7 @@ from plait.functions.process import (
     results_of,
 )
 from plait.graph.temporal import SIDE, ProcessSpec
+from plait.model.key_hash import bin_of, xxh64
 from plait.model.records import Misfit, datetime_of, error_text
 from plait.model.schema import Type
 from plait.node_runtime.functions.calls import Failures, in_parts
@@ -35,7 +36,6 @@ from plait.node_runtime.native._process import MadeRows, times_of
 from plait.node_runtime.native._records import Shape, columns_of
 from plait.node_runtime.state.bin_bytes import Key, Owner
 from plait.node_runtime.state.folds import canonical
-from plait.node_runtime.state.key_hash import bin_of, xxh64
 from plait.node_runtime.state.keyed_states import PythonStates
 from plait.node_runtime.state.states_codec import kept_codec
 from plait.node_runtime.state.timers import (

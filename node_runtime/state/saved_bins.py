@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plait.checkpoints.state_changes import aggregate_sources
 from plait.errors import StateError
 from plait.functions.process import fitting, initial
+from plait.model.key_hash import bin_of
 from plait.model.schema import Field, Schema, Type
 from plait.node_runtime.lowering.state_shapes import plan_of
 from plait.node_runtime.native._resting import RestingState, convert_aggregate
@@ -28,7 +29,6 @@ from plait.node_runtime.state.bin_bytes import (
     pack_bin,
     read_head,
 )
-from plait.node_runtime.state.key_hash import bin_of
 from plait.node_runtime.state.processes import process_fingerprint
 from plait.node_runtime.state.timers import Kept
 

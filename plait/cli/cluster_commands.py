@@ -42,6 +42,7 @@ def add_commands(commands: Adder) -> None:
     add_looking(commands)
     add_moving(commands)
     add_saving(commands)
+    add_shedding(commands)
     add_ending(commands)
     add_preflight(commands)
 
@@ -202,6 +203,17 @@ def add_saving(commands: Adder) -> None:
         "plait savepoint carts before-upgrade",
     )
     made.add_argument("name", metavar="NAME", help="letters, digits, '-', '_' and '.'")
+
+
+def add_shedding(commands: Adder) -> None:
+    made = add(
+        commands,
+        "shed",
+        "keep only a share of a query's input",
+        "plait shed carts totals 0.5",
+    )
+    made.add_argument("query", metavar="QUERY", help="the name of its sink")
+    made.add_argument("ratio", metavar="RATIO", help="the share to keep, 0 to 1; all: no bound")
 
 
 def add_ending(commands: Adder) -> None:
@@ -400,6 +412,21 @@ def savepoint_command(given: argparse.Namespace) -> int:
     return OK
 
 
+def shed_command(given: argparse.Namespace) -> int:
+    ratio = None if given.ratio == "all" else ratio_of_text(given.ratio)
+    attach_job(given).shed(given.query, ratio)
+    kept = "all" if ratio is None else f"{ratio:.0%}"
+    print(f"{given.job}: {given.query} keeps {kept} of its input")
+    return OK
+
+
+def ratio_of_text(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise JobError(f'the share to keep is {text!r}; write 0.5, or "all"') from None
+
+
 def cancel_command(given: argparse.Namespace) -> int:
     handle = attach_job(given)
     if given.drain:
@@ -484,6 +511,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "top": top_command,
     "rescale": rescale_command,
     "drain": drain_command,
+    "shed": shed_command,
     "checkpoint": checkpoint_command,
     "savepoint": savepoint_command,
     "cancel": cancel_command,

@@ -20,6 +20,7 @@ from plait.coordinator.messages.requests import (
     Rejected,
     Rescale,
     Save,
+    Shed,
     Stop,
     Take,
 )
@@ -226,6 +227,12 @@ class JobHandle:
         reply = self._ask(request)
         number = 0 if before is None else before.number
         return MigrationHandle(self, request, reply.plan, None if request.dry_run else number)
+
+    def shed(self, query: str, ratio: float | None) -> None:
+        """Keeps at most this share of a query's input from an epoch on that the nodes agree on,
+        until it is called again; None: all of it. The query is named by its sink, which has a floor
+        (`min_accuracy`). Other queries are kept as they were."""
+        self._ask(Shed(job=self.name, query=query, ratio=ratio))
 
     def stop(self, *, finish: Finish | None = None) -> None:
         """Ends all sources at the same epoch. What was read is delivered, and `result` returns

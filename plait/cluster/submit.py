@@ -18,7 +18,7 @@ from plait.connectors.memory_sinks import Collect
 from plait.connectors.splitting import splitting
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Submit
-from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, PartSpec, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, PartSpec, QuerySpec, SourceSpec
 from plait.errors import JobError
 from plait.execution.local_run import graph_of, with_letters
 from plait.graph.checkpoint_rules import refuse_unsaveable
@@ -275,12 +275,28 @@ def spec_of(
         ),
         nodes=nodes,
         parts=parts_of(graph, settings),
+        queries=queries_of(graph),
         order="key" if str(settings.order) == "key" else "total",
         epoch_records=settings.epoch_records,
         bounded=all(bool(op.source.bounded) for op in sources),
         prefer=hosts_of(prefer),
         seed=secrets.randbelow(2**32),
         silence_s=None if silence is None else to_seconds(silence),
+    )
+
+
+def queries_of(graph: Graph) -> tuple[QuerySpec, ...]:
+    """The sinks of the job, with what they ask for under overload."""
+    sinks = [op for op in graph.operators if isinstance(op, SinkOp)]
+    return tuple(
+        QuerySpec(
+            label=sink.label,
+            priority=sink.quality.priority,
+            min_accuracy=sink.quality.min_accuracy,
+            freshness_s=sink.quality.freshness_us / 1e6,
+            below_floor=sink.quality.below_floor,
+        )
+        for sink in sinks
     )
 
 

@@ -31,6 +31,7 @@ from plait.execution.checkpointing import Checkpointing
 from plait.execution.signals import Presses
 from plait.execution.waiting import describe_wait
 from plait.graph.operators import Graph, SinkOp, SourceOp
+from plait.graph.shedders.bounds import checked_bound
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.source_order import is_in_time
 from plait.graph.stages import has_loop, make_pipeline
@@ -45,8 +46,9 @@ from plait.protocol.part_use import average_cores
 from plait.results.breaker import make_breaker
 from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
-from plait.results.outcomes import stopped_sources, tally
+from plait.results.outcomes import keep_steps, stopped_sources, tally
 from plait.results.result import Latency, Result
+from plait.shedding.plan import thresholds
 
 if TYPE_CHECKING:
     import os
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from plait.protocol.messages import Finish
     from plait.protocol.part_use import PartUse
     from plait.protocol.rates import SourceRate
+    from plait.results.outcomes import Plan
 
 TICK_S = 0.1
 GRACE_S = 10.0
@@ -138,7 +141,11 @@ def start(
         start: with `checkpoint=`: where to go on; see `plait.run`.
         settings: fields of `plait.Settings`, such as `workers=4`.
     """
-    running = begin(job, state, dead_letters, checkpoint, settings, start)
+    return running_of(begin(job, state, dead_letters, checkpoint, settings, start))
+
+
+def running_of(running: LocalRun | Result) -> LocalRun:
+    """A job that runs."""
     if isinstance(running, Result):
         raise StateError(
             f'the job "{running.job}" is finished: its checkpoint says that all sources have ended;'
@@ -154,8 +161,10 @@ def begin(
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     settings: dict[str, Any],
     start: str = "",
+    keeps: Sequence[Plan] = (),
 ) -> LocalRun | Result:
-    """Starts the job; the result of one whose checkpoint says that it is finished."""
+    """Starts the job; the result of one whose checkpoint says that it is finished. `keeps`: what is
+    kept of each query, from which epoch on."""
     try:
         chosen = Settings(**settings)
     except TypeError as error:
@@ -180,7 +189,7 @@ def begin(
     if checkpoint is None and start:
         raise JobError("start= says where to go on; say where the checkpoints are: checkpoint=")
     if checkpoint is None:
-        return LocalRun(graph, chosen, state)
+        return LocalRun(graph, chosen, state, keeps=keeps)
     if state is not None:
         raise JobError("state= and checkpoint= both say where to go on; give one of them")
     config = to_checkpoint(checkpoint)
@@ -188,7 +197,7 @@ def begin(
     saved = Checkpointing(graph, chosen, config, start)
     if saved.manifest is not None and saved.manifest.finished:
         return saved.finished_result()
-    return LocalRun(graph, chosen, None, saved)
+    return LocalRun(graph, chosen, None, saved, keeps=keeps)
 
 
 def graph_of(job: Any) -> Graph:
@@ -225,6 +234,7 @@ class LocalRun:
         settings: Settings,
         state: Snapshot | None,
         saved: Checkpointing | None = None,
+        keeps: Sequence[Plan] = (),
     ) -> None:
         LocalRun.started += 1
         self.graph = graph
@@ -237,6 +247,9 @@ class LocalRun:
         self.breaker = make_breaker(settings)
         self.broken: BreakerError | None = None
         """Why the breaker ended the run."""
+        self.bounds: dict[int, float] = {}
+        """The most that is kept of queries, by hand; by their numbers."""
+        self.bounds_lock = threading.Lock()
         self.letters_lock = threading.Lock()
         """The thread that takes checkpoints sees to dead letters, too."""
         with ExitStack() as undo:
@@ -258,6 +271,8 @@ class LocalRun:
                 self.put_state(state)
             if saved is not None:
                 saved.attach(self.parts, self.ends, self.letters, self.collect_letters)
+            for epoch, kept in keeps:
+                self.engine.keep_from(epoch, kept)
             self.parts.start()
             self.ended = False
             self.elastic = start_watch(self.engine, settings)
@@ -498,6 +513,7 @@ class LocalRun:
             levels=tuple(self.elastic.levels) if self.elastic is not None else (),
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             routes=self.routes(),
+            keeps=keep_steps(self.graph, self.engine.keeps()),
             rates=self.rates(),
             tasks=average_cores(self.task_loads.uses(), seconds),
             other_cpu_s=self.task_loads.cpu(self.task_loads.reports()).other_s,
@@ -532,6 +548,27 @@ class LocalRun:
         if manifest is None:
             raise StateError("savepoint: the job ended before it could be taken")
         return manifest.number
+
+    def shed(self, query: str, ratio: float | None) -> int:
+        """Keeps at most this share of a query's input from the next epoch on, until it is called
+        again; None: all of it. The query is named by its sink, which has a floor (`min_accuracy`).
+
+        Returns:
+            The epoch from which on it holds.
+        """
+        number = checked_bound(self.graph, query, ratio)
+        with self.bounds_lock:
+            self.bounds.pop(number, None)
+            if ratio is not None:
+                self.bounds[number] = float(ratio)
+            return self.keep(self.bounds)
+
+    def keep(self, ratios: Mapping[int, float]) -> int:
+        """Keeps so much of each query, by its number; the epoch from which on it does."""
+        item = self.engine.keep(thresholds(ratios, len(self.graph.sinks)))
+        if item is None:
+            raise StateError("shed: the job is at its end")
+        return item.epoch
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary. A run in

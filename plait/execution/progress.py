@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.2
 SHOWN_ROWS = 20
 SHOWN_DEAD_LETTERS = 3
-COUNTS = ("filtered", "skipped", "dead_lettered", "late", "absorbed", "made", "unfinished")
+COUNTS = ("filtered", "skipped", "dead_lettered", "shed", "late", "absorbed", "made", "unfinished")
 
 
 class ProgressLine:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.errors import InternalError, JobError
 from plait.graph.regions import check_regions
-from plait.graph.shedders.quality import Quality
+from plait.graph.shedders.quality import LOSSLESS, Quality
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +241,7 @@ class SinkOp(Op):
 
     sink: Any
     label: str
-    quality: Quality = Quality()
+    quality: Quality = LOSSLESS
 
 
 AnyOp = (

@@ -66,6 +66,9 @@ class Layout:
     a later layout gives that node the bin, only what changed since is sent."""
     epoch_records: int = 0
     """Records of each source in an epoch from here on; 0: as before."""
+    keep: tuple[int, ...] = ()
+    """Of each query (a sink, in the order of the graph): its threshold, as `shedding.plan` has it;
+    empty: all records are kept."""
     first_row: tuple[int, ...] = ()
     """For each source: the number of the row with which `epoch` begins; empty: as it comes, and 0
     for the first layout. Said where a job goes on from a checkpoint."""

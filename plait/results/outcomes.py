@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.errors import InternalError
 from plait.graph.operators import Graph, SinkOp, SourceOp
+from plait.protocol.keeps import KEEP_ALL
 from plait.protocol.part_use import average_cores, merge_uses
 from plait.protocol.rates import merge_rates
 from plait.results.result import (
     Account,
     DeadLetter,
     DegreeStep,
+    KeepStep,
     Latency,
     LevelStep,
     OperatorCounts,
@@ -47,6 +49,7 @@ COUNTED = (
     "copied",
     "late",
     "absorbed",
+    "shed",
 )
 """What the engine counts for each operator, in its order."""
 SUMMED = (*(name for name in COUNTED if name != "copied"), "unfinished")
@@ -88,6 +91,8 @@ class NodeOutcome:
     """Whether a sink may end the run before the sources do: records are then left over."""
     levels: tuple[LevelStep, ...] = ()
     degrees: tuple[DegreeStep, ...] = ()
+    keeps: tuple[KeepStep, ...] = ()
+    """Every change of what is kept, while this node was a member."""
     rates: tuple[SourceReport, ...] = ()
     """Of the sources that this node read, as they were last."""
     tasks: tuple[PartUse, ...] = ()
@@ -99,6 +104,32 @@ class NodeOutcome:
     """Of a node that left: the epoch from which on it had nothing to do."""
     restored: tuple[tuple[int, int], ...] = ()
     """Of a job with checkpoints: at which epoch each attempt began, ascending."""
+
+
+Plan = tuple[int, tuple[int, ...]]
+"""An epoch, and the threshold of each query from it on; none: all is kept."""
+
+
+def keep_steps(graph: Graph, plans: Iterable[Plan]) -> tuple[KeepStep, ...]:
+    """What each plan changes, by query."""
+    labels = [op.label for op in graph.operators if isinstance(op, SinkOp)]
+    before = tuple(KEEP_ALL for _ in labels)
+    steps: list[KeepStep] = []
+    for epoch, thresholds in plans:
+        now = thresholds or tuple(KEEP_ALL for _ in labels)
+        steps += [
+            KeepStep(epoch=epoch, query=label, threshold=new)
+            for label, old, new in zip(labels, before, now, strict=True)
+            if old != new
+        ]
+        before = now
+    return tuple(steps)
+
+
+def merge_keeps(parts: Sequence[NodeOutcome]) -> tuple[KeepStep, ...]:
+    """What all nodes had alike, each from the epoch at which it began."""
+    steps = {step: None for part in parts for step in part.keeps}
+    return tuple(sorted(steps, key=lambda step: step.epoch))
 
 
 def tally(
@@ -134,6 +165,7 @@ def tally(
         dead_lettered=total("dead_lettered"),
         late=total("late"),
         absorbed=total("absorbed"),
+        shed=total("shed"),
         unfinished=total("unfinished"),
     )
     return account, operators
@@ -183,6 +215,7 @@ def merge_outcomes(job: str, outcomes: Iterable[NodeOutcome]) -> Result:
         stopped=tuple(sorted({label for part in parts for label in part.stopped})),
         levels=tuple(replace(step, node=part.rank) for part in parts for step in part.levels),
         degrees=tuple(replace(step, node=part.rank) for part in parts for step in part.degrees),
+        keeps=merge_keeps(parts),
         rates=merge_rates([part.rates for part in parts]),
         tasks=average_cores(
             merge_uses(part.tasks for part in parts), max(part.seconds for part in parts)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from plait.protocol.keeps import ratio_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -98,6 +100,7 @@ class OperatorCounts:
     made: int = 0
     late: int = 0
     absorbed: int = 0
+    shed: int = 0
     unfinished: int = 0
     """Results that it had not given yet when the run was stopped; no part of the sum."""
 
@@ -111,6 +114,7 @@ class OperatorCounts:
             + self.dead_lettered
             + self.late
             + self.absorbed
+            + self.shed
         )
         return self.records_in + self.made - went
 
@@ -187,6 +191,22 @@ class DegreeStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepStep:
+    """From this epoch on a query keeps its records whose hash is below the threshold."""
+
+    epoch: int
+    query: str
+    """The label of its sink."""
+    threshold: int
+    """As `plait.shedding.plan` has it."""
+
+    @property
+    def ratio(self) -> float:
+        """The share of its input that is kept."""
+        return ratio_of(self.threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The outcome of a run: what `plait.run`, `Job.run` and `JobHandle.result` return.
 
@@ -229,6 +249,10 @@ class Result:
     routes: Mapping[str, str] = field(default_factory=dict)
     """Of each plain Python function that could use worker processes, by operator and line: whether
     it did, and what it had cost before. Of a run in one process."""
+
+    keeps: tuple[KeepStep, ...] = ()
+    """Every change of what is kept of the queries with a floor. With `cuts` it says which records
+    were shed: the same run can be repeated."""
 
     rates: Mapping[str, SourceRate] = field(default_factory=dict)
     """Of each source that records come in at by themselves (Kafka, Spark, a rate), by its label:

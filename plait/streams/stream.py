@@ -26,6 +26,7 @@ from plait.graph.operators import (
     cut_out,
     upstream,
 )
+from plait.graph.shedders.arguments import checked_quality
 from plait.model.call_site import CallSite
 from plait.streams import projections
 from plait.streams.arguments import (
@@ -45,7 +46,6 @@ from plait.streams.event_time import (
 from plait.streams.join_verbs import JoinVerbs
 from plait.streams.output_schemas import check_repeatable, union_schema
 from plait.streams.process_verbs import add_process
-from plait.streams.quality import checked_quality
 from plait.streams.row_verbs import Manner, RowVerbs, add_columns, add_select
 from plait.streams.state_verbs import StateVerbs
 from plait.streams.stream_protocol import Site, add_event_time

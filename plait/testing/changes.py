@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from plait.protocol.keeps import KEEP_ALL
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
@@ -70,7 +72,23 @@ class Stop:
     """All sources end at a common epoch, before their own end."""
 
 
-Change = Move | Join | Leave | Break | Stop
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """So much of each query is kept from now on: thresholds, in the order of the sinks."""
+
+    thresholds: tuple[int, ...]
+    at: int | None = None
+
+
+Change = Move | Join | Leave | Break | Stop | Keep
+
+
+def draw_thresholds(chance: random.Random, queries: int) -> tuple[int, ...]:
+    """How much of each query is kept: none, all, or anything between."""
+    return tuple(
+        chance.choice((0, KEEP_ALL, 1 << 63, chance.getrandbits(64), chance.getrandbits(64)))
+        for _ in range(queries)
+    )
 
 
 def moving_layouts(base: Layout, epoch: int, move: Move) -> tuple[Layout, ...]:
@@ -121,9 +139,14 @@ def owners_without(layout: Layout, rank: Rank) -> dict[int, Rank]:
 
 
 def draw_change(
-    chance: random.Random, layout: Layout, may_leave: Sequence[Rank], ranks: int
+    chance: random.Random,
+    layout: Layout,
+    may_leave: Sequence[Rank],
+    ranks: int,
+    queries: int = 0,
 ) -> Change:
-    """Any change that this layout allows; `ranks`: how many nodes there ever were."""
+    """Any change that this layout allows; `ranks`: how many nodes there ever were; `queries`: how
+    many sinks, if some of them may be shed."""
     members = layout.members
     how: How = chance.choice(GOOD_WAYS)
     gap = chance.choice((1, 1, 1, 2))
@@ -133,6 +156,7 @@ def draw_change(
         kinds += ["leave"] * 2 if may_leave else []
     if ranks < MOST_NODES:
         kinds += ["join"] * 3
+    kinds += ["keep"] * 6 if queries else []
     bins = range(len(layout.owners))
     match chance.choice([*kinds, "stop"] if chance.randrange(8) == 0 else kinds):
         case "break":
@@ -145,6 +169,8 @@ def draw_change(
             return Join(bins=some, how=how, gap=gap)
         case "stop":
             return Stop()
+        case "keep":
+            return Keep(thresholds=draw_thresholds(chance, queries))
     how = chance.choice(ALL_WAYS)
     some = chance.sample(bins, chance.randint(1, min(len(bins), 20 if how == "all_at_once" else 5)))
     return Move(owners={bin: chance.choice(members) for bin in some}, how=how, gap=gap)

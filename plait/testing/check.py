@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import AnyOp
     from plait.model.schema import Schema
-    from plait.results.result import DeadLetter, Result
+    from plait.results.outcomes import Plan
+    from plait.results.result import DeadLetter, KeepStep, Result
     from plait.testing.crashes import Durable
     from plait.testing.expected import Expected
 
@@ -166,6 +167,7 @@ def assert_same(
     *,
     expect: Expected | None = None,
     expect_at: str | None = None,
+    keeps: Iterable[Plan] = (),
 ) -> OracleResult:
     """Runs a graph in the engine and in the oracle and compares all that both report.
 
@@ -176,9 +178,10 @@ def assert_same(
 
     The sinks are replaced by ones that keep what they get. Sources are read twice. With the setting
     order="none" the rows of an output are compared without their order. `expect` is what the sink
-    with the label `expect_at`, or the only sink, must get.
+    with the label `expect_at`, or the only sink, must get. `keeps`: plans of what is kept, each
+    with the epoch from which on it holds.
     """
-    from plait.execution.local_run import start
+    from plait.execution.local_run import begin, running_of
 
     given = dict(settings or {})
     title = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "default settings"
@@ -187,13 +190,16 @@ def assert_same(
     timeout = given.get("timeout")
     result: Result | None = None
     failure: RecordError | None = None
-    running = start(captured, **({"timeout_s": timeout} if timeout else {}), **chosen)
+    if timeout:
+        chosen["timeout_s"] = timeout
+    running = running_of(begin(captured, None, None, None, chosen, keeps=tuple(keeps)))
     try:
         result = running.wait()
     except RecordError as error:
         failure = error
     stamps = running.done.stamps if running.done is not None else {}
-    wanted = right_answer(graph, given, result, stamps, title)
+    kept = running.done.keeps if running.done is not None else ()
+    wanted = right_answer(graph, given, result, stamps, title, kept)
     outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
     compare_closing(title, sinks, failure)
     if given.get("order") == "none":
@@ -220,6 +226,7 @@ def right_answer(
     result: Result | None,
     stamps: Mapping[str, Sequence[int]],
     title: str,
+    keeps: Sequence[KeepStep] = (),
 ) -> OracleResult:
     """The sequential run, with the epochs of the engine's run where these depended on time."""
     epoch_records, limit = given.get("epoch_records", 4096), given.get("limit")
@@ -233,6 +240,7 @@ def right_answer(
             stamps=stamps,
             limit=limit,
             order=order,
+            keeps=keeps,
         )
 
     if result is not None and is_live(graph):
@@ -244,7 +252,7 @@ def right_answer(
         return run(result.cuts)
     got: Mapping[str, Sequence[int]] = result.cuts
     right: Mapping[str, Sequence[int]] = wanted.cuts
-    if stamps:  # each is that of an epoch
+    if stamps or (keeps and is_in_time(graph, order)):  # each is of an epoch
         wanted = run(result.cuts)
     if is_in_time(graph, order):
         # What waits for an epoch to come puts empty ones anywhere; rows come when they should.

@@ -10,7 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import RecordError
-from plait.results.outcomes import check_conserved, first_error, merge_outcomes, merge_stamps
+from plait.results.outcomes import (
+    check_conserved,
+    first_error,
+    merge_keeps,
+    merge_outcomes,
+    merge_stamps,
+)
 from plait.testing.changes import Change, Join
 from plait.testing.check import (
     capturing,
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from plait.graph.operators import Graph
-    from plait.results.result import Result
+    from plait.results.result import KeepStep, Result
     from plait.testing.check import Row
     from plait.testing.clock import Capture
     from plait.testing.expected import Expected
@@ -89,7 +95,8 @@ def assert_same_on_nodes(
         result = merge_outcomes(graph.name, outcomes) if error is None else None
         if result is not None:
             check_conserved(result, outcomes)
-        wanted = answer(graph, given, result, merge_stamps(outcomes), run.stop_at, title)
+        stamps, keeps = merge_stamps(outcomes), merge_keeps(outcomes)
+        wanted = answer(graph, given, result, stamps, keeps, run.stop_at, title)
         outputs = {
             part.rank: {
                 label: rows_of(sink, wanted.schemas[label])
@@ -122,12 +129,13 @@ def answer(
     given: Mapping[str, Any],
     result: Result | None,
     stamps: Mapping[str, Sequence[int]],
+    keeps: Sequence[KeepStep],
     stop_at: int | None,
     title: str,
 ) -> OracleResult:
     """The sequential run; of a job that was stopped, as far as it came."""
     if stop_at is None or (result is None and is_live(graph)):
-        return right_answer(graph, given, result, stamps, title)
+        return right_answer(graph, given, result, stamps, title, keeps)
     records, limit = given.get("epoch_records", 4096), given.get("limit")
     cuts = None if result is None else result.cuts
     return sequential(
@@ -140,6 +148,7 @@ def answer(
         order=given.get("order"),
         finish="flush" if result is None else given.get("finish", "leave"),
         stopped=None if result is None else result.stopped,
+        keeps=keeps,
     )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.connectors.splitting import splitting
 from plait.errors import InternalError, JobError, TimedOut
-from plait.graph.operators import CallOp, FoldOp, Graph, StatefulOp
+from plait.graph.operators import CallOp, FoldOp, Graph, ShedOp, StatefulOp
 from plait.graph.stages import has_loop
 from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
@@ -45,6 +45,7 @@ from plait.testing.changes import (
     Break,
     Change,
     Join,
+    Keep,
     Leave,
     Move,
     Stop,
@@ -369,7 +370,9 @@ class Nodes:
 
     def change(self, given: Change | None) -> bool:
         """Makes a change; False when it was the last one, or the sources are at their end."""
-        change = given or draw_change(self.chance, self.layout, self.homeless, len(self.agents))
+        change = given or draw_change(
+            self.chance, self.layout, self.homeless, len(self.agents), self.queries
+        )
         self.story.append(f"gate {self.gate}, nodes at {self.places()}: {change}")
         match change:
             case Move():
@@ -382,6 +385,8 @@ class Nodes:
                 if one in self.layout.members and other in self.layout.members:
                     self.agents[one].cluster.reconnect(other)
                 return True
+            case Keep():
+                return self.keep(change)
             case Stop():
                 self.agree(self.commit_stop)
                 return False
@@ -397,6 +402,19 @@ class Nodes:
 
         self.expect(change)
         return self.agree(make_commit)
+
+    def keep(self, change: Keep) -> bool:
+        def make_commit(epoch: int) -> Commit:
+            plain = replace(self.layout, epoch=epoch, copies=(), epoch_records=0)
+            return Commit(round=self.round, layouts=(replace(plain, keep=change.thresholds),))
+
+        return self.agree(make_commit)
+
+    @property
+    def queries(self) -> int:
+        """How many sinks there are, if some may be shed."""
+        shed = any(isinstance(op, ShedOp) for op in self.graph.operators)
+        return len(self.graph.sinks) if shed else 0
 
     def expect(self, change: Move) -> None:
         """All hear of the bins first. Nobody waits until they are ready: the gate may hold them."""

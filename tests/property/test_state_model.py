@@ -18,10 +18,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.model.key_hash import bin_of
 from plait.model.schema import Field, Schema, Type
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._state import KINDS, KeyedStates
-from plait.node_runtime.state.key_hash import bin_of
 from plait.testing.oracle.aggregates import Running
 
 KEY_TYPES = (Type.INT64, Type.FLOAT64, Type.BOOL, Type.STRING, Type.BYTES, Type.TIMESTAMP)

@@ -30,9 +30,11 @@ from plait.coordinator.messages.requests import (
     PauseMigration,
     Request,
     Rescale,
+    Shed,
     Stop,
     Submit,
 )
+from plait.coordinator.messages.spec import QuerySpec
 from plait.protocol.messages import Peer, Refused
 from tests.sim.simulator import SIM_POLICY, Simulator, spec_of
 
@@ -188,6 +190,8 @@ ACTIONS: dict[str, Callable[[DirectedSimulator], None]] = {
     "stop": lambda sim: sim.request(Stop(job="job")),
     "abort": lambda sim: sim.request(AbortMigration(job="job")),
     "abort_and_stop": DirectedSimulator.abort_and_stop,
+    "shed": lambda sim: sim.request(Shed(job="job", query="out", ratio=0.25)),
+    "rescale": lambda sim: sim.request(Rescale(job="job")),
     "pause": lambda sim: sim.request(PauseMigration(job="job")),
     "lose_home": lambda sim: sim.lose(sim.job().home) if sim.job().layouts else None,
     "lose_spare": DirectedSimulator.lose_spare,
@@ -237,9 +241,15 @@ def keep(job: JobState) -> Request:
     return Rescale(job="job")
 
 
+def shed(job: JobState) -> Request:
+    return Shed(job="job", query="out", ratio=0.5)
+
+
 def stop(job: JobState) -> Request:
     return Stop(job="job")
 
+
+QUERIES = (QuerySpec(label="out", min_accuracy=0.1), QuerySpec(label="lossless"))
 
 STORIES: dict[str, tuple[int, tuple[Callable[[JobState], Request], ...]]] = {
     "grow": (1, (grow, grow, stop)),
@@ -247,6 +257,7 @@ STORIES: dict[str, tuple[int, tuple[Callable[[JobState], Request], ...]]] = {
     "shrink": (1, (grow, shrink, stop)),
     "join": (4, (join, drain, stop)),
     "keep": (4, (keep, stop)),
+    "shed": (1, (grow, shed, stop)),
 }
 """By name: the bits of the bins, and what is asked for whenever the job is quiet."""
 
@@ -256,7 +267,7 @@ def follow(steps: str, story: str = "grow") -> DirectedSimulator:
     pairs = [(wait, action) for wait, _, action in (step.partition(":") for step in steps.split())]
     bin_bits, wishes = STORIES[story]
     sim = DirectedSimulator(seed=1, policy=POLICY, epochs=1000, steps=pairs, wishes=list(wishes))
-    sim.ask(Submit(spec=spec_of(nodes=2, bin_bits=bin_bits)))
+    sim.ask(Submit(spec=spec_of(nodes=2, bin_bits=bin_bits, queries=QUERIES)))
     sim.run(sim.over, 300.0)
     assert not sim.steps, f"{steps!r} did not come to {sim.steps[0]}"
     if "satisfy" not in steps:

@@ -20,11 +20,13 @@ from plait.coordinator.messages.requests import (
     Request,
     Rescale,
     ResumeMigration,
+    Shed,
     Stop,
     Strategy,
     Submit,
     Throttle,
 )
+from tests.sim.directed import QUERIES
 from tests.sim.nodes import Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
 
@@ -42,12 +44,16 @@ def history(seed: int) -> Simulator:
         not_made=draw.choice((0.0, 0.0, 0.1)),
     )
     sim = Simulator(seed=seed, faults=faults, epochs=draw.randint(100, 300))
-    spec = spec_of(nodes=draw.randint(1, 4), splits=draw.random() < 0.3, seed=seed)
+    nodes, splits = draw.randint(1, 4), draw.random() < 0.3
+    spec = spec_of(nodes=nodes, splits=splits, seed=seed, queries=QUERIES)
     sim.ask(Submit(spec=spec))
     at = 0.0
     for _ in range(draw.randint(1, 6)):
         at += draw.expovariate(1.0)
         sim.after(at, partial(sim.ask, wish(draw)))
+    for _ in range(draw.choice((0, 1, 3))):
+        shed = Shed(job="job", query="out", ratio=draw.choice((None, 0.1, 0.5, 1.0)))
+        sim.after(draw.uniform(0.0, 6.0), partial(sim.ask, shed))
     for _ in range(draw.choice((0, 0, 1, 2, 3))):
         sim.after(draw.uniform(0.0, 6.0), partial(sim.crash, draw.uniform(0.05, 3.0)))
     if seed % 2:
@@ -86,6 +92,7 @@ def wish(draw: Random) -> Request:
         ResumeMigration(job="job"),
         AbortMigration(job="job"),
         Throttle(job="job", bytes_per_s=draw.choice((None, 1e6))),
+        Shed(job="job", query="out", ratio=draw.choice((None, 0.1, 0.5))),
         Stop(job="job"),
         Cancel(job="job"),
     )

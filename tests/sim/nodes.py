@@ -57,6 +57,8 @@ class Ledger:
     """Which epoch of a bin is to be processed next."""
     routes: dict[int, tuple[Rank, Sequence[Rank]]] = field(default_factory=dict)
     """The first node to emit an epoch, and the owners that it believed in."""
+    kept: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The thresholds by which an epoch is shed."""
     emitted: dict[int, set[Rank]] = field(default_factory=dict)
     arrived: dict[tuple[int, Rank], set[int]] = field(default_factory=dict)
     """Bins that have come to a node for a layout's epoch."""
@@ -73,6 +75,10 @@ class Ledger:
             known = self.routes[epoch] = (rank, layout.owners)
         if known[1] is not layout.owners and known[1] != layout.owners:
             raise Violation(f"node {rank} routes epoch {epoch} by other owners than the others")
+        if known[0] == rank:
+            self.kept[epoch] = layout.keep
+        if self.kept.get(epoch, layout.keep) != layout.keep:
+            raise Violation(f"node {rank} sheds epoch {epoch} by other thresholds than the others")
         if rank in self.emitted.setdefault(epoch, set()):
             raise Violation(f"node {rank} emits epoch {epoch} twice")
         if rank not in layout.members:

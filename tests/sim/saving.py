@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, SourceSpec
+from plait.coordinator.messages.spec import CheckpointSpec, JobSpec, QuerySpec, SourceSpec
 from tests.sim.model_store import ModelStore
 from tests.sim.nodes import Ledger, SimNode, Violation
 from tests.sim.saving_nodes import Bugs, SavingNode
@@ -25,6 +25,7 @@ def saved_spec(
         bin_bits=bin_bits,
         sources=(SourceSpec(label="in", splits=True),),
         nodes=nodes,
+        queries=(QuerySpec(label="out", min_accuracy=0.1),),
         checkpoint=CheckpointSpec(
             url="model", every_s=every_s, keep=keep, max_age_s=60.0, restarts=restarts
         ),

@@ -42,7 +42,7 @@ from plait.coordinator.messages.events import (
     Tick,
 )
 from plait.coordinator.messages.hosts import HostView
-from plait.coordinator.messages.spec import JobSpec, Policy, SourceSpec
+from plait.coordinator.messages.spec import JobSpec, Policy, QuerySpec, SourceSpec
 from plait.coordinator.shell.manager import recover
 from plait.node_runtime.host.once import Once
 from tests.sim.nodes import Ledger, SimNode, Violation
@@ -75,7 +75,13 @@ class Faults:
 
 
 def spec_of(
-    name: str = "job", *, nodes: int = 2, bin_bits: int = 4, splits: bool = False, seed: int = 0
+    name: str = "job",
+    *,
+    nodes: int = 2,
+    bin_bits: int = 4,
+    splits: bool = False,
+    seed: int = 0,
+    queries: tuple[QuerySpec, ...] = (),
 ) -> JobSpec:
     return JobSpec(
         name=name,
@@ -84,6 +90,7 @@ def spec_of(
         bin_bits=bin_bits,
         sources=(SourceSpec(label="in", splits=splits),),
         nodes=nodes,
+        queries=queries,
         seed=seed,
     )
 

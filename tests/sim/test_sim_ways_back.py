@@ -25,6 +25,7 @@ from plait.coordinator.messages.requests import (
     Request,
     Rescale,
     Save,
+    Shed,
     Stop,
     Submit,
 )
@@ -158,6 +159,8 @@ def follow(steps: str, *, bin_bits: int = 3, stops: bool = True) -> Directed:
         Rescale(job="job", nodes=4, away=away),
         Rescale(job="job", nodes=2),
     ]
+    if "keep_" in steps:
+        wishes.insert(1, Shed(job="job", query="out", ratio=0.5))
     if stops:
         wishes.append(Stop(job="job"))
     sim = Directed(seed=2, policy=POLICY, epochs=400, steps=pairs, wishes=wishes)
@@ -170,6 +173,7 @@ def follow(steps: str, *, bin_bits: int = 3, stops: bool = True) -> Directed:
 
 LED = {
     "save_lift": "save_promise:refuse",
+    "keep_lift": "keep_promise:refuse",
     "chunk_pace": "chunk_pass:pause",
     "chunk_lift": "chunk_promise:refuse",
     "join_lift": "join_promise:refuse",
@@ -194,6 +198,7 @@ def test_a_node_is_lost_in_every_wait(wait: str) -> None:
         assert job.phase == "ended", job.error
         if wait not in ("restore_place", "restore_make") and action != "lose_links":
             assert job.attempt > 1
+        assert job.layout.keep == job.keep
 
 
 DETOURS = (

@@ -234,6 +234,7 @@ def first_layout(job: JobState, found: Surveyed) -> Layout:
         readers=tuple(EVERYONE if source.splits else job.home for source in job.spec.sources),
         epoch_records=found.epoch_records or job.spec.epoch_records,
         first_row=found.first_rows,
+        keep=job.keep,
     )
 
 

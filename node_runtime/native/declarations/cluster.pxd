@@ -18,6 +18,7 @@ cdef extern from "plait/columns/layout.hpp" namespace "plait" nogil:
         vector[int32_t] readers
         vector[pair[uint32_t, uint32_t]] copies
         int64_t epoch_records
+        vector[uint64_t] keep
         void copy_to(uint32_t bin, uint32_t to) except +
         void end_copy(uint32_t bin)
 

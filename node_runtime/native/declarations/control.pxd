@@ -1,6 +1,7 @@
 # Control items: what rides between two epochs and meets every lane there.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -8,6 +9,8 @@ from plait.node_runtime.native.declarations.batch cimport BufferRef
 
 
 cdef extern from "plait/columns/control.hpp" namespace "plait" nogil:
+    ctypedef vector[uint64_t] Thresholds
+
     cdef cppclass Bin "plait::Control::Bin":
         uint32_t op
         uint32_t bin
@@ -25,6 +28,7 @@ cdef extern from "plait/columns/control.hpp" namespace "plait" nogil:
         ControlKind kind
         cbool mark
         cbool last
+        shared_ptr[const Thresholds] keep
         uint64_t number
         uint64_t since
         uint32_t op

@@ -192,6 +192,11 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
                         uint32_t origin, cbool read) except +
     void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
                         vector[uint32_t] float_keys, vector[uint32_t] times) except +
+    cdef cppclass ShedSample:
+        shared_ptr[KeyedPlan] keys
+        vector[uint32_t] queries
+    void add_shed(Operators& to, uint32_t op, uint64_t seed, vector[ShedSample] samples,
+                  cbool ratio) except +
     void add_call(Operators& to, uint32_t op, OnError on_error,
                   void (*function)(void*, const Batch&, CallOutcome&) noexcept, void* context,
                   vector[Type] types) except +
@@ -291,6 +296,8 @@ cdef extern from "plait/engine/engine_report.hpp" namespace "plait" nogil:
     vector[string] stage_names_of(const Engine&) except +
     vector[int64_t] cuts_of(const Engine&, size_t) except +
     vector[int64_t] stamps_of(const Engine&, size_t) except +
+    vector[uint64_t] keeps_of(const Engine&) except +
+    void add_keep(Engine&, uint64_t, const vector[uint64_t]&) except +
     vector[int64_t] log_of(const Engine&, size_t, uint64_t, uint64_t) except +
     void drop_log(Engine&, uint64_t) except +
     void repeat_cuts(Engine&, const vector[vector[int64_t]]&, uint64_t) except +

@@ -3,9 +3,9 @@ each branch whose queries want less than its neighbours; pure.
 
 A shedder before a fork lets through what any branch wants, those of the branches what their own
 queries want. By row a shedder stands only where a row stands for one of the source: a finished
-window is no share of the input, so behind it all queries of one prefix get what the greediest of
-them gets. No number of an operator is kept through this, but all ids of state are
-(`graph.operator_ids`).
+window is no share of the input. So behind a window, and behind an operator that needs whole keys,
+all queries get what the greediest of them gets. Numbers of operators change here; the ids of their
+state do not (`graph.operator_ids`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from plait.graph.operators import AnyOp
     from plait.graph.shedders.quality import Sample
-    from plait.graph.shedders.tracing import Query
+    from plait.graph.shedders.tracing import Demand, Query
 
 NATIVE = (FilterOp, ProjectOp, EventTimeOp)
 
@@ -93,16 +93,22 @@ class Insertion:
 
     def place_between(self, number: int, readers: list[int]) -> None:
         common = samples_of(self.demands.of[number])
-        by_row = not any(isinstance(self.operators[i], TimedOp) for i in self.before(number))
+        before = upstream(self.operators, number)
+        by_row = not any(isinstance(self.operators[i], TimedOp) for i in before)
         for reader in readers:
-            samples = samples_of(self.demands.at[reader])
-            if not samples or samples == common:
+            demands = self.demands.at[reader]
+            samples = samples_of(demands)
+            if not samples or samples == common or self.are_met(demands, before):
                 continue
             if by_row or all(sample.columns for sample in samples):
                 self.between[number, reader] = samples
 
-    def before(self, number: int) -> tuple[int, ...]:
-        return upstream(self.operators, number)
+    def are_met(self, demands: set[Demand], before: tuple[int, ...]) -> bool:
+        """Whether one of them is met before, where whole keys were needed."""
+        return any(
+            demand.is_unbound and not {*self.queries[demand.query].needy}.isdisjoint(before)
+            for demand in demands
+        )
 
     def rebuilt(self) -> tuple[AnyOp, ...]:
         done: list[AnyOp] = []

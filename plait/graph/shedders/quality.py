@@ -35,6 +35,9 @@ class Quality:
         return self.min_accuracy >= 1.0
 
 
+LOSSLESS = Quality()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The records that some queries want of a stream: by the hash of their row in the source, or by

@@ -2,8 +2,8 @@
 
 A demand is what one query wants of a stream. By key it begins at an operator that must see whole
 keys, with that operator's key, and is followed up to the sources through projections. Where a
-column of the key is computed the demand ends: the shedder stands there. All inputs of a join must be
-sampled by the same columns of its key, so one that is lost on one way is given up on all.
+column of the key is computed the demand ends: the shedder stands there. All inputs of a join must
+be sampled by the same columns of its key, so one that is lost on one way is given up on all.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plait.functions.open_close import Hooks
     from plait.model.settings import Order
     from plait.protocol.messages import Finish
+    from plait.results.result import KeepStep
 
 __all__ = ["Loop", "OracleResult", "sequential"]
 
@@ -53,6 +54,7 @@ def sequential(
     finish: Finish = "flush",
     stopped: Collection[str] | None = None,
     order: Order | None = None,
+    keeps: Sequence[KeepStep] = (),
 ) -> OracleResult:
     """Runs the graph as the plain loop would.
 
@@ -68,8 +70,9 @@ def sequential(
             and counts them.
         stopped: the labels of sources that were stopped there, as in `Result.stopped`; the others
             are at their end. By default all that had not ended before.
+        keeps: how much of each query was kept from which epoch on, as in `Result.keeps`.
     """
-    loop = Loop(graph)
+    loop = Loop(graph, keeps)
     closes = open_functions(graph)
     waits: list[str] = []
     sources = [(i, op) for i, op in enumerate(graph.operators) if isinstance(op, SourceOp)]
@@ -92,6 +95,7 @@ def sequential(
     try:
         while len(over) < len(sources):
             taken: dict[int, list[Row]] = {}
+            loop.shedding.begin(epoch)
             for i, op in sources:
                 rows = None if i in over or epoch == stop_at else next(streams[i], None)
                 if epoch == stop_at and i not in over and (stopped is None or op.label in stopped):

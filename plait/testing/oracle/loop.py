@@ -19,6 +19,7 @@ from plait.graph.operators import (
     CallOp,
     EventTimeOp,
     Graph,
+    ShedOp,
     SinkOp,
     SourceOp,
     TimedOp,
@@ -29,6 +30,7 @@ from plait.results.result import Account, DeadLetter, OperatorCounts
 from plait.testing.oracle.loop_operators import Loops
 from plait.testing.oracle.process import Processes
 from plait.testing.oracle.row_operators import Batches, Operator, described, operator_of
+from plait.testing.oracle.shedding import Shedding
 from plait.testing.oracle.temporal import Timing, timed_operator
 from plait.testing.oracle.time import (
     ALL_TIME,
@@ -44,9 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from plait.model.schema import Schema
+    from plait.results.result import KeepStep
     from plait.testing.oracle.epochs import Row
 
-UNLIKE_ROWS = UnionOp | SinkOp | TimedOp | EventTimeOp
+UNLIKE_ROWS = UnionOp | ShedOp | SinkOp | TimedOp | EventTimeOp
 """They do not take one record at a time, whatever came before."""
 
 Position = tuple[int, int]
@@ -95,8 +98,9 @@ class Stream:
 class Loop:
     """The state of a run: the operators, and all that was counted and delivered so far."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, keeps: Sequence[KeepStep] = ()) -> None:
         self.graph = graph
+        self.shedding = Shedding(graph, keeps)
         self.operators: dict[int, Operator] = {
             i: operator_of(op, self.schema_in(op))
             for i, op in enumerate(graph.operators)
@@ -200,6 +204,8 @@ class Loop:
                 given = streams[op.inputs[0]]
                 if isinstance(op, TimedOp):
                     streams[i] = self.run_timed(i, given, origin.label, letters)
+                elif isinstance(op, ShedOp):
+                    streams[i] = self.run_shed(i, op, given, source)
                 elif isinstance(op, EventTimeOp):
                     streams[i] = self.run_timing(i, given, origin.label, letters)
                 else:
@@ -272,6 +278,17 @@ class Loop:
                 continue
             self.counts[i, "filtered" if not results else "made"] += abs(len(results) - 1)
             items += [(position, result) for result in results]
+        return Stream(items, given.end)
+
+    def run_shed(self, i: int, op: ShedOp, given: Stream, source: int) -> Stream:
+        """Lets through what is in a sample."""
+        schema = self.schema_in(op)
+        items = [
+            (position, values)
+            for position, values in given.items
+            if self.shedding.keeps(op, schema, source, position[0], values)
+        ]
+        self.counts[i, "shed"] += len(given.items) - len(items)
         return Stream(items, given.end)
 
     def run_timing(
@@ -465,6 +482,7 @@ class Loop:
             made=self.counts[i, "made"],
             late=self.counts[i, "late"],
             absorbed=self.counts[i, "absorbed"],
+            shed=self.counts[i, "shed"],
             unfinished=self.counts[i, "unfinished"],
         )
 
@@ -489,6 +507,7 @@ class Loop:
             dead_lettered=total("dead_lettered"),
             late=total("late"),
             absorbed=total("absorbed"),
+            shed=total("shed"),
             unfinished=total("unfinished"),
         )
 

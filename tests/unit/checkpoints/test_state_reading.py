@@ -9,8 +9,8 @@ import pytest
 
 import plait
 from plait.cli import main
+from plait.model.key_hash import bin_of
 from plait.model.schema import Type
-from plait.node_runtime.state.key_hash import bin_of
 from plait.testing import Feed
 
 if TYPE_CHECKING:

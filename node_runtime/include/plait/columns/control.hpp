@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "plait/columns/keeps.hpp"
 #include "plait/columns/layout.hpp"
 #include "plait/core/buffer.hpp"
 
@@ -40,6 +41,8 @@ struct Control {
   bool mark =
       false;  // Snapshot: of a checkpoint; sinks note the boundary, counts begin an interval
   bool last = false;  // the sources are stopped at this boundary
+  // From here on so much is kept; null: as before.
+  std::shared_ptr<const Thresholds> keep;
   // Of a mark: its number, ascending, and that of the checkpoint whose bins can be named again; 0:
   // of none.
   uint64_t number = 0, since = 0;

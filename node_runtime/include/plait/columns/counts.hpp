@@ -17,15 +17,15 @@ namespace plait {
 
 struct alignas(kCacheLine) Counts {
   std::atomic<int64_t> in{0}, out{0}, filtered{0}, skipped{0}, dead_lettered{0}, made{0}, copied{0},
-      late{0}, absorbed{0};
+      late{0}, absorbed{0}, shed{0};
   static void add(std::atomic<int64_t>& counter, int64_t n) {
     if (n) counter.fetch_add(n, std::memory_order_relaxed);  // relaxed: a statistic
   }
-  // in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed.
-  std::array<int64_t, 9> values() const {
+  // in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed, shed.
+  std::array<int64_t, 10> values() const {
     auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
     return {get(in),   get(out),    get(filtered), get(skipped), get(dead_lettered),
-            get(made), get(copied), get(late),     get(absorbed)};
+            get(made), get(copied), get(late),     get(absorbed), get(shed)};
   }
 };
 
@@ -45,14 +45,14 @@ class CountSets {
     const bool first = cut == kNoCut;
     cut_.store(epoch << 1 | (first ? 0 : ~cut & 1), std::memory_order_relaxed);
   }
-  std::array<int64_t, 9> all(size_t op) const {
-    std::array<int64_t, 9> sum = sets_[0][op].values();
+  std::array<int64_t, 10> all(size_t op) const {
+    std::array<int64_t, 10> sum = sets_[0][op].values();
     const auto other = sets_[1][op].values();
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
     return sum;
   }
   // The set that the epochs before the last boundary were counted in.
-  std::array<int64_t, 9> closed(size_t op) const {
+  std::array<int64_t, 10> closed(size_t op) const {
     return sets_[cut_.load(std::memory_order_relaxed) & 1][op].values();
   }
   size_t size() const { return sets_[0].size(); }

@@ -26,6 +26,7 @@ struct Layout {
   std::vector<std::pair<uint32_t, uint32_t>> copies;  // bin -> node that will get it soon; sorted
   int64_t epoch_records = 0;
   int64_t first_row = 0;          // of `epoch`, in sources that everyone reads
+  std::vector<uint64_t> keep;     // of each query, as Keeps has it; none: all
   std::vector<uint16_t> places;   // of each bin: its owner's place among the members
   std::vector<uint32_t> moved;    // bins of other owners than in the layout before; ascending
   std::vector<uint32_t> sharers;  // nodes that own bins; ascending

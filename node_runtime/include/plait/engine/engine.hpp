@@ -40,6 +40,7 @@ class Engine {
         scheduler_name_(scheduler) {
     options.slice_ns = slice_ns;
     epochs.counts = &shared.counts;
+    epochs.keeps = &shared.keeps;
     if (scheduler != kFreeList) {
       scheduler_ = make_scheduler(scheduler);
       if (!scheduler_) throw std::invalid_argument("no scheduler " + scheduler);

@@ -9,7 +9,7 @@
 
 namespace plait {
 
-// in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed.
+// in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed, shed.
 inline std::vector<int64_t> counts_of(const Engine& e, size_t node) {
   const auto counts = e.shared.counts.all(node);
   return {counts.begin(), counts.end()};
@@ -26,6 +26,19 @@ inline std::vector<std::string> stage_names_of(const Engine& e) {
 }
 inline std::vector<int64_t> cuts_of(const Engine& e, size_t source) {
   return e.sources()[source]->cuts;
+}
+// All plans of what is kept: of each its epoch, how many thresholds it has, and these.
+inline std::vector<uint64_t> keeps_of(const Engine& e) {
+  std::vector<uint64_t> out;
+  for (const KeepPlan& plan : e.shared.keeps.all()) {
+    out.insert(out.end(), {plan.epoch, uint64_t(plan.thresholds.size())});
+    out.insert(out.end(), plan.thresholds.begin(), plan.thresholds.end());
+  }
+  return out;
+}
+// Before the start: what is kept from an epoch on.
+inline void add_keep(Engine& e, uint64_t epoch, const std::vector<uint64_t>& thresholds) {
+  e.shared.keeps.add(epoch, thresholds);
 }
 inline std::vector<int64_t> stamps_of(const Engine& e, size_t source) {
   return e.sources()[source]->stamps;

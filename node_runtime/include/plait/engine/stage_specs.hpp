@@ -13,6 +13,7 @@
 #include "plait/exchange/route_stage.hpp"
 #include "plait/pool/pool.hpp"
 #include "plait/pool/pool_lanes.hpp"
+#include "plait/shedding/shed_operator.hpp"
 #include "plait/stages/call_operator.hpp"
 #include "plait/stages/event_time_operator.hpp"
 #include "plait/stages/lane_stage.hpp"
@@ -182,6 +183,12 @@ inline void add_nan_filter(Operators& to, uint32_t op, OnError on_error,
                            std::vector<uint32_t> float_keys, std::vector<uint32_t> times) {
   to.push_back(
       std::make_unique<NanKeyFilter>(op, on_error, std::move(float_keys), std::move(times)));
+}
+// Drops the rows that are in none of the samples.
+using ShedSample = ShedOperator::Sample;
+inline void add_shed(Operators& to, uint32_t op, uint64_t seed, std::vector<ShedSample> samples,
+                     bool ratio) {
+  to.push_back(std::make_unique<ShedOperator>(op, seed, std::move(samples), ratio));
 }
 inline void add_call(Operators& to, uint32_t op, OnError on_error, CallOperator::Function function,
                      void* context, std::vector<Type> types) {

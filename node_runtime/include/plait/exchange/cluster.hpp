@@ -52,6 +52,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
   // epoch.
   void begin(Layout layout, bool joins) {
     const uint64_t epoch = layout.epoch;
+    shared_->keeps.add(epoch, layout.keep);
     all_.add(std::move(layout));
     for (Inlet* inlet : inlets_) {
       if (inlet) inlet->start_at(epoch);
@@ -85,6 +86,7 @@ class Cluster final : public LinkHandler, public Wire, public StateMoves, public
       control->kind = Control::Kind::Layout;
       control->epoch = layout.epoch;
       control->before = all_.last();
+      shared_->keeps.add(layout.epoch, layout.keep);
       all_.add(std::move(layout));
       control->layout = all_.last();
       for (uint32_t rank : control->layout->members) {

@@ -237,6 +237,8 @@ class Epochs {
   bool closes = false;
   // Told of every mark, before a source passes it. Before the start; null: nobody asks.
   CountSets* counts = nullptr;
+  // As `counts`, of every plan of what is kept.
+  Keeps* keeps = nullptr;
 
   // Whether the source should emit something even if it has no rows. Any thread, without the lock.
   bool owed(size_t s) const { return sources_[s].owed.load(std::memory_order_relaxed); }
@@ -259,6 +261,7 @@ class Epochs {
     for (auto* facts : {&control->positions, &control->handles}) facts->assign(sources_.size(), -1);
     control->skips.assign(sources_.size(), 0);
     if (control->mark && counts) counts->begin(control->epoch);
+    if (control->keep && keeps) keeps->add(control->epoch, *control->keep);
     controls_.push_back(std::move(control));
   }
   void empty(SourceState& of, Turn& t) {

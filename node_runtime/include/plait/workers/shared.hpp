@@ -21,6 +21,7 @@
 
 #include "plait/columns/counts.hpp"
 #include "plait/columns/failure.hpp"
+#include "plait/columns/keeps.hpp"
 #include "plait/workers/bell.hpp"
 #include "plait/workers/network.hpp"
 #include "plait/workers/worker_levels.hpp"
@@ -40,6 +41,7 @@ struct Shared {
   explicit Shared(size_t operators, unsigned workers = 1) : counts(operators), levels(workers) {}
 
   CountSets counts;     // by operator
+  Keeps keeps;          // how much of each query is kept
   WorkerLevels levels;  // which workers of the dynamic stages take part
 
   // Held by the one worker that runs Python code, so that no second worker waits for the

@@ -13,7 +13,7 @@ import pytest
 import plait
 from plait.execution.local_run import start
 from plait.graph.explain import explain_text
-from plait.node_runtime.state.key_hash import bin_of
+from plait.model.key_hash import bin_of
 from plait.testing import Feed, sequential
 from plait.testing.check import compare_accounts, compare_letters, rows_of_arrow
 from tests.unit.node_runtime.pool.pool_runs import (

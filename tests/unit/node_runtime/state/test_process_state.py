@@ -11,9 +11,9 @@ import pytest
 from plait.errors import JobError, StateError
 from plait.functions.process import Process
 from plait.graph.operators import TimedOp
+from plait.model.key_hash import bin_of
 from plait.model.schema import Schema
 from plait.node_runtime.native._batch import NativeBatch
-from plait.node_runtime.state.key_hash import bin_of
 from plait.node_runtime.state.processes import ProcessPython
 from plait.node_runtime.state.timers import ALL_TIME, AT_ONCE, EVENT
 from plait.testing.check import graph_of

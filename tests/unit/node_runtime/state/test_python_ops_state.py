@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from plait.errors import JobError, StateError
 from plait.graph.operators import FoldOp, StatefulOp
+from plait.model.key_hash import bin_of
 from plait.model.records import error_text
 from plait.model.schema import Location, Schema
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.state.bin_bytes import HEADER, pack_difference
 from plait.node_runtime.state.folds import KeyedPython
-from plait.node_runtime.state.key_hash import bin_of
 
 if TYPE_CHECKING:
     from plait.node_runtime.functions.calls import CallResult

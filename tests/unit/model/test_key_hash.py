@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from plait.model.key_hash import bin_of, key_hash, xxh64
 from plait.model.schema import Field, Schema, Type
 from plait.node_runtime.native._batch import NativeBatch
 from plait.node_runtime.native._state import KeyedStates
-from plait.node_runtime.state.key_hash import bin_of, key_hash, xxh64
 
 INT, F, B, S, Y, T = (
     Type.INT64,
