@@ -18,7 +18,7 @@ import math
 from typing import TYPE_CHECKING
 
 from plait.errors import JobError
-from plait.protocol.keeps import KEEP_ALL
+from plait.protocol.keeps import KEEP_ALL, ratio_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +72,12 @@ def thresholds(ratios: Mapping[int, float], queries: int) -> tuple[int, ...]:
     """
     found = tuple(threshold(ratios.get(query, 1.0)) for query in range(queries))
     return () if all(one == KEEP_ALL for one in found) else found
+
+
+def ratios_of(plans: Sequence[tuple[int, Sequence[int]]]) -> dict[int, float]:
+    """The ratios below 1 of the last of some plans, by query."""
+    last = plans[-1][1] if plans else ()
+    return {query: ratio_of(one) for query, one in enumerate(last) if one != KEEP_ALL}
 
 
 def most(keep: Sequence[int], queries: Sequence[int]) -> int:

@@ -22,7 +22,7 @@ from plait.errors import EnvironmentFailure, StateError
 from plait.graph.operator_ids import operator_ids
 from plait.node_runtime.host.choosing import CUTS, choose_manifest
 from plait.node_runtime.host.endpoints import open_ends
-from plait.node_runtime.host.manifest_making import check_fit, make_manifest
+from plait.node_runtime.host.manifest_making import check_fit, make_manifest, plans_before
 from plait.node_runtime.host.releasing import release_sources
 from plait.node_runtime.host.restoring import SLICES
 from plait.node_runtime.host.state_entries import state_entries
@@ -347,6 +347,9 @@ class CheckpointKeeper:
         committer = None if self.saver is None else self.saver.committer
         if parts and committer is not None:
             settings[CUTS] = committer.cuts_before(epoch, at_end=finished)
+        if parts and self.saver is not None:
+            plans = self.saver.parts.engine.keeps()
+            settings |= plans_before(self.graph, self.ids, plans, epoch)
         return make_manifest(
             claim,
             self.entries,

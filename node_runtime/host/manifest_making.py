@@ -1,4 +1,5 @@
-"""Makes the manifest of a checkpoint, and says whether a job can go on from one.
+"""Makes the manifest of a checkpoint, and says whether a job can go on from one, and how much of
+each query it keeps then.
 
 The same for a run on one machine, which has one part, and for nodes, which have one each.
 """
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.checkpoints.evolution import compare_operators
 from plait.checkpoints.manifests import Manifest
+from plait.graph.operators import SinkOp
 from plait.node_runtime.host.saving import add
+from plait.protocol.keeps import KEEP_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
         PartRef,
         SourceEntry,
     )
+    from plait.graph.operators import Graph
+    from plait.results.outcomes import Plan
+
+
+KEEPS = "keeps"
+"""The setting of a manifest that holds them."""
 
 
 def make_manifest(
@@ -93,6 +102,40 @@ def merge_counts(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
         for id, numbers in part.counts.items():
             found[id] = add(numbers, found.get(id, ()))
     return found
+
+
+def plans_before(
+    graph: Graph, ids: Sequence[str], plans: Sequence[Plan], epoch: int
+) -> dict[str, Any]:
+    """What is kept of each query, by the ids of sinks: all plans up to a boundary, as a setting of
+    its manifest; nothing, if nothing was ever shed."""
+    found = [[at, list(thresholds)] for at, thresholds in plans if at <= epoch]
+    if not found:
+        return {}
+    return {KEEPS: {"queries": [ids[op] for op in graph.sinks], "plans": found}}
+
+
+def restored_plans(
+    graph: Graph, ids: Sequence[str], settings: Mapping[str, Any]
+) -> tuple[Plan, ...]:
+    """The plans by the numbers that queries have now. One that is new, or lossless now, is kept
+    whole."""
+    kept = settings.get(KEEPS)
+    if not kept:
+        return ()
+    places = {id: place for place, id in enumerate(kept["queries"])}
+    return tuple(
+        (epoch, tuple(threshold_of(graph, op, places.get(ids[op]), found) for op in graph.sinks))
+        for epoch, found in kept["plans"]
+    )
+
+
+def threshold_of(graph: Graph, op: int, place: int | None, found: Sequence[int]) -> int:
+    sink = graph.operators[op]
+    assert isinstance(sink, SinkOp)
+    if place is None or not found or sink.quality.lossless:
+        return KEEP_ALL
+    return int(found[place])
 
 
 def plait_version() -> str:

@@ -17,6 +17,7 @@ from plait.errors import StateError
 from plait.graph.checkpoint_rules import LETTERS
 from plait.graph.operators import SinkOp, SourceOp, TimedOp
 from plait.node_runtime.host.endpoints import open_ends, table_of
+from plait.node_runtime.host.manifest_making import restored_plans
 from plait.node_runtime.host.saving import LETTERS as LETTERS_ID
 from plait.node_runtime.host.saving import from_ipc
 from plait.node_runtime.host.state_bins import read_state_bins
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from plait.node_runtime.host.choosing import Chosen
     from plait.node_runtime.host.endpoints import Ends
     from plait.node_runtime.host.saving import Saver
+    from plait.results.outcomes import Plan
 
 SLICES = "slices"
 """The setting of a manifest that says how far the order of time was."""
@@ -61,12 +63,16 @@ class Restored:
     """Of each source: what it repeats ..."""
     repeat_until: int = 0
     """... before this epoch; 0: nothing is repeated."""
+    keeps: Sequence[Plan] = ()
+    """What was kept of each query, from the beginning up to the boundary."""
     choices: Sequence[Sequence[bytes]] = ()
     """Of each source: what its reader chose for the epochs with rows that it repeats."""
 
     def put_into(self, parts: EngineParts) -> None:
         """Before the start: epochs and rows go on; at the beginning there is nothing to say."""
         self.repeat_on(parts)
+        for epoch, kept in self.keeps:
+            parts.engine.keep_from(epoch, kept)
         if not any((self.epoch, *self.rows, *self.skips)):
             return
         if not parts.engine.start_at(self.epoch, self.rows, self.skips, self.slices):
@@ -120,6 +126,7 @@ def restore(
         resumes=resumes,
         letters=replace(letters, boundary=max(letters.boundary, delivered.get(LETTERS, 0))),
         counts=counts_of(manifest, ids),
+        keeps=restored_plans(graph, ids, manifest.settings),
         kept=kept,
         script=() if script is None else script.logs([ids[op] for op in graph.sources]),
         repeat_until=0 if script is None else script.until,

@@ -24,7 +24,7 @@ from plait.graph.checkpoint_rules import refuse_unsaveable, repeats
 from plait.graph.operator_ids import operator_ids
 from plait.node_runtime.host.choosing import CUTS, choose_manifest
 from plait.node_runtime.host.committing import make_committer
-from plait.node_runtime.host.manifest_making import check_fit, make_manifest
+from plait.node_runtime.host.manifest_making import check_fit, make_manifest, plans_before
 from plait.node_runtime.host.releasing import release_sources
 from plait.node_runtime.host.restoring import (
     SLICES,
@@ -399,6 +399,9 @@ class Checkpointing:
         settings: dict[str, Any] = {SLICES: list(slices)} if slices else {}
         if part is not None and self.committer is not None:
             settings[CUTS] = self.committer.cuts_before(epoch, at_end=finished)
+        if part is not None:
+            plans = self.saver.parts.engine.keeps()
+            settings |= plans_before(self.graph, self.ids, plans, epoch)
         return make_manifest(
             self.claim,
             self.entries,

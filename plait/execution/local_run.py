@@ -48,7 +48,7 @@ from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
 from plait.results.outcomes import keep_steps, stopped_sources, tally
 from plait.results.result import Latency, Result
-from plait.shedding.plan import thresholds
+from plait.shedding.plan import ratios_of, thresholds
 
 if TYPE_CHECKING:
     import os
@@ -271,6 +271,7 @@ class LocalRun:
                 self.put_state(state)
             if saved is not None:
                 saved.attach(self.parts, self.ends, self.letters, self.collect_letters)
+                self.bounds = ratios_of(saved.restored.keeps)
             for epoch, kept in keeps:
                 self.engine.keep_from(epoch, kept)
             self.parts.start()

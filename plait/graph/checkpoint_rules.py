@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import JobError
-from plait.graph.operators import CallOp, SinkOp, SourceOp
+from plait.graph.operators import CallOp, ShedOp, SinkOp, SourceOp
 from plait.graph.stages import has_loop
 from plait.model.durations import to_seconds
 
@@ -44,6 +44,13 @@ def refuse_unsaveable(graph: Graph, settings: Settings, *, on_nodes: bool = Fals
         raise JobError(
             f"dead_letters={graph.dead_letters!r}: dead letters become visible at checkpoints;"
             " leave out commit="
+        )
+    shed = next((op for op in graph.operators if isinstance(op, ShedOp)), None)
+    if shed is not None and repeats(graph):
+        raise JobError(
+            "min_accuracy= cannot be combined with checkpoint= where output is made visible by"
+            " several sinks, or between checkpoints: after a crash epochs would be repeated, and it"
+            " is not known what was kept of them; give one such sink, or leave out min_accuracy="
         )
     for number in graph.sinks:
         refuse_commit(graph, number, settings, on_nodes)

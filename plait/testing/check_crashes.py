@@ -16,9 +16,10 @@ from plait.testing.crashes import Lineage, abandon, open_gates, with_durable_sin
 from plait.testing.oracle import sequential
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from plait.graph.operators import Graph
+    from plait.results.outcomes import Plan
     from plait.results.result import Result
     from plait.testing.expected import Expected
 
@@ -30,9 +31,11 @@ def assert_same_after_crash(
     crash_at: int,
     expect: Expected | None = None,
     expect_at: str | None = None,
+    keeps: Sequence[Plan] = (),
 ) -> None:
     """Takes a checkpoint after half of `crash_at` records of each source, crashes after `crash_at`,
-    and starts the job again: all that is visible then is what the sequential run gives."""
+    and starts the job again: all that is visible then is what the sequential run gives. `keeps`:
+    plans of what is kept, told to the first run alone."""
     from pathlib import Path
 
     made, sinks, letters = with_durable_sinks(dataclasses.replace(graph, name="check"))
@@ -45,7 +48,7 @@ def assert_same_after_crash(
             gated, gates = with_gates(made)
             saved = Checkpointing(gated, chosen, config)
             lineage.begin(saved.restored.epoch)
-            running = LocalRun(gated, chosen, None, saved)
+            running = LocalRun(gated, chosen, None, saved, keeps=keeps if crashes else ())
             labels = [op.label for op in made.operators if isinstance(op, SourceOp)]
             try:
                 if crashes:
@@ -64,7 +67,11 @@ def assert_same_after_crash(
     assert result is not None
     title = f"after a crash at {crash_at}"
     wanted = sequential(
-        graph, cuts=lineage.cuts, stamps=lineage.stamps_set(), order=settings.get("order")
+        graph,
+        cuts=lineage.cuts,
+        stamps=lineage.stamps_set(),
+        order=settings.get("order"),
+        keeps=result.keeps,
     )
     outputs = {label: rows_of(sink, wanted.schemas[label]) for label, sink in sinks.items()}
     compare_outputs(title, outputs, wanted, None)

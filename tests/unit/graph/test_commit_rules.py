@@ -94,3 +94,18 @@ def test_explain_says_when_functions_must_be_repeatable(
     assert "visible after 100ms; functions before it must give the same again" in told
     job_with(Durable("a", "decider"), Durable("b", "decider")).explain(checkpoint="x")
     assert capsys.readouterr().out.count("commit one after the other") == 2
+
+
+def test_what_may_be_shed_is_not_repeated() -> None:
+    """Of an epoch that is repeated it would not be known what was kept."""
+
+    def graph_of(*sinks: Durable) -> Any:
+        job = plait.Job("rules")
+        rows = job.source([{"n": 1}], "numbers")
+        for number, sink in enumerate(sinks):
+            rows.sink(sink, f"sink {number}", min_accuracy=0.5)
+        return job.graph()
+
+    with pytest.raises(JobError, match=r"min_accuracy= cannot be combined with checkpoint="):
+        refuse_unsaveable(graph_of(Durable("a", "decider"), Durable("b", "decider")), Settings())
+    refuse_unsaveable(graph_of(Durable("a", "decider"), Durable("b")), Settings())

@@ -24,7 +24,7 @@ struct alignas(kCacheLine) Counts {
   // in, out, filtered, skipped, dead-lettered, made, copied, late, absorbed, shed.
   std::array<int64_t, 10> values() const {
     auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
-    return {get(in),   get(out),    get(filtered), get(skipped), get(dead_lettered),
+    return {get(in),   get(out),    get(filtered), get(skipped),  get(dead_lettered),
             get(made), get(copied), get(late),     get(absorbed), get(shed)};
   }
 };

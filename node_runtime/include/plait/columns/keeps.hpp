@@ -1,10 +1,10 @@
 // Keeps: how much of each query is kept, by epoch.
 //
-// A plan is added before any source can emit its epoch (under the lock of the epochs, or by a layout
-// that all nodes have agreed on), so what `at` gives for an epoch never changes once a batch of that
-// epoch is here. Any thread may call anything; a short mutex, once for each batch and shedder, and
-// none as long as nothing was ever shed. Plans are few (one at a decision), and all stay for the
-// result.
+// A plan is added before any source can emit its epoch (under the lock of the epochs, or by a
+// layout that all nodes have agreed on), so what `at` gives for an epoch never changes once a batch
+// of that epoch is here. Any thread may call anything; a short mutex, once for each batch and
+// shedder, and none as long as nothing was ever shed. Plans are few (one at a decision), and all
+// stay for the result.
 #pragma once
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // The hash by which records are kept or shed; its Python twin is shedding/plan.py.
 //
-// A record is in a sample iff its hash is below the sample's threshold, so smaller samples are parts
-// of greater ones. By row: of the seed, the source and the number of the row there, whatever became
-// of other rows. By key: of the seed and the canonical hash of the key, mixed again: bins are the
-// high bits of that hash, and a threshold on it as it is would empty whole bins. Neither may ever
-// change: a run is repeated by it. Pure functions.
+// A record is in a sample iff its hash is below the sample's threshold, so smaller samples are
+// parts of greater ones. By row: of the seed, the source and the number of the row there, whatever
+// became of other rows. By key: of the seed and the canonical hash of the key, mixed again: bins
+// are the high bits of that hash, and a threshold on it as it is would empty whole bins. Neither
+// may ever change: a run is repeated by it. Pure functions.
 #pragma once
 
 #include <cstdint>
