@@ -35,8 +35,15 @@ BUSY_S = 0.0005
 """How soon a sink is asked again that is within an epoch ..."""
 PATIENCE_S = 0.02
 """... and for how long: the rest of the epoch may be long in coming."""
+LEAVE_S = 10.0
+"""How long a worker may take to leave a sink when the run is over."""
 NOTES_BYTES = 1 << 19
 """Longer notes ask for a checkpoint, with which they are short again."""
+
+
+class CutShort(SinkError):
+    """The run was over before a sink could commit a checkpoint that is sealed. The end of the run,
+    or the next start, brings the sink there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,9 +117,13 @@ class Committer:
     def commit(self, op: int, patience_s: float = PATIENCE_S) -> int:
         """Makes visible what has come to a sink, up to the last whole epoch; the boundary."""
         with self.lock:
-            boundary = self.mark(op, patience_s)
+            boundary = 0 if self.ended else self.mark(op, patience_s)
             if boundary > 0:
-                self.ends.writers[op].commit(boundary, self.notes(boundary))
+                try:
+                    self.ends.writers[op].commit(boundary, self.notes(boundary))
+                except BaseException:
+                    self.ended = True  # what it has is not known: nothing may follow
+                    raise
                 self.at[op] = boundary
             return self.at.get(op, 0)
 
@@ -120,12 +131,16 @@ class Committer:
         """The boundary, or nothing above 0 if there is none."""
         engine, stage = self.parts.engine, self.parts.sink_stages[op]
         until = time.monotonic() + patience_s
-        while (boundary := engine.mark_complete(stage)) == BUSY:
-            if self.ended or time.monotonic() > until or engine.wait(0.0):
+        while True:
+            left = engine.left()  # asked first: then nothing comes any more, and nobody is busy
+            if (boundary := engine.mark_complete(stage)) != BUSY:
+                return boundary
+            if until == math.inf and engine.wait(0.0):
+                until = time.monotonic() + LEAVE_S
+            if left or self.ended or time.monotonic() > until:
                 engine.want_no_mark(stage)
-                break
+                return BUSY
             time.sleep(BUSY_S)
-        return boundary
 
     def notes(self, boundary: int) -> bytes:
         """All cuts since the last checkpoint; only those are encoded that are new."""
@@ -232,15 +247,18 @@ def commit_sinks(
     writers: Mapping[int, Any],
     boundary: int,
     letters: Letters | None = None,
+    *,
+    at_end: bool = False,
 ) -> None:
     """A checkpoint is sealed: its output becomes visible. Deciders first, one after the other: what
-    they keep is what counts. Dead letters are the last of them, or of all."""
+    they keep is what counts. Dead letters are the last of them, or of all. `at_end`: the writers
+    were marked at the boundary, those that commit between checkpoints, too."""
     first = [number for number in deciders(graph) if number in writers]
     for number in first:
-        if committer is None or committer.ended or number not in committer.sinks:
+        if committer is None or at_end or number not in committer.sinks:
             writers[number].commit(boundary)
         elif (at := committer.commit(number, patience_s=math.inf)) < boundary:
-            raise SinkError(f"the run ended when the sink was at {at}, before {boundary}")
+            raise CutShort(f"the run ended when the sink was at {at}, before {boundary}")
     if letters is not None and letters.decides:
         letters.commit(boundary)
     if committer is not None:

@@ -72,6 +72,8 @@ class Saver:
     """The same, of a part that is being written."""
     committer: Committer | None = None
     """In a job that may have to repeat epochs, where the sinks are."""
+    at_end: bool = False
+    """The part of the end is written: the next commit is the last."""
 
     def save(self, number: int, item: ControlItem) -> PartRef:
         """Writes the part of the mark `item`, which has arrived at all sinks."""
@@ -135,6 +137,7 @@ class Saver:
     def save_end(self, number: int, epoch: int) -> PartRef:
         """Writes the part of a run that has come to its end, when its workers have left: all rows
         are before the boundary, and there is no state to go on with."""
+        self.at_end = True
         for marked in self.ends.writers.values():
             marked.mark(epoch)
         writer = self.folder.part_writer(self.claim, number, self.rank, self.before)
@@ -215,7 +218,14 @@ class Saver:
 
     def commit(self, boundary: int) -> None:
         """Output before the boundary becomes visible, letters last."""
-        commit_sinks(self.committer, self.graph, self.ends.writers, boundary, self.letters)
+        commit_sinks(
+            self.committer,
+            self.graph,
+            self.ends.writers,
+            boundary,
+            self.letters,
+            at_end=self.at_end,
+        )
 
     def counts_at_mark(self) -> dict[str, Counts]:
         """The counts of all epochs before the mark: of the set that it closed, and of the other one

@@ -442,6 +442,10 @@ cdef class NativeEngine:
             over = self.engine.get().wait(ns)
         return over
 
+    def left(self):
+        """Whether all workers have left: nobody is in a stage any more."""
+        return self.engine.get().left(0)
+
     def join(self, double seconds):
         """Waits at most so long for the workers to leave; True when they have."""
         cdef int64_t ns = <int64_t>(seconds * 1e9)

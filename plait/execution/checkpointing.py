@@ -23,7 +23,7 @@ from plait.errors import CheckpointError, PlaitError, StateError
 from plait.graph.checkpoint_rules import refuse_unsaveable, repeats
 from plait.graph.operator_ids import operator_ids
 from plait.node_runtime.host.choosing import CUTS, choose_manifest
-from plait.node_runtime.host.committing import make_committer
+from plait.node_runtime.host.committing import CutShort, make_committer
 from plait.node_runtime.host.manifest_making import check_fit, make_manifest, plans_before
 from plait.node_runtime.host.releasing import release_sources
 from plait.node_runtime.host.restoring import (
@@ -121,6 +121,9 @@ class Checkpointing:
         """The last checkpoint is a savepoint of this name, if there is one."""
         self.stopped_at_mark = False
         self.failure: PlaitError | None = None
+        self.cut_short: CutShort | None = None
+        """The run was over before a checkpoint was visible. If it came to its end, the last one
+        makes all visible; if it failed, that is what is told."""
         self.thread = threading.Thread(target=self.work, name="plait-saver", daemon=True)
 
     def from_manifest(self) -> Restored:
@@ -241,6 +244,8 @@ class Checkpointing:
             self.take(self.last_name if self.last else "")
         except Uncommitted as error:
             self.fail(error)
+        except CutShort as error:
+            self.cut_short = error
         except Exception as error:
             self.give_up(error)
 
@@ -379,11 +384,16 @@ class Checkpointing:
         """The sinks show their output before the boundary."""
         try:
             self.saver.commit(boundary)
+        except CutShort:
+            raise
         except Exception as error:
-            raise Uncommitted(
-                f"checkpoint {self.number} is sealed, but a sink could not make its output visible:"
-                f" {error}\n  the next start brings it to where the checkpoint is"
-            ) from error
+            raise self.not_visible(error) from error
+
+    def not_visible(self, error: Exception) -> Uncommitted:
+        return Uncommitted(
+            f"checkpoint {self.number} is sealed, but a sink could not make its output visible:"
+            f" {error}\n  the next start brings it to where the checkpoint is"
+        )
 
     def manifest_of(
         self,
@@ -431,6 +441,8 @@ class Checkpointing:
             self.thread.join()
         if self.committer is not None:
             self.committer.end()
+        if good and self.stopped_at_mark and self.cut_short is not None:
+            raise self.not_visible(self.cut_short)
         if not good or self.failure is not None or self.stopped_at_mark:
             return None
         while True:
