@@ -137,7 +137,8 @@ def broker(
     """A running broker, which ends with the block or, at the latest, with this process.
 
     Args:
-        users: names and passwords; they are asked for at `secure_servers`.
+        users: names and passwords; they are asked for at `secure_servers`. There access lists
+            count, too: make them at `servers`, where everybody may do all.
         folder: where its data is kept; by default a temporary one.
     """
     with contextlib.ExitStack() as stack:

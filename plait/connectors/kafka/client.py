@@ -170,6 +170,14 @@ class Client(Protocol):
         ...
 
 
+def absent(connection: Connection, topic: str) -> str:
+    """Words for a topic that the client does not find. kafka-python does not tell it from one that
+    a user may not see."""
+    python = choose_client(connection.client) == "kafka-python"
+    unseen = ", or we may not see it" * bool(python and connection.settings)
+    return f'there is no topic "{topic}"{unseen}'
+
+
 def connect(connection: Connection) -> Client:
     """The client of a connection; brokers are asked when it is used."""
     if choose_client(connection.client) == "confluent-kafka":

@@ -171,7 +171,11 @@ class ConfluentConsumer:
         until = time.monotonic() + START_S
         while True:
             try:
-                return self.consumer.list_topics(self.topic, ASK_S).topics[self.topic]
+                found = self.consumer.list_topics(self.topic, ASK_S).topics[self.topic]
+                if found.error is not None:
+                    self.health.note(found.error)  # we may not see it; else it is not there
+                    self.health.check()
+                return found
             except KafkaException as error:
                 self.consumer.poll(0)  # errors come in by callbacks
                 self.health.check()
@@ -425,7 +429,22 @@ class ConfluentProducer:
     def check(self) -> None:
         self.health.check()
         if self.failed:
-            raise EnvironmentFailure(f"records were not delivered to {self.failed}")
+            raise EnvironmentFailure(f"records were not delivered to {self.failed}{self.why()}")
+
+    def why(self) -> str:
+        """In a transaction that the brokers refuse, records are only told to be purged. To begin
+        another one within it is always an error, of which the words are the reason."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self.open:
+            return ""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as error:
+            said = error.args[0]
+            known = said.code() != KafkaError._STATE
+            return f": {self.health.connection.redact(said.str())}" if known else ""
+        return ""
 
     def flush(self) -> None:
         until = time.monotonic() + self.health.connection.patience_s + START_S

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.kafka.client import START_S, Bounds, OffsetsLost, Record
+from plait.connectors.kafka.client import START_S, Bounds, OffsetsLost, Record, absent
 from plait.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from plait.connectors.kafka.settings import Connection
 
@@ -33,11 +33,16 @@ class PythonClient:
             "bootstrap_timeout_ms": int(START_S * 1000),
         }
 
-    def make(self, kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    def make(self, kind: Any, settings: dict[str, Any]) -> Any:
         from kafka.errors import KafkaError
 
+        own = {
+            name: value
+            for name, value in self.connection.for_client().items()
+            if name in kind.DEFAULT_CONFIG or not is_known(name)
+        }
         try:
-            return kind(**{**settings, **self.connection.for_client()})
+            return kind(**{**settings, **own})
         except (KafkaError, AssertionError, ValueError, TypeError, OSError) as error:
             raise self.failure(error) from None
 
@@ -123,6 +128,15 @@ class PythonClient:
             admin.close()
 
 
+def is_known(name: str) -> bool:
+    """Whether another kind of client has this setting: it is not for this one, then."""
+    import kafka
+    from kafka.admin import KafkaAdminClient
+
+    kinds = (kafka.KafkaConsumer, kafka.KafkaProducer, KafkaAdminClient)
+    return any(name in kind.DEFAULT_CONFIG for kind in kinds)
+
+
 class PythonConsumer:
     """Reads by `poll`."""
 
@@ -138,7 +152,7 @@ class PythonConsumer:
 
     def partitions(self) -> list[int]:
         if not (found := self.known()):
-            raise EnvironmentFailure(f'there is no topic "{self.topic}"')
+            raise EnvironmentFailure(absent(self.client.connection, self.topic))
         return sorted(found)
 
     def partitions_now(self, patience_s: float) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.connectors.base import Resume, Writer
 from plait.connectors.formats.json_lines import to_json
-from plait.connectors.kafka.client import connect
+from plait.connectors.kafka.client import absent, connect
 from plait.connectors.kafka.formats import encoder_of
 from plait.errors import EnvironmentFailure, SinkError
 from plait.model.declared_json import why_not_json
@@ -78,7 +78,7 @@ def to_bytes(key: str | bytes | None) -> bytes | None:
 def check_topic(sink: Kafka) -> None:
     """Raises if the topic is not there: a producer would wait for it."""
     if connect(sink.connection).partitions_of(sink.topic) == 0:
-        raise EnvironmentFailure(f'there is no topic "{sink.topic}"')
+        raise EnvironmentFailure(absent(sink.connection, sink.topic))
 
 
 def told(sink: Kafka, do: Callable[[], Any]) -> Any:

@@ -1,5 +1,6 @@
 """Frames in and out through plait, in a session that is not the usual one; run by
-`test_spark_places.py`: `python spark_places.py connect FOLDER`; "cluster" is for trying executors.
+`test_spark_places.py`: `python spark_places.py connect FOLDER`; "cluster": a master, two workers and
+executors as processes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def write_files(folder: Path) -> None:
 
 def main(where: str, folder: Path) -> None:
     spark = session(where, folder)
-    found: dict[str, Any] = {"session": type(spark).__module__}
+    master = str(spark.conf.get("spark.master"))
+    found: dict[str, Any] = {
+        "session": type(spark).__module__,
+        "cluster": master.startswith("local-cluster"),
+    }
     found["batch"] = [
         row.n
         for row in plait.stream(
