@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import admin as admin_module
 
 import plait
 from plait.testing import check
@@ -23,23 +24,17 @@ ROWS = [{"user": "ann", "n": n} for n in range(3)]
 
 def topic_for(kafka: LocalBroker, user: str, *may: str) -> str:
     """A topic with records, where only one user may do anything, and only so much."""
-    from confluent_kafka.admin import (
-        AclBinding,
-        AclOperation,
-        AclPermissionType,
-        AdminClient,
-        ResourcePatternType,
-        ResourceType,
-    )
-
+    api: Any = admin_module
     topic = kafka.make_topic("kept")
     kafka.produce(topic, [json.dumps(row).encode() for row in ROWS])
-    whole, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    whole, allow = api.ResourcePatternType.LITERAL, api.AclPermissionType.ALLOW
     lists = [
-        AclBinding(ResourceType.TOPIC, topic, whole, f"User:{user}", "*", AclOperation[what], allow)
-        for what in may
+        api.AclBinding(
+            api.ResourceType.TOPIC, topic, whole, f"User:{user}", "*", api.AclOperation[each], allow
+        )
+        for each in may
     ]
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    admin = api.AdminClient({"bootstrap.servers": kafka.servers})
     for answer in admin.create_acls(lists).values():
         answer.result()
     return topic
@@ -119,8 +114,8 @@ def compacted(kafka: LocalBroker) -> str:
     }
     topic = kafka.make_topic("compacted", 2, settings=quickly)
     for turn in range(10):  # each a segment of its own
-        rows = [{"user": f"u{n % 7}", "n": turn * 100 + n} for n in range(40)]
-        kafka.produce(topic, [(row["user"].encode(), json.dumps(row).encode()) for row in rows])
+        values = [json.dumps({"user": f"u{n % 7}", "n": turn * 100 + n}) for n in range(40)]
+        kafka.produce(topic, [(b"u%d" % (n % 7), value.encode()) for n, value in enumerate(values)])
     while len(kafka.read(topic)) > 200:  # the cleaner comes twice a second
         continue
     more = [(b"u%d" % (n % 30), b'{"user": "x", "n": %d}' % (5000 + n)) for n in range(300)]
@@ -131,11 +126,12 @@ def compacted(kafka: LocalBroker) -> str:
 
 def keep_as_it_is(kafka: LocalBroker, topic: str) -> None:
     """The cleaner does not come again."""
-    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-
-    never = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[never])
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    api: Any = admin_module
+    never = api.ConfigEntry(
+        "cleanup.policy", "delete", incremental_operation=api.AlterConfigOpType.SET
+    )
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, topic, incremental_configs=[never])
+    admin = api.AdminClient({"bootstrap.servers": kafka.servers})
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result()
 

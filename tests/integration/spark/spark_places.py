@@ -1,6 +1,6 @@
 """Frames in and out through plait, in a session that is not the usual one; run by
-`test_spark_places.py`: `python spark_places.py connect FOLDER`; "cluster": a master, two workers and
-executors as processes.
+`test_spark_places.py`: `python spark_places.py connect FOLDER`; with "cluster", master, workers and
+executors are processes of their own.
 """
 
 from __future__ import annotations
