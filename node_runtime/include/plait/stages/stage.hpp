@@ -60,8 +60,8 @@ struct alignas(kCacheLine) StageStats {
   std::atomic<int64_t> full_ns{0};                     // how long its worklist was full, up to ...
   std::atomic<int64_t> full_since{0};                  // ... when it became full; 0: it is not
   std::atomic<int32_t> workers{0};
-  CpuStats cpu;
-  std::atomic<double> cost{0};  // running estimate, ns per record; 0: not measured yet
+  std::atomic<double> cost{0};       // running estimate, ns per record; 0: not measured yet
+  alignas(kCacheLine) CpuStats cpu;  // not on the lines that every batch writes
 
   double cost_ns() const {
     const double c = cost.load(std::memory_order_relaxed);
