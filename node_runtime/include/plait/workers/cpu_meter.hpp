@@ -1,6 +1,6 @@
 // CpuMeter: shares the processor time of a worker's thread out to the stages it has run.
 //
-// The system's clock of a thread costs more than a microsecond, so it is read once for two
+// The clock of a thread is a system call (some 350 ns), so it is read once for two
 // milliseconds in stages: what the thread has used since is shared out by the time that each stage
 // took, and what is left over (looking for work, links) is `rest`. So the sum is exact, whatever
 // was preempted; only shares within two milliseconds are estimates. A stage that may wait for the
