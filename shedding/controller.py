@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plait.protocol.quality import Alert
 from plait.shedding import tell
 from plait.shedding.costs import learn, price
 from plait.shedding.hold import hold
@@ -37,7 +38,6 @@ from plait.shedding.quality import (
 from plait.shedding.scaling import Scale, scale
 from plait.shedding.share import Shares, share
 from plait.shedding.view import Decision, Grants, Memory, carry
-from plait.shedding.words import Alert
 
 if TYPE_CHECKING:
     from plait.shedding.costs import Prices
@@ -100,7 +100,7 @@ def decide(
     goals = aim(view, prices, room, warm_up & (not policy.hold_warm_up))
     top = max_ac(goals.bound, view.behind, count)
     full = prices.needs.cpu(top[tasks.part])
-    asked = prices.needs.beyond(top[tasks.part])
+    asked = prices.steady.beyond(top[tasks.part])
     live = np.where(prices.greedy[tasks.part], 0.0, asked)
     over, relief = relieve(view, policy, memory, room, goals, prices, priority, live, now)
     keep_before = carry(memory.query_key, queries.key, memory.keep, 1.0)
@@ -116,11 +116,12 @@ def decide(
         keep_before,
         rising,
         wanted,
-        carry(memory.query_key, queries.key, memory.wanted, 0.0),
+        carry(memory.query_key, queries.key, memory.wanted, 1.0),
         spare,
         goals.floor,
         goals.bound,
         waits,
+        queries.lag_s + (1.0 - wanted) * seconds > queries.freshness_s,
         warm_up & policy.hold_warm_up,
         policy,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plait.shedding.quality import ratio, total
+from plait.shedding.quality import least, ratio, total
 from plait.shedding.share import Needs
 from plait.shedding.view import Learnt, carry
 
@@ -32,6 +32,7 @@ FEWEST_POINTS = 8.0
 MOST_BASE = 0.5
 """Of what a sub-pipeline uses: the part that may be taken to be independent of its rows."""
 UNMEASURED_CORES = 1.0
+LEAST_DRAIN_S = 2.0
 MOST_DRAINED = 1.0
 """Rows that wait ask for at most as much again as those that come in."""
 
@@ -42,6 +43,8 @@ class Prices:
 
     needs: Needs
     """Of tasks, by the accuracy of their part."""
+    steady: Needs
+    """The same with less haste for what waits: what is worth a move or a host."""
     rate: Floats
     """Of parts: R(t), rows a second at full accuracy."""
     known: Bools
@@ -114,7 +117,17 @@ def costs(learnt: Learnt) -> tuple[Floats, Floats]:
     return base, each
 
 
-def rates(learnt: Learnt, view: View, depth: Ints, drain_s: float) -> tuple[Floats, Bools]:
+def drain_times(view: View, policy: QualityPolicy) -> Floats:
+    """Of every part: the time in which rows that wait are to be worked off. There is no haste until
+    a query of its job is half as old as it may become."""
+    queries = view.queries
+    half = queries.freshness_s / 2.0
+    wanted = np.where(queries.lag_s > half, half, policy.drain_s)
+    soonest = least(wanted, queries.job, len(view.jobs), policy.drain_s)
+    return np.clip(soonest, LEAST_DRAIN_S, policy.drain_s)[view.parts.job]
+
+
+def rates(learnt: Learnt, view: View, depth: Ints, drain_s: Floats | float) -> tuple[Floats, Bools]:
     """R(t): the rows a second that would come to each part if none was shed, with what waits worked
     off in `drain_s`; and which parts depend on a source without a rate."""
     parts, edges = view.parts, view.edges
@@ -147,7 +160,8 @@ def price(
     (Eq. 8 as printed)."""
     tasks = view.tasks
     base, each = costs(learnt)
-    rate, greedy = rates(learnt, view, depth, policy.drain_s)
+    rate, greedy = rates(learnt, view, depth, drain_times(view, policy))
+    steady, _ = rates(learnt, view, depth, policy.drain_s)
     known = learnt.seen >= FEWEST
     part = tasks.part
     now = ratio(tasks.taken, tasks.offered)
@@ -157,13 +171,12 @@ def price(
     if bias:
         factor = np.array([bias.get(job, 1.0) for job in view.jobs])[view.parts.job]
         base, each = base * factor, each * factor
-    return Prices(
-        needs=Needs(
+
+    def needs(rows: Floats) -> Needs:
+        return Needs(
             base=np.where(measured, tasks.share * base[part], 0.0),
-            slope=np.where(measured, tasks.share * each[part] * rate[part], printed),
+            slope=np.where(measured, tasks.share * each[part] * rows[part], printed),
             most=tasks.most,
-        ),
-        rate=rate,
-        known=known,
-        greedy=greedy,
-    )
+        )
+
+    return Prices(needs=needs(rate), steady=needs(steady), rate=rate, known=known, greedy=greedy)

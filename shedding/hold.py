@@ -1,7 +1,7 @@
-"""Hysteresis: what is kept falls at once and rises late, so that noise changes nothing.
+"""Hysteresis: what is kept falls quickly and rises late, so that noise changes nothing.
 
-What is wanted less by a tenth is dropped in the same cycle, a smaller fall in the next one if it is
-still wanted. An accuracy rises after three cycles in which the higher one would have fitted with
+A fall that cannot wait for a cycle without results growing too old is made at once, any other if it
+is wanted in two cycles. An accuracy rises after three cycles in which the higher one would have fitted with
 something to spare: to the top at once if that fits, else by a third of the way. Small changes are
 not made, and nothing rises on a host where a task still warms up.
 """
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from plait.shedding.words import QualityPolicy
 
 SLOWLY = 3.0
-CLEAR = 0.1
-"""A fall by less than this part must be wanted in two cycles."""
 
 
 def hold(
@@ -30,18 +28,18 @@ def hold(
     floor: Floats,
     bound: Floats,
     waits: Bools,
+    hurry: Bools,
     warming: Bools,
     policy: QualityPolicy,
 ) -> tuple[Floats, Ints]:
     """The next keep ratios, and for how many cycles each could have been higher.
 
     `wanted` is what there is CPU for, `spare` what there would be CPU for with some left over.
-    `waits`: a step that relieves the query is under way, and it stays fresh until then.
+    `hurry`: the query would not be fresh a cycle later. `waits`: a step that relieves the query is under way, and it stays fresh until then.
     """
     lowest = np.minimum(floor, bound)
     steps = float(policy.steps)
-    clear = wanted < keep * (1.0 - CLEAR)
-    sure = np.where(clear, wanted, np.maximum(wanted, wanted_before))
+    sure = np.where(hurry, wanted, np.maximum(wanted, wanted_before))
     down = np.maximum(np.floor(sure * steps + 1e-9) / steps, lowest)
     fall = (down < keep) & ((keep - down >= policy.least_change) | (down == lowest)) & ~waits
     fall |= keep > bound

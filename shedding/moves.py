@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plait.protocol.quality import Reason
 from plait.shedding.costs import UNMEASURED_CORES
 from plait.shedding.release import release
-from plait.shedding.words import Reason, TaskMove
+from plait.shedding.words import TaskMove
 
 if TYPE_CHECKING:
     from plait.shedding.view import Bools, Floats, Ints, View

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plait.protocol.quality import Reason
 from plait.shedding.quality import total
-from plait.shedding.words import Reason
 
 if TYPE_CHECKING:
     from plait.shedding.view import Bools, Floats, View

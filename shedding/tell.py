@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plait.protocol.quality import Reason
 from plait.shedding.quality import total
-from plait.shedding.words import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from plait.protocol.quality import Alert
     from plait.shedding.controller import Goals, Room
     from plait.shedding.view import Floats, Ints, View
-    from plait.shedding.words import Alert
 
 MOST = 1000
 """Reasons of one cycle: more tell nobody anything."""

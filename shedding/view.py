@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plait.shedding.words import Alert, Reason, TaskMove
+    from plait.protocol.quality import Alert, Reason
+    from plait.shedding.words import TaskMove
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,5 +1,5 @@
-"""The words of a decision: policy, reasons, alerts, moves; plain data without columns, so that
-coordinators can journal them and clients can print them.
+"""The policy of the controller, and moves of tasks: plain data without columns. Reasons and alerts
+are in `plait.protocol.quality`.
 """
 
 from __future__ import annotations
@@ -44,32 +44,6 @@ class QualityPolicy:
     to their floors."""
     memory_s: float = 60.0
     """How fast measured costs are forgotten."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    subject: str
-    was: str
-    now: str
-    because: str
-    facts: tuple[tuple[str, float], ...] = ()
-
-    def __str__(self) -> str:
-        change = f" {self.was} -> {self.now}" if self.was or self.now else ""
-        return f"{self.subject}{change}: {self.because}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """A promise that cannot be kept."""
-
-    job: str
-    query: str
-    since: float
-    floor: float
-    attainable: float
-    """The accuracy there is CPU for."""
-    because: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

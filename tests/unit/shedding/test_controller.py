@@ -83,8 +83,9 @@ def test_what_is_not_fresh_enough_to_wait_is_dropped_at_once() -> None:
 
 
 def test_without_room_elsewhere_it_says_so_and_drops() -> None:
-    found, _ = cycles(taxi(cores=1.2, freshness_s=20.0), BARE, 1)
-    assert min(found[0].keep) < 1.0
+    found, _ = cycles(taxi(cores=1.2, freshness_s=20.0), BARE, 2)
+    assert found[0].keep.tolist() == [1.0, 1.0]  # it may be noise
+    assert min(found[1].keep) < 1.0
     assert "there is no other host" in str(found[0].infeasible[0])
     assert any("no autoscaler" in str(reason) for reason in found[0].infeasible)
 

@@ -21,7 +21,13 @@ class Held:
         self.floor, self.bound = np.array([floor]), np.array([bound])
 
     def step(
-        self, wanted: float, spare: float | None = None, *, waits: bool = False, cold: bool = False
+        self,
+        wanted: float,
+        spare: float | None = None,
+        *,
+        waits: bool = False,
+        cold: bool = False,
+        hurry: bool = True,
     ) -> float:
         want = np.array([wanted])
         self.keep, self.rising = hold(
@@ -33,6 +39,7 @@ class Held:
             self.floor,
             self.bound,
             np.array([waits]),
+            np.array([hurry]),
             np.array([cold]),
             POLICY,
         )
@@ -40,18 +47,23 @@ class Held:
         return float(self.keep[0])
 
 
-def test_a_clear_fall_is_at_once_and_in_steps_of_1_256() -> None:
+def test_a_fall_in_a_hurry_is_at_once_and_in_steps_of_1_256() -> None:
     held = Held()
     assert held.step(0.6) == 153 / 256
 
 
-def test_a_small_fall_needs_two_cycles_and_a_tiny_one_is_not_made() -> None:
-    held = Held(0.5)
-    assert held.step(0.47) == 0.5
-    assert held.step(0.47) == 120 / 256
+def test_a_fall_that_can_wait_needs_two_cycles_and_a_tiny_one_is_not_made() -> None:
+    held = Held()
+    assert held.step(0.6, hurry=False) == 1.0
+    assert held.step(0.5, hurry=False) == 153 / 256
     held = Held(0.5)
     assert held.step(0.49) == 0.5
     assert held.step(0.49) == 0.5
+
+
+def test_one_noisy_cycle_changes_nothing() -> None:
+    held = Held()
+    assert [held.step(want, 1.0, hurry=False) for want in (0.7, 1.0, 0.7, 1.0)] == [1.0] * 4
 
 
 def test_the_floor_is_the_end_of_a_fall() -> None:
