@@ -18,7 +18,7 @@ import numpy as np
 
 from plait.protocol.quality import Alert
 from plait.shedding import tell
-from plait.shedding.costs import learn, price
+from plait.shedding.costs import learn, price, with_queues
 from plait.shedding.hold import hold
 from plait.shedding.moves import Relief, Short, plan_moves
 from plait.shedding.quality import (
@@ -42,13 +42,15 @@ from plait.shedding.view import Decision, Grants, Memory, carry
 if TYPE_CHECKING:
     from plait.shedding.costs import Prices
     from plait.shedding.view import Bools, Floats, Ints, View
-    from plait.shedding.words import QualityPolicy
+    from plait.shedding.words import QualityPolicy, Step
 
 EPSILON = 1e-6
 BEHIND_CYCLES = 3
 """A job must have fallen behind in so many cycles before it is taken to need more."""
 LEAST_LAG_S = 1.0
 SMALL_OVERLOAD = 0.02
+GETS_AGAIN = 0.98
+"""How much of what was got once is taken to be had in the next cycle."""
 MOST_BIAS = 4.0
 SATURATED = 0.85
 """Of the cores a task can use: what explains by itself why its job falls behind."""
@@ -65,6 +67,8 @@ class Room:
     whole: Floats
     """The same without headroom: what a floor must fit into before an alert opens."""
     others: Floats
+    got: Floats
+    """What our tasks got there, in the best of the last cycles."""
     warming: Bools
 
 
@@ -87,11 +91,12 @@ def decide(
     view: View, policy: QualityPolicy, memory: Memory, now: float
 ) -> tuple[Decision, Memory]:
     """What changes now, why, and what to remember."""
-    parts, tasks, queries = view.parts, view.tasks, view.queries
-    count = len(parts.key)
+    count = len(view.parts.key)
     depth = depths(view.edges, count)
     seconds = 1.0 if memory.at is None else max(now - memory.at, 0.0)
     learnt = learn(memory.learnt, view, policy, seconds)
+    view = with_queues(view, learnt, depth)
+    tasks, queries = view.tasks, view.queries
     room = measure_room(view, policy, memory)
     behind, bias = measure_bias(view, memory, room)
     prices = price(learnt, view, depth, policy, bias)
@@ -128,7 +133,7 @@ def decide(
     sheds = queries.sheds & ~greedy_queries(view, prices)
     keep = np.where(sheds, keep, np.minimum(queries.bound, 1.0))
     changed = np.flatnonzero(np.abs(keep - keep_before) > EPSILON)
-    alerts = alert(view, memory, goals, room, now)
+    alerts, met = alert(view, memory, goals, policy, now)
     said, denied = tell.changes(
         view, keep_before, keep, changed, room, goals, priority, full, relief.infeasible
     )
@@ -139,6 +144,7 @@ def decide(
     decision = Decision(
         keep=keep,
         changed=tuple(changed.tolist()),
+        lag_s=queries.lag_s,
         wanted=wanted,
         moves=relief.moves,
         grants=grant(view, room, goals, full),
@@ -160,18 +166,22 @@ def decide(
         host_key=view.hosts.key,
         others=room.others,
         others_before=carry(memory.host_key, view.hosts.key, memory.others, np.nan),
+        got=room.got,
         bias=bias,
         behind=behind,
         over=over,
         moved_at={job: at for job, at in moved.items() if now - at < policy.move_gap_s},
         alerts=alerts,
+        met=met,
         short=scaled.short,
         idle_since=scaled.idle_since,
     )
 
 
 def measure_room(view: View, policy: QualityPolicy, memory: Memory) -> Room:
-    """Alg. 1, lines 1 to 3. What others use is the median of three cycles."""
+    """Alg. 1, lines 1 to 3. What others use is the median of three cycles. What our tasks got on a
+    host they can get again, also if others took it when less was needed: without that, whoever
+    drops rows on a full machine loses the cores to neighbours, and must drop more."""
     hosts, tasks = view.hosts, view.tasks
     old, new = memory.host_key, hosts.key
     others = np.clip(hosts.used - hosts.ours, 0.0, hosts.cores)
@@ -180,10 +190,16 @@ def measure_room(view: View, policy: QualityPolicy, memory: Memory) -> Room:
     one = np.where(np.isnan(one), others, one)
     two = np.where(np.isnan(two), one, two)
     middle = np.maximum(np.minimum(others, one), np.minimum(np.maximum(others, one), two))
+    lag = carry(memory.query_key, view.queries.key, memory.lag_s, np.inf)
+    late = (view.queries.lag_s > lag) & (view.queries.lag_s > LEAST_LAG_S)
+    before = np.where(reaches_hosts(late, view), 0.0, carry(old, new, memory.got, 0.0))
+    got = np.maximum(hosts.ours, before * GETS_AGAIN)
+    most = hosts.cores * (1.0 - policy.headroom_ratio)
     return Room(
-        available=np.maximum(hosts.cores * (1.0 - policy.headroom_ratio) - middle, 0.0),
-        whole=np.maximum(hosts.cores - middle, 0.0),
+        available=np.maximum(most - middle, np.minimum(got, most)),
+        whole=np.maximum(hosts.cores - middle, np.minimum(got, hosts.cores)),
         others=others,
+        got=got,
         warming=total(~tasks.warm, tasks.host, len(hosts.name)) > 0.0,
     )
 
@@ -204,8 +220,8 @@ def measure_bias(view: View, memory: Memory, room: Room) -> tuple[dict[str, int]
         return {}, bias
     behind: dict[str, int] = {}
     job_of = view.parts.job[tasks.part]
-    with np.errstate(divide="ignore"):
-        room_ratio = room.available / view.hosts.ours
+    ours = view.hosts.ours
+    room_ratio = np.where(ours > 0.0, room.available / np.where(ours > 0.0, ours, 1.0), np.inf)
     for at in np.unique(queries.job[falling]).tolist():
         job = view.jobs[at]
         behind[job] = memory.behind.get(job, 0) + 1
@@ -312,9 +328,9 @@ def relieve(
     short |= drops
     over = np.where(short, carry(memory.host_key, hosts.key, memory.over, 0) + 1, 0)
     urgent = low > room.available + EPSILON
-    first = policy.order.index("move") < policy.order.index("shed")
+    first = before_shedding("move", policy)
     wants = urgent | (short if first else np.zeros(count, dtype=bool))
-    if not wants.any():
+    if not wants.any() or "move" not in policy.order:
         return over, Relief()
     differs = diff_req(capped, np.minimum(floors, capped))
     obtained = m_obt_cpu(room.available - low, tasks.host, priority[tasks.part])
@@ -370,6 +386,8 @@ def relieve(
 def scale_hosts(
     view: View, policy: QualityPolicy, memory: Memory, room: Room, live: Floats, now: float
 ) -> Scale:
+    if "nodes" not in policy.order:
+        return Scale()
     return scale(
         view,
         live,
@@ -380,6 +398,11 @@ def scale_hosts(
         policy.headroom_ratio,
         now,
     )
+
+
+def before_shedding(step: Step, policy: QualityPolicy) -> bool:
+    """Whether a step of the ladder comes before anything is dropped."""
+    return step in policy.order and policy.order.index(step) < policy.order.index("shed")
 
 
 def reaches(tasks: Bools, view: View) -> Bools:
@@ -411,7 +434,7 @@ def stay_fresh(
     each second until then a query falls behind by what there is no CPU for."""
     tasks, queries = view.tasks, view.queries
     count = len(view.hosts.name)
-    if policy.order.index("shed") < policy.order.index("move") or not count:
+    if not before_shedding("move", policy) or not count:
         return np.zeros(len(queries.key), dtype=bool)
     load = total(np.minimum(live, tasks.most), tasks.host, count)
     stuck = total(np.maximum(live - tasks.most, 0.0), tasks.host, count)
@@ -435,13 +458,24 @@ def stay_fresh(
     return waits
 
 
-def alert(view: View, memory: Memory, goals: Goals, room: Room, now: float) -> dict[int, Alert]:
-    """An alert for each query whose floor cannot be met, open since it began."""
+def alert(
+    view: View, memory: Memory, goals: Goals, policy: QualityPolicy, now: float
+) -> tuple[dict[int, Alert], dict[int, int]]:
+    """An alert for each query whose floor cannot be met, open since it began. It closes when the
+    floor could be met in some cycles in a row: for how many it could be, by query."""
     queries = view.queries
     found: dict[int, Alert] = {}
-    for at in np.flatnonzero(goals.broken).tolist():
-        key = int(queries.key[at])
-        before = memory.alerts.get(key)
+    met: dict[int, int] = {}
+    broken = set(queries.key[goals.broken].tolist())
+    known = set(queries.key.tolist()) if memory.alerts else set()
+    rows = {int(queries.key[at]): at for at in np.flatnonzero(goals.broken).tolist()}
+    for key, before in memory.alerts.items():
+        if key not in broken and key in known:
+            met[key] = memory.met.get(key, 0) + 1
+            if met[key] < policy.raise_cycles:
+                found[key] = before
+    for key, at in rows.items():
+        old = memory.alerts.get(key)
         attainable = round(float(goals.attainable[at]), 3)
         floor = float(min(queries.floor[at], queries.bound[at]))
         gives_up = bool(queries.suspends[at] and queries.sheds[at])
@@ -449,12 +483,12 @@ def alert(view: View, memory: Memory, goals: Goals, room: Room, now: float) -> d
         found[key] = Alert(
             job=view.jobs[int(queries.job[at])],
             query=queries.label[at],
-            since=now if before is None else before.since,
+            since=now if old is None else old.since,
             floor=floor,
             attainable=attainable,
             because=f"it needs {floor:.2f} and there is CPU for {attainable:.2f}; {then}",
         )
-    return found
+    return found, {key: count for key, count in met.items() if key in found}
 
 
 def grant(view: View, room: Room, goals: Goals, full: Floats) -> Grants:

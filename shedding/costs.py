@@ -9,12 +9,12 @@ an epoch costs without rows (`base`) from what a row costs (`each`); else all of
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plait.shedding.quality import least, ratio, total
+from plait.shedding.quality import least, most, ratio, total
 from plait.shedding.share import Needs
 from plait.shedding.view import Learnt, carry
 
@@ -139,18 +139,40 @@ def rates(learnt: Learnt, view: View, depth: Ints, drain_s: Floats | float) -> t
     asked = np.where(greedy, taken, came + extra)
     passes = np.where(learnt.fed > 0.0, learnt.came / np.where(learnt.fed > 0, learnt.fed, 1), 0.0)
     rate = np.where(parts.reads, asked, 0.0)
+    queued = total(view.tasks.waiting, view.tasks.part, len(parts.key)) / drain_s
     for level in range(1, int(depth.max(initial=0)) + 1):
         here = depth[edges.right] == level
         left, right = edges.left[here], edges.right[here]
         fed = total(rate[left], right, len(rate))
         rows = np.unique(right)
-        rate[rows] += fed[rows] * passes[rows]
+        came = fed[rows] * passes[rows]
+        rate[rows] += came + np.minimum(queued[rows], MOST_DRAINED * came)
         live = np.zeros(len(rate), dtype=bool)
         np.logical_or.at(live, right, ~greedy[left])
         greedy[rows] = ~live[rows]
     unfed = ~parts.reads & (depth == 0)
     rate[unfed] = offered[unfed]
     return rate, greedy
+
+
+def with_queues(view: View, learnt: Learnt, depth: Ints) -> View:
+    """The view in which the lag of a query has the time that rows wait on their way, too: what
+    waits in a part, at the rate at which it comes."""
+    count = len(view.parts.key)
+    waiting = total(view.tasks.waiting, view.tasks.part, count)
+    if not waiting.any():
+        return view
+    rate, _ = rates(learnt, view, depth, np.inf)
+    late = np.where(rate > 0.0, waiting / np.where(rate > 0.0, rate, 1.0), 0.0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        here = depth[view.edges.right] == level
+        left, right = view.edges.left[here], view.edges.right[here]
+        before = most(late[left], right, count, 0.0)
+        rows = np.unique(right)
+        late[rows] += before[rows]
+    queries = view.queries
+    longest = most(late[view.behind.left], view.behind.right, len(queries.key), 0.0)
+    return replace(view, queries=replace(queries, lag_s=queries.lag_s + longest))
 
 
 def price(

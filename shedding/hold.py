@@ -1,9 +1,9 @@
 """Hysteresis: what is kept falls quickly and rises late, so that noise changes nothing.
 
 A fall that cannot wait for a cycle without results growing too old is made at once, any other if it
-is wanted in two cycles. An accuracy rises after three cycles in which the higher one would have fitted with
-something to spare: to the top at once if that fits, else by a third of the way. Small changes are
-not made, and nothing rises on a host where a task still warms up.
+is wanted in two cycles. An accuracy rises after three cycles in which the higher one would have
+fitted with something to spare: to the top at once if that fits, else by a third of the way. Small
+changes are not made, and nothing rises on a host where a task still warms up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def hold(
     """The next keep ratios, and for how many cycles each could have been higher.
 
     `wanted` is what there is CPU for, `spare` what there would be CPU for with some left over.
-    `hurry`: the query would not be fresh a cycle later. `waits`: a step that relieves the query is under way, and it stays fresh until then.
+    `hurry`: the query would not be fresh a cycle later. `waits`: a step that relieves the query is
+    under way, and it stays fresh until then.
     """
     lowest = np.minimum(floor, bound)
     steps = float(policy.steps)

@@ -66,6 +66,8 @@ class TaskRates:
     cpu: float
     taken: float
     offered: float
+    waiting: float = 0.0
+    """Rows, now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +110,17 @@ def task_rates(
         TaskRates(
             part=new.part,
             cpu=max(new.cpu_s - old.cpu_s, 0.0) / seconds,
-            taken=max(new.taken - old.taken, 0) / seconds,
+            taken=max(done(new) - done(old), 0) / seconds,
             offered=max(new.offered - old.offered, new.taken - old.taken, 0) / seconds,
+            waiting=float(new.waiting),
         )
         for old, new in zip(before, after, strict=True)
     )
+
+
+def done(report: TaskReport) -> int:
+    """Rows that went through: what waits between the stages of a part has not used its CPU yet."""
+    return report.kept - report.waiting
 
 
 def is_warm(reports: int, age_s: float) -> bool:
@@ -191,6 +199,7 @@ def make_view(
             cpu=cpu,
             taken=floats(task.rates.taken for _, task in tasks),
             offered=floats(task.rates.offered for _, task in tasks),
+            waiting=floats(task.rates.waiting for _, task in tasks),
             most=floats(task.most for _, task in tasks),
             state_bytes=floats(task.state_bytes for _, task in tasks),
             moves=np.array([task.moves for _, task in tasks], dtype=bool),

@@ -77,7 +77,14 @@ def changes(
                 parts.append(refused.because)
             because = "; ".join(parts)
         found.append(
-            Reason(subject=queries.label[at], was=was, now=now, because=because, facts=facts)
+            Reason(
+                subject=queries.label[at],
+                was=was,
+                now=now,
+                because=because,
+                facts=facts,
+                query=queries.label[at],
+            )
         )
     return tuple(found), tuple(infeasible[:MOST])
 
@@ -113,12 +120,19 @@ def alerts(
             now="alert",
             because=one.because,
             facts=(("floor", one.floor), ("attainable", one.attainable)),
+            query=one.query,
         )
         for key, one in list(now.items())[:MOST]
         if key not in before
     )
     closed = tuple(
-        Reason(subject=one.query, was="alert", now="", because="its floor can be met again")
+        Reason(
+            subject=one.query,
+            was="alert",
+            now="",
+            because="its floor can be met again",
+            query=one.query,
+        )
         for key, one in list(before.items())[:MOST]
         if key not in now
     )

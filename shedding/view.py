@@ -94,6 +94,8 @@ class Tasks:
     taken: Floats
     offered: Floats
     """Rows a second that were routed to it, before its shedder."""
+    waiting: Floats
+    """Rows that wait in it."""
     most: Floats
     """The most cores it can use."""
     state_bytes: Floats
@@ -146,6 +148,8 @@ class Decision:
     """The queries whose ratio is another than before."""
     wanted: Floats
     """What there is CPU for, before hysteresis."""
+    lag_s: Floats
+    """Of every query, with what waits on its way."""
     moves: tuple[TaskMove, ...] = ()
     grants: Grants = field(default_factory=Grants)
     hosts_wanted: int | None = None
@@ -193,6 +197,8 @@ class Memory:
     others: Floats = field(default_factory=no_floats)
     """Cores used by others, in the cycle before."""
     others_before: Floats = field(default_factory=no_floats)
+    got: Floats = field(default_factory=no_floats)
+    """Cores that our tasks got on a host, in the best of the last cycles."""
     bias: Mapping[str, float] = field(default_factory=dict)
     """By job: the factor by which it was seen to need more than its measured cost says."""
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -203,6 +209,8 @@ class Memory:
     """By job."""
     alerts: Mapping[int, Alert] = field(default_factory=dict)
     """By query key."""
+    met: Mapping[int, int] = field(default_factory=dict)
+    """Of open alerts: cycles in a row in which the floor could be met."""
     short: int = 0
     """Cycles in a row in which hosts were missing."""
     idle_since: float | None = None

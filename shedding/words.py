@@ -10,6 +10,8 @@ from typing import Literal
 Step = Literal["threads", "move", "nodes", "shed"]
 HERE: tuple[Step, ...] = ("threads", "move", "nodes", "shed")
 """A move costs milliseconds, so it comes before anything is dropped."""
+ALONE: tuple[Step, ...] = ("threads", "shed")
+"""One process without others."""
 PAPER: tuple[Step, ...] = ("threads", "shed", "move", "nodes")
 """Where a move restarts its job, it is the last resort."""
 

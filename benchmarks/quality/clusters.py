@@ -67,6 +67,7 @@ def many(*, tasks: int, hosts: int, load: float = 1.6, seed: int = 1) -> View:
             cpu=cpu,
             taken=rate,
             offered=rate,
+            waiting=np.zeros(count),
             most=np.full(count, cores),
             state_bytes=np.full(count, 1e6),
             moves=~reads[task_part],

@@ -13,9 +13,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plait.graph.operators import ShedOp
 from plait.graph.subpipelines import cut
 from plait.protocol.messages import TaskReport
 from plait.protocol.part_use import PartUse, with_report
+from plait.results.outcomes import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from plait.model.settings import Settings
     from plait.node_runtime.assembly.engine_parts import EngineParts
 
+SHED = COUNTED.index("shed")
 StageTimes = tuple[int, int, int, int, int]
 """Of a stage of the engine: processor time in ns, records in, records out, records that wait, ns in
 which its worklist was full."""
@@ -62,6 +65,16 @@ class TaskLoads:
         self.end_cpu_s = end_cpu_s
         self.cut = cut(pipeline, total=settings.order != "key")
         self.part_of = {stage: part.number for part in self.cut for stage in part.stages}
+        operators = pipeline.graph.operators
+        self.shedders = tuple(
+            tuple(
+                op
+                for stage in part.stages
+                for op in pipeline.stages[stage].operators
+                if isinstance(operators[op], ShedOp)
+            )
+            for part in self.cut
+        )
         self.began_s = time.process_time()
         self.named = tuple(
             PartUse(part=part.number, name=part.name, kind=part.kind, queries=part.queries)
@@ -123,11 +136,15 @@ class TaskLoads:
             for number, stage in enumerate(self.pipeline.stages)
             if self.part_of[number] != part and any(self.part_of[i] == part for i in stage.inputs)
         )
+        counts = self.engine_parts.engine.counts
+        shed = sum(counts(op)[SHED] for op in self.shedders[part])
         return TaskReport(
             part=part,
             cpu_s=cpu_s,
             taken=taken,
             offered=max(taken, offered),
+            kept=max(taken - shed, 0),
+            shed=shed,
             waiting=waiting,
             blocked_s=max(behind, default=0) / 1e9,
         )

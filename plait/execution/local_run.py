@@ -27,11 +27,12 @@ from plait.errors import (
     StateError,
     TimedOut,
 )
+from plait.execution import quality_watch
 from plait.execution.checkpointing import Checkpointing
+from plait.execution.keeping import Keeping
 from plait.execution.signals import Presses
 from plait.execution.waiting import describe_wait
 from plait.graph.operators import Graph, SinkOp, SourceOp
-from plait.graph.shedders.bounds import checked_bound
 from plait.graph.snapshot import Snapshot, check_snapshot, keeps_state
 from plait.graph.source_order import is_in_time
 from plait.graph.stages import has_loop, make_pipeline
@@ -48,7 +49,7 @@ from plait.results.engine_failures import FailureKind
 from plait.results.failures import Letters, error_of
 from plait.results.outcomes import keep_steps, stopped_sources, tally
 from plait.results.result import Latency, Result
-from plait.shedding.plan import ratios_of, thresholds
+from plait.shedding.plan import ratios_of
 
 if TYPE_CHECKING:
     import os
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from plait.execution.progress import ProgressLine
     from plait.protocol.messages import Finish
     from plait.protocol.part_use import PartUse
+    from plait.protocol.quality import QualityStep, QueryQuality
     from plait.protocol.rates import SourceRate
     from plait.results.outcomes import Plan
 
@@ -247,9 +249,7 @@ class LocalRun:
         self.breaker = make_breaker(settings)
         self.broken: BreakerError | None = None
         """Why the breaker ended the run."""
-        self.bounds: dict[int, float] = {}
-        """The most that is kept of queries, by hand; by their numbers."""
-        self.bounds_lock = threading.Lock()
+        self.quality: quality_watch.QualityWatch | None = None
         self.letters_lock = threading.Lock()
         """The thread that takes checkpoints sees to dead letters, too."""
         with ExitStack() as undo:
@@ -264,6 +264,7 @@ class LocalRun:
             undo.callback(self.parts.stop_helpers)
             undo.callback(self.parts.close)
             self.engine = self.parts.engine
+            self.keeping = Keeping(graph, self.engine)
             self.task_loads = TaskLoads(self.pipeline, settings, self.parts, self.ends.cpu_s)
             self.measured = SourceRates(graph, self.ends.sources, self.ends.gauges, self.engine)
             self.began = time.perf_counter()
@@ -271,12 +272,15 @@ class LocalRun:
                 self.put_state(state)
             if saved is not None:
                 saved.attach(self.parts, self.ends, self.letters, self.collect_letters)
-                self.bounds = ratios_of(saved.restored.keeps)
+                self.keeping.decided = ratios_of(saved.restored.keeps)
             for epoch, kept in keeps:
                 self.engine.keep_from(epoch, kept)
             self.parts.start()
             self.ended = False
             self.elastic = start_watch(self.engine, settings)
+            self.quality = quality_watch.start_watch(self)
+            if self.quality is None:
+                self.keeping.hand_over()
             self.measured.start()
             if saved is not None:
                 saved.begin()
@@ -417,6 +421,8 @@ class LocalRun:
         self.ended = True
         if self.elastic is not None:
             self.elastic.stop()
+        if self.quality is not None:
+            self.quality.stop()
         self.measured.stop()
         return "" if self.parts.end(grace_s=0.0 if self.aborted else GRACE_S) else LEFT_BEHIND
 
@@ -515,6 +521,9 @@ class LocalRun:
             degrees=tuple(self.elastic.degrees) if self.elastic is not None else (),
             routes=self.routes(),
             keeps=keep_steps(self.graph, self.engine.keeps()),
+            queries=self.queries(),
+            decisions=self.why(),
+            accuracy=() if self.quality is None else tuple(self.quality.points),
             rates=self.rates(),
             tasks=average_cores(self.task_loads.uses(), seconds),
             other_cpu_s=self.task_loads.cpu(self.task_loads.reports()).other_s,
@@ -557,19 +566,23 @@ class LocalRun:
         Returns:
             The epoch from which on it holds.
         """
-        number = checked_bound(self.graph, query, ratio)
-        with self.bounds_lock:
-            self.bounds.pop(number, None)
-            if ratio is not None:
-                self.bounds[number] = float(ratio)
-            return self.keep(self.bounds)
+        return self.keeping.bound(query, ratio)
 
-    def keep(self, ratios: Mapping[int, float]) -> int:
-        """Keeps so much of each query, by its number; the epoch from which on it does."""
-        item = self.engine.keep(thresholds(ratios, len(self.graph.sinks)))
-        if item is None:
-            raise StateError("shed: the job is at its end")
-        return item.epoch
+    def why(self, query: str | None = None) -> tuple[QualityStep, ...]:
+        """What was decided under overload and why, the last 1,000 times; of one query or of all.
+        Print them one by one."""
+        if query is not None and query not in (labels := self.sink_labels()):
+            known = ", ".join(map(repr, labels))
+            raise JobError(f'{self.graph.name} has no query "{query}"; its sinks are: {known}')
+        steps = () if self.quality is None else tuple(self.quality.steps)
+        return tuple(step for step in steps if query in (None, step.reason.query))
+
+    def queries(self) -> tuple[QueryQuality, ...]:
+        """Every query with a floor, or all if one has one: what it asks for and what it gets."""
+        return quality_watch.qualities(self)
+
+    def sink_labels(self) -> list[str]:
+        return [op.label for op in self.graph.operators if isinstance(op, SinkOp)]
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary. A run in

@@ -32,6 +32,7 @@ Queue = Literal["lanes", "hybrid", "partitioned", "shared"]
 Reorder = Literal["nonblocking", "locked"]
 Order = Literal["time", "total", "key", "none"]
 ElasticRule = Literal["trend", "utilisation"]
+Quality = Literal["auto", "off"]
 
 SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
 THREADINGS: tuple[Threading, ...] = get_args(Threading)
@@ -135,6 +136,11 @@ class Settings:
     breaker: str | None = None
     """Stop the job when more than a share of its records become dead letters: "1% of 10s" is 1 in
     100 of those read in the last 10 seconds, and never judged by fewer than 1,000. None: never."""
+    quality: Quality = "auto"
+    """What happens under overload to queries with a floor (`sink(..., min_accuracy=)`). auto: input
+    is shed by priority, as little as possible. off: only by hand."""
+    quality_period_ms: int = 1000
+    """How often that is decided anew."""
     finish: Finish = "leave"
     """What becomes of windows, sessions, timers and waiting records that are not complete when a
     run is stopped before its sources end. "leave": nothing is given for them, and
@@ -158,6 +164,7 @@ class Settings:
                 'stage_parallelism (or "free", "elastic")', self.stage_parallelism, 1, MAX_WORKERS
             )
         check("elastic_period_ms", self.elastic_period_ms, 1, 3_600_000)
+        check("quality_period_ms", self.quality_period_ms, 10, 3_600_000)
         check("epoch_records", self.epoch_records, 1, 1 << 20)
         check("bin_bits", self.bin_bits, 0, 20)
         check("slice_us", self.slice_us, 1, 1_000_000)
@@ -195,6 +202,7 @@ class Settings:
             ("order", Order),
             ("elastic_rule", ElasticRule),
             ("finish", Finish),
+            ("quality", Quality),
         )
         for name, allowed in choices:
             given = getattr(self, name)

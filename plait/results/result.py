@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.protocol.part_use import PartUse
+    from plait.protocol.quality import QualityPoint, QualityStep, QueryQuality
     from plait.protocol.rates import SourceRate
 
 
@@ -253,6 +254,13 @@ class Result:
     keeps: tuple[KeepStep, ...] = ()
     """Every change of what is kept of the queries with a floor. With `cuts` it says which records
     were shed: the same run can be repeated."""
+
+    queries: tuple[QueryQuality, ...] = ()
+    """Of a job with a floor: what each query asked for, and the accuracy it got."""
+    decisions: tuple[QualityStep, ...] = ()
+    """What was decided under overload, and why: the last 1,000 times. Of a run in one process."""
+    accuracy: tuple[QualityPoint, ...] = ()
+    """The accuracy of each query over time (of the last 10,000 looks). Of a run in one process."""
 
     rates: Mapping[str, SourceRate] = field(default_factory=dict)
     """Of each source that records come in at by themselves (Kafka, Spark, a rate), by its label:

@@ -52,6 +52,7 @@ COLUMNS = tuple(
         "costs",
         "hold",
         "moves",
+        "observe",
         "quality",
         "release",
         "scaling",

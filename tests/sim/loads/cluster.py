@@ -238,6 +238,7 @@ class Cluster:
                 cpu=floats(task.cpu for task in self.tasks),
                 taken=floats(task.taken for task in self.tasks),
                 offered=floats(task.offered for task in self.tasks),
+                waiting=np.zeros(len(self.tasks)),
                 most=floats(self.parts[task.part].most for task in self.tasks),
                 state_bytes=floats(self.parts[task.part].size * task.share for task in self.tasks),
                 moves=np.array([self.parts[task.part].moves for task in self.tasks]),

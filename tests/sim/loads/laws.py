@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plait.shedding.controller import decide
 from tests.sim.loads.draw import CALM, END, GONE, RUSH
 
@@ -89,7 +91,7 @@ class Judge:
             return  # what was measured is of another place
         if cluster.cycle - max(c for c in (0, CALM, RUSH, GONE) if c <= cluster.cycle) < PATIENCE:
             return  # the rates are not measured yet
-        wanted = decision.wanted.tolist()
+        wanted = np.maximum(decision.wanted, decision.keep).tolist()
         for at, query in enumerate(cluster.queries):
             if wanted[at] > 1.0 - STEP:
                 continue

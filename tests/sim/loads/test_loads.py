@@ -181,7 +181,7 @@ def many_lives() -> None:
         (controller, "share", upside_down(share.share)),
         (controller, "hold", below_floors(hold.hold)),
         (controller, "hold", never_rises(hold.hold)),
-        (controller, "alert", lambda *_: {}),
+        (controller, "alert", lambda *_: ({}, {})),
         (controller, "MOST_BIAS", 0.2),
     ],
     ids=["priorities ascending", "below the floors", "never rises", "no alert", "too optimistic"],

@@ -48,6 +48,7 @@ class Task:
     host: str = "host-1"
     rank: int = 0
     share: float = 1.0
+    waiting: float = 0.0
     most: float = 1.0
     size: float = 0.0
     moves: bool = True
@@ -121,6 +122,7 @@ def view_of(table: Table, at: float = 0.0) -> View:
             cpu=floats([task.cpu for task in table.tasks]),
             taken=floats([task.taken for task in table.tasks]),
             offered=floats([task.offered for task in table.tasks]),
+            waiting=floats([task.waiting for task in table.tasks]),
             most=floats([task.most for task in table.tasks]),
             state_bytes=floats([task.size for task in table.tasks]),
             moves=np.array([task.moves for task in table.tasks], dtype=bool),
