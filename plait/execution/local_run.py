@@ -571,7 +571,9 @@ class LocalRun:
     def why(self, query: str | None = None) -> tuple[QualityStep, ...]:
         """What was decided under overload and why, the last 1,000 times; of one query or of all.
         Print them one by one."""
-        if query is not None and query not in (labels := self.sink_labels()):
+        if query is not None and query not in (
+            labels := [op.label for op in self.graph.operators if isinstance(op, SinkOp)]
+        ):
             known = ", ".join(map(repr, labels))
             raise JobError(f'{self.graph.name} has no query "{query}"; its sinks are: {known}')
         steps = () if self.quality is None else tuple(self.quality.steps)
@@ -580,9 +582,6 @@ class LocalRun:
     def queries(self) -> tuple[QueryQuality, ...]:
         """Every query with a floor, or all if one has one: what it asks for and what it gets."""
         return quality_watch.qualities(self)
-
-    def sink_labels(self) -> list[str]:
-        return [op.label for op in self.graph.operators if isinstance(op, SinkOp)]
 
     def snapshot(self, timeout: float = 60.0) -> Snapshot:
         """The state of all bins and the positions of the sources at one epoch boundary. A run in
