@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRIES = {"plain": 20_000, "thread": 1_000, "address": 3_000}
-PROGRAMS = [f"shedding/shed_test:{variant}" for variant in VARIANTS]
+PROGRAMS = [f"shed_test:{variant}" for variant in VARIANTS]
 
 
 @pytest.mark.parametrize("program", programs(PROGRAMS, "plain", "address"))
