@@ -48,7 +48,8 @@ cdef extern from "<string_view>" namespace "std" nogil:
 cdef extern from "plait/text/json_writer.hpp" namespace "plait" nogil:
     cdef cppclass JsonLines "plait::JsonWriter":
         JsonLines(const vector[string]& names) except +
-        cbool write(const Batch& batch) except +
+        cbool write(const Batch& batch, cbool lines) except +
+        string_view lines() noexcept
         string_view row(int64_t i) noexcept
 
 
@@ -133,6 +134,26 @@ cdef class JsonWriter:
     def write(self, arrow):
         """The object of each row of a RecordBatch whose types are those of the schema; None if a
         time is outside the years of a datetime."""
+        cdef int64_t count = self.take(arrow, False)
+        if count < 0:
+            return None
+        cdef int64_t i
+        cdef string_view row
+        values = []
+        for i in range(count):
+            row = self.lines.get().row(i)
+            values.append(PyBytes_FromStringAndSize(row.data(), <Py_ssize_t>row.size()))
+        return values
+
+    def write_lines(self, arrow):
+        """The same, as one text with a newline behind each object."""
+        if self.take(arrow, True) < 0:
+            return None
+        cdef string_view text = self.lines.get().lines()
+        return PyBytes_FromStringAndSize(text.data(), <Py_ssize_t>text.size())
+
+    cdef int64_t take(self, arrow, cbool lines) except -2:
+        """How many rows were written; -1 if they could not be."""
         if self.busy:
             raise RuntimeError("two threads write with the same JsonWriter; make one for each")
         cdef NativeBatch batch = NativeBatch.from_arrow(arrow, self.schema)
@@ -140,15 +161,7 @@ cdef class JsonWriter:
         self.busy = True
         try:
             with nogil:
-                all_written = self.lines.get().write(batch.batch)
+                all_written = self.lines.get().write(batch.batch, lines)
         finally:
             self.busy = False
-        if not all_written:
-            return None
-        cdef int64_t i
-        cdef string_view row
-        values = []
-        for i in range(batch.batch.length):
-            row = self.lines.get().row(i)
-            values.append(PyBytes_FromStringAndSize(row.data(), <Py_ssize_t>row.size()))
-        return values
+        return batch.batch.length if all_written else -1

@@ -39,6 +39,12 @@ class Collect(Sink):
         return CollectWriter(schema, self.limit)
 
 
+TOGETHER = 256
+"""So many batches that came become one, which takes far less memory where they are small ..."""
+COPIED_BYTES = 1 << 26
+"""... unless they are larger than this together."""
+
+
 class CollectWriter(Writer):
     """Keeps batches. `full` says that no further row would be kept, so the run may stop."""
 
@@ -46,7 +52,9 @@ class CollectWriter(Writer):
         self.schema = schema
         self.limit = limit
         self.rows = 0
-        self.batches: list[Any] = []
+        self.kept: list[Any] = []
+        self.latest: list[Any] = []
+        """What came after those, as it came."""
 
     @property
     def full(self) -> bool:
@@ -56,13 +64,22 @@ class CollectWriter(Writer):
         if self.limit is not None:
             batch = batch.slice(0, self.limit - self.rows)
         if batch.num_rows:
-            self.batches.append(batch)
+            self.latest.append(batch)
             self.rows += batch.num_rows
+            if len(self.latest) == TOGETHER:
+                self.keep_latest()
+
+    def keep_latest(self) -> None:
+        import pyarrow as pa
+
+        small = sum(batch.nbytes for batch in self.latest) <= COPIED_BYTES
+        self.kept += [pa.concat_batches(self.latest)] if small else self.latest
+        self.latest = []
 
     def close(self) -> Any:
         import pyarrow as pa
 
-        return pa.Table.from_batches(self.batches, self.schema.to_arrow())
+        return pa.Table.from_batches([*self.kept, *self.latest], self.schema.to_arrow())
 
 
 class Discard(Sink):

@@ -145,23 +145,34 @@ class Schema:
     complete: bool = False
     """Whether a dict must have every column, also one that may be null: so where the user did not
     write the schema of what a function returns."""
+    places: Mapping[str, int] = dataclasses.field(init=False)
+    """The position of each column."""
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise SchemaError("a schema needs at least one column")
-        seen: set[str] = set()
-        for field in self.fields:
+        places: dict[str, int] = {}
+        for place, field in enumerate(self.fields):
             if not isinstance(field.name, str) or not field.name:
                 raise SchemaError(f"a column needs a name, not {field.name!r}")
-            if field.name in seen:
+            if field.name in places:
                 raise SchemaError(f'column "{field.name}" is there twice')
-            seen.add(field.name)
+            places[field.name] = place
+        object.__setattr__(self, "places", places)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.fields == other.fields
 
     def __hash__(self) -> int:
         return hash(self.fields)
+
+    def __getstate__(self) -> list[Any]:
+        return [self.fields, self.record_class, self.complete]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for name, value in zip(("fields", "record_class", "complete"), state, strict=True):
+            object.__setattr__(self, name, value)
+        self.__post_init__()
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -170,13 +181,10 @@ class Schema:
         return len(self.fields)
 
     def __contains__(self, name: object) -> bool:
-        return any(field.name == name for field in self.fields)
+        return isinstance(name, str) and name in self.places
 
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(name)
+        return self.fields[self.places[name]]
 
     def __str__(self) -> str:
         return ", ".join(str(field) for field in self.fields)
@@ -186,11 +194,13 @@ class Schema:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
-        return tuple(field.name for field in self.fields)
+        return tuple(self.places)
 
     def index(self, name: str) -> int:
         """The position of a column; ValueError if there is none with this name."""
-        return self.names.index(name)
+        if name not in self.places:
+            raise ValueError(f"no column {name!r}")
+        return self.places[name]
 
     @classmethod
     def of(cls, given: Any) -> Schema:

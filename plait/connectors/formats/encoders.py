@@ -8,7 +8,7 @@ from __future__ import annotations
 import lzma
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.connectors.formats.json_lines import batch_to_lines, bytes_to_text_columns
+from plait.connectors.formats.json_lines import bytes_to_text_columns, line_encoder
 from plait.connectors.formats.text_files import FileOptions
 from plait.errors import SinkError
 from plait.model.declared_arrow import arrow_of, arrow_value, why_not_arrow
@@ -180,10 +180,10 @@ class JsonlEncoder:
 
     def __init__(self, stream: Any, schema: Schema) -> None:
         self.stream = stream
-        self.schema = schema
+        self.encode = line_encoder(schema)
 
     def write(self, table: Any) -> None:
-        self.stream.write(batch_to_lines(table, self.schema).encode())
+        self.stream.write(self.encode(table))
 
     def close(self) -> None:
         self.stream.close()

@@ -181,18 +181,48 @@ TO_JSON: dict[Type, Callable[[Any], Any]] = {
 }
 
 
-def batch_to_lines(batch: Any, schema: Schema) -> str:
-    """One JSON object a line, keys in the order of the schema."""
+def json_objects(batch: Any, schema: Schema) -> list[str]:
+    """A JSON object for each row, names in the order of the schema."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
     names = schema.names
     try:
         columns = [to_json(batch.column(field.name), field) for field in schema]
-        rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-        return "".join(f"{encode(row)}\n" for row in rows)
+        return [encode(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkError(
             f"a value has no JSON ({error}); map object columns to plain values first: {schema}"
         ) from None
+
+
+def line_encoder(schema: Schema) -> Callable[[Any], bytes]:
+    """A function that writes a table as lines: by native code where the columns are plain, in
+    Python where they are not, or where a value has no JSON; both write the same."""
+
+    def encode(batch: Any) -> bytes:
+        return "".join(f"{text}\n" for text in json_objects(batch, schema)).encode()
+
+    if has_objects(schema):
+        return encode
+
+    from plait.node_runtime.native._json import JsonWriter
+
+    writer, types = JsonWriter(schema), schema.to_arrow().types
+
+    def encode_natively(table: Any) -> bytes:
+        columns = table.select(schema.names)
+        if columns.schema.types != types:
+            return encode(table)
+        parts = []
+        for batch in columns.to_batches():
+            lines = writer.write_lines(batch)
+            parts.append(encode(batch) if lines is None else lines)
+        return b"".join(parts)
+
+    return encode_natively
+
+
+def has_objects(schema: Schema) -> bool:
+    return any(field.type is Type.OBJECT for field in schema)
 
 
 def bytes_to_text_columns(batch: Any, schema: Schema) -> Any:

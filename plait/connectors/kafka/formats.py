@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait.connectors.columns import to_batch
-from plait.connectors.formats.json_lines import from_json, to_json
+from plait.connectors.formats.json_lines import from_json, has_objects, json_objects
 from plait.errors import SinkError, SourceError
 from plait.model.records import column_values, describe, field_value
 from plait.model.schema import Field, Schema, Type
@@ -74,7 +74,7 @@ def json_values(schema: Schema) -> Callable[[Sequence[bytes | None]], Decoded]:
     """Rows of JSON objects: by native code, without the interpreter's lock, where the columns are
     plain; where they hold objects, in Python."""
     decode = json_decoder(schema)
-    if any(field.type is Type.OBJECT for field in schema):
+    if has_objects(schema):
         return lambda values: decode_rows(values, schema, decode)
     from plait.node_runtime.native._json import JsonReader
 
@@ -258,7 +258,7 @@ def encoder_of(format: Format, schema: Schema) -> Callable[[Any], list[bytes | N
 def json_encoder(schema: Schema) -> Callable[[Any], list[bytes | None]]:
     """A JSON object for each row: by native code where the columns are plain, else in Python; both
     write the same."""
-    if any(field.type is Type.OBJECT for field in schema):
+    if has_objects(schema):
         return lambda batch: encode_json(batch, schema)
     import pyarrow as pa
 
@@ -277,17 +277,7 @@ def json_encoder(schema: Schema) -> Callable[[Any], list[bytes | None]]:
 
 
 def encode_json(batch: Any, schema: Schema) -> list[bytes | None]:
-    """A JSON object for each row, names in the order of the schema."""
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-    names = schema.names
-    try:
-        columns = [to_json(batch.column(field.name), field) for field in schema]
-        rows = zip(*columns, strict=True)
-        return [encode(dict(zip(names, row, strict=True))).encode() for row in rows]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SinkError(
-            f"a value has no JSON ({error}); map object columns to plain values first: {schema}"
-        ) from None
+    return [text.encode() for text in json_objects(batch, schema)]
 
 
 def encode_msgpack(batch: Any, schema: Schema) -> list[bytes | None]:

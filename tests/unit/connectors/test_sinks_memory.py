@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.connectors import memory_sinks
 from plait.connectors.columns import to_batch
 from plait.connectors.memory_sinks import Call, Collect, Discard, Print
 from plait.errors import JobError, SinkError
@@ -33,6 +34,23 @@ def test_collect_keeps_all_in_order() -> None:
     assert table.schema == SCHEMA.to_arrow()
     assert table.column("n").to_pylist() == [1, 2, 3]
     assert writer.abort().equals(table)
+
+
+def test_collect_keeps_few_batches_of_many_small_ones() -> None:
+    writer = Collect().open(SCHEMA)
+    for n in range(2_000):
+        writer.write(batch(n))
+    table = writer.close()
+    assert table.column("n").to_pylist() == list(range(2_000))
+    assert table.column("n").num_chunks < 300
+
+
+def test_collect_does_not_copy_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_sinks, "COPIED_BYTES", 100)
+    writer = Collect().open(SCHEMA)
+    for n in range(300):
+        writer.write(batch(n))
+    assert writer.close().column("n").num_chunks == 300
 
 
 def test_collect_stops_at_its_limit() -> None:

@@ -11,6 +11,7 @@
 
 #include "plait/columns/casts.hpp"
 #include "plait/columns/strings.hpp"
+#include "plait/kernels/find_text.hpp"
 #include "plait/kernels/program.hpp"
 
 namespace plait {
@@ -66,10 +67,42 @@ inline void length_str(Context& c, const Instr& in) {
 inline void length_bytes(Context& c, const Instr& in) {
   each_text<int64_t>(c, in, 0, [](int64_t, const Text& t) { return t.size; });
 }
-inline void contains_text(Context& c, const Instr& in) {
-  each_two_texts<uint8_t>(c, in, 0, [](int64_t, const Text& a, const Text& b) {
-    return uint8_t(contains(a.view(), b.view()));
+// Whether the texts of a chunk lie behind each other, as those of a column do.
+inline bool are_together(const Text* texts, int64_t n) {
+  bool together = true;
+  for (int64_t i = 1; i < n; ++i)
+    together &= texts[i - 1].data + texts[i - 1].size == texts[i].data;
+  return together;
+}
+
+// One search through all texts of a chunk. An occurrence that goes over the end of a row is none.
+inline void mark_rows_with(const Text* texts, int64_t n, std::string_view part, uint8_t* o) {
+  const char* begin = texts[0].data;
+  const int64_t size = texts[n - 1].data + texts[n - 1].size - begin;
+  int64_t row = 0;
+  find_each({begin, size_t(size)}, part, [&](int64_t at) {
+    while (texts[row].data + texts[row].size <= begin + at) ++row;
+    const int64_t end = texts[row].data + texts[row].size - begin;
+    if (at + int64_t(part.size()) > end) return at + 1;
+    o[row] = 1;
+    return end;
   });
+}
+
+inline void contains_text(Context& c, const Instr& in) {
+  const Vec &a = c.vec(in.a()), &b = c.vec(in.b());
+  const std::string_view part = b.constant ? b.text(0).view() : std::string_view();
+  if (a.constant || b.valid || part.empty() || part.size() > size_t(kLongestNeedle) || c.n == 0 ||
+      !are_together(a.as<Text>(), c.n)) {
+    return each_two_texts<uint8_t>(c, in, 0, [](int64_t, const Text& text, const Text& wanted) {
+      return uint8_t(contains(text.view(), wanted.view()));
+    });
+  }
+  uint8_t* o = c.out<uint8_t>(in);
+  std::memset(o, 0, size_t(c.n));
+  mark_rows_with(a.as<Text>(), c.n, part, o);
+  for (int64_t i = 0; a.valid && i < c.n; ++i) o[i] &= a.valid[i];
+  c.set(in, o, c.valid_of(in, a));
 }
 inline void starts_with(Context& c, const Instr& in) {
   each_two_texts<uint8_t>(c, in, 0, [](int64_t, const Text& a, const Text& b) {

@@ -36,8 +36,8 @@ class JsonWriter {
   }
 
   // False if a time is outside the years 1 to 9999, which Python cannot write; the columns are
-  // those of the names, and hold no objects.
-  bool write(const Batch& batch) {
+  // those of the names, and hold no objects. `lines`: a newline is behind each object.
+  bool write(const Batch& batch, bool lines = false) {
     to_ = bytes_.data();
     ends_.clear();
     for (int64_t row = 0; row < batch.length; ++row) {
@@ -46,10 +46,14 @@ class JsonWriter {
       }
       *to_++ = '}';
       ends_.push_back(to_ - bytes_.data());
+      if (lines) *to_++ = '\n';
     }
     return true;
   }
 
+  std::string_view lines() const { return {bytes_.as<char>(), size_t(to_ - bytes_.data())}; }
+
+  // Of a write without newlines.
   std::string_view row(int64_t i) const {
     const int64_t begin = i ? ends_[size_t(i - 1)] : 0;
     return {bytes_.as<char>() + begin, size_t(ends_[size_t(i)] - begin)};

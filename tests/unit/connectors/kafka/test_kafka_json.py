@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.connectors.formats.json_lines import line_encoder
 from plait.connectors.kafka.formats import (
     decode_rows,
     decoder_of,
@@ -342,6 +343,8 @@ def test_rows_are_written_as_python_writes_them(rows: list[dict[str, Any]], skip
     for given_batch in (batch, batch.slice(skipped), backwards):
         values = encode(given_batch)
         assert values == encode_json(given_batch, SCHEMA)
+        lines = b"".join(value + b"\n" for value in values if value is not None)
+        assert line_encoder(SCHEMA)(pa.Table.from_batches([given_batch])) == lines
     found = decoder_of("json", SCHEMA, None)(encode(batch))
     assert found.reasons == {}
     assert [bits(tuple(row.values())) for row in found.batch.to_pylist()] == [
@@ -354,8 +357,11 @@ def test_what_native_code_cannot_write_is_left_to_python() -> None:
     late = pa.array([2**62], pa.timestamp("us", "UTC"))
     with pytest.raises(OverflowError):
         encoder_of("json", schema)(pa.RecordBatch.from_arrays([late], ["t"]))
+    with pytest.raises(OverflowError):
+        line_encoder(schema)(pa.table([late], ["t"]))
     narrow = pa.RecordBatch.from_pydict({"i": pa.array([1], pa.int8())})
     for given_rows in (narrow, pa.table(narrow)):
         assert encoder_of("json", Schema.of({"i": int}))(given_rows) == [b'{"i":1}']
+    assert line_encoder(Schema.of({"i": int}))(pa.table(narrow)) == b'{"i":1}\n'
     with pytest.raises(ValueError, match='"o" holds objects'):
         JsonWriter(Schema.of({"o": object}))

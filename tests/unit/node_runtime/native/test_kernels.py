@@ -365,3 +365,36 @@ def test_types_of_results() -> None:
     assert lower(col("k") + col("x"), schema).type is Type.FLOAT64
     assert lower(col("t") - col("t"), schema).type is Type.INT64
     assert lower(col("t") + datetime.timedelta(seconds=1), schema).type is Type.TIMESTAMP
+
+
+PARTS = ["", "a", "ab", "aa", "aba", "b" * 20, "ab" * 16, "ab" * 16 + "a", "ä", "x"]
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+def test_contains_in_texts_of_one_column(part: str, nullable: bool) -> None:
+    """They lie behind each other: an occurrence over the end of one is none."""
+    rng = random.Random(len(part))
+    texts: list[str | None] = [
+        "".join(rng.choice("aabä") for _ in range(rng.choice([0, 1, 2, 7, 40, 200])))
+        for _ in range(3000)
+    ]
+    for row in range(0, len(texts), 7):
+        at = rng.randrange(3)
+        texts[row] = "b" * at + part + (texts[row] or "")
+        texts[row + 1 : row + 3] = [part[: len(part) // 2], part[len(part) // 2 :]]
+    if nullable:
+        texts = [None if rng.random() < 0.1 else text for text in texts]
+    kind = "string?" if nullable else "string"
+    wanted = [None if text is None else part in text for text in texts]
+    assert values(col("s").contains(part), s=(kind, texts)) == wanted
+
+
+def test_contains_where_a_text_under_a_null_has_the_part() -> None:
+    schema = Schema.of({"s": "string?"})
+    array = pa.array(["needle", "needle", "hay"]).take(pa.array([0, 1, 2]))
+    validity = pa.array([True, False, True]).buffers()[1]
+    column = pa.Array.from_buffers(pa.string(), 3, [validity, *array.buffers()[1:]])
+    batch = pa.RecordBatch.from_arrays([column], schema=schema.to_arrow())
+    found, failed = evaluate(lower(col("s").contains("needle"), schema), batch)
+    assert (found.to_pylist(), failed) == ([True, None, False], [])
