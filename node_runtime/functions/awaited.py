@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -140,12 +141,13 @@ class AsyncCall:
         self.add_runners()
 
     async def run_rows(self) -> None:
-        """A runner: rows until there are no more, or until it was cancelled: what a function left
-        of that would reach the next row."""
+        """A runner: rows until there are no more, or until a function was cancelled or has set a
+        context variable: what it left of that would reach the next row."""
         runner = asyncio.current_task()
         assert runner is not None
         taken = 0
-        while not self.over and not runner.cancelling():
+        context = copy_context()
+        while not self.over and not runner.cancelling() and is_current(context):
             flight = self.find_flight()
             if flight is None:
                 return
@@ -366,6 +368,14 @@ async def catch_exit(coroutine: Awaitable[Any]) -> Any:
         return await coroutine
     except (KeyboardInterrupt, SystemExit) as error:
         return Ended(error)
+
+
+def is_current(context: Context) -> bool:
+    """Whether the variables of the current context are those of this one. Quick if none was set."""
+    try:
+        return context == copy_context()
+    except Exception:  # a value that cannot be compared
+        return False
 
 
 def check_result(result: Any) -> Any:

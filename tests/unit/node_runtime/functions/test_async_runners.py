@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,6 +44,32 @@ def test_concurrency_holds_for_functions_that_wait_now_and_then() -> None:
 
     assert numbers(orders(2_000).map_async(now_and_then, concurrency=3).collect()) == [*range(2000)]
     assert 1 < most <= 3
+
+
+class Odd:
+    """Cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("odd")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+seen: ContextVar[tuple[Any, ...]] = ContextVar("seen", default=())
+
+
+@pytest.mark.parametrize("value", [1, Odd()])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_context_variable_that_is_set_reaches_no_other_row(waits: bool, value: Any) -> None:
+    async def setting(order: Order) -> Order:
+        if order.n % 3 == 0:
+            seen.set((*seen.get(), value))
+        if waits:
+            await asyncio.sleep(0)
+        return Order(len(seen.get()))
+
+    stream = orders(600).map_async(setting, concurrency=4)
+    assert numbers(stream.collect()) == [1, 0, 0] * 200
 
 
 @pytest.mark.parametrize("waits", [False, True])
