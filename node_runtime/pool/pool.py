@@ -82,7 +82,7 @@ class Child:
             return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        select.select([self.pidfd], [], [])
+        wait_readable(self.pidfd)
         os.close(self.pidfd)
         self.pidfd = -1
 
@@ -348,13 +348,20 @@ class Pool:
         until = time.monotonic() + (CLOSE_S if self.closes() else GRACE_S)
         left = {worker for worker, child in enumerate(self.children) if child.pid}
         while left and (rest_s := until - time.monotonic()) > 0:
-            if not select.select([zygote.control], [], [], rest_s)[0]:
+            if not wait_readable(zygote.control, rest_s):
                 break
             told = zygote.receive()
             if told is None:
                 break
             if told["kind"] == "died":
                 left.discard(told["worker"])
+
+
+def wait_readable(of: int | socket.socket, rest_s: float | None = None) -> bool:
+    """Whether there is something to read. By `poll`: `select` takes no descriptor above 1,023."""
+    poll = select.poll()
+    poll.register(of, select.POLLIN)
+    return bool(poll.poll(None if rest_s is None else rest_s * 1000))
 
 
 def exit_text(status: int) -> str:
