@@ -195,9 +195,11 @@ def source_time(
         raise JobError(f"event_time is {column!r}; it must be the name of a column")
     field = schema[check_column(column, schema)]
     if field.type is not Type.TIMESTAMP:
+        unit = "" if field.type is Type.STRING else 'unit="s"'
         raise JobError(
-            f'event_time="{column}": the column is {field.type.value}, not a timestamp;'
-            " give it plait.Timestamp in the schema of the source"
+            f'event_time="{column}": the column is {field.type.value}, not a timestamp; give it'
+            " plait.Timestamp in the schema of the source, or write"
+            f' event_time=col("{column}").to_timestamp({unit})'
         )
     if field.nullable and fixed:
         raise JobError(
