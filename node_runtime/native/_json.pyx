@@ -34,10 +34,18 @@ cdef extern from "plait/text/json_columns.hpp" namespace "plait" nogil:
         cbool unsettled
         string reason
 
+    cdef struct JsonLine:
+        int64_t begin
+        int64_t end
+        int64_t number
+
     cdef cppclass JsonColumns:
-        JsonColumns(vector[JsonField] fields) except +
+        JsonColumns(vector[JsonField] fields, cbool only_known) except +
         Batch read(const JsonValue* values, int64_t count) except +
+        Batch read_lines(const char* text, int64_t size, int64_t first) except +
         const vector[BadJson]& bad() noexcept
+        const vector[JsonLine]& lines() noexcept
+        int64_t line_ends() noexcept
 
 cdef extern from "<string_view>" namespace "std" nogil:
     cdef cppclass string_view:
@@ -60,17 +68,17 @@ cdef class JsonReader:
     cdef object schema
     cdef bint busy
 
-    def __cinit__(self, schema):
+    def __cinit__(self, schema, only_known=False):
         cdef vector[JsonField] fields
         cdef JsonField made
         for field in schema:
             made.name = field.name.encode()
             made.type = <Type><int>field.type.code
             made.nullable = field.nullable
-            if made.type == Type.Object:
-                raise ValueError(f'column "{field.name}" holds objects, which only Python reads')
+            if field.declared is not None:
+                raise ValueError(f'column "{field.name}" is declared, and only Python checks that')
             fields.push_back(made)
-        self.columns = make_unique[JsonColumns](move(fields))
+        self.columns = make_unique[JsonColumns](move(fields), <cbool>only_known)
         self.schema = schema
         self.busy = False
 
@@ -105,6 +113,32 @@ cdef class JsonReader:
         for i in range(self.columns.get().bad().size()):
             self.tell(self.columns.get().bad()[i], reasons, unsettled)
         return rows.to_arrow(self.schema), reasons, unsettled
+
+    def read_lines(self, bytes text, int64_t first):
+        """The rows of the lines that are not blank, from one of these on, which fit; of others the
+        row, from `first` on, the number of the line and the line; how many lines are not blank; and
+        how many end."""
+        if self.busy:
+            raise RuntimeError("two threads read with the same JsonReader; make one for each")
+        cdef NativeBatch rows = NativeBatch()
+        cdef const char* data = PyBytes_AS_STRING(text)
+        cdef int64_t size = PyBytes_GET_SIZE(text)
+        self.busy = True
+        try:
+            with nogil:
+                rows.batch = self.columns.get().read_lines(data, size, first)
+        finally:
+            self.busy = False
+        others = []
+        cdef size_t i
+        cdef int64_t row
+        cdef JsonLine line
+        for i in range(self.columns.get().bad().size()):
+            row = self.columns.get().bad()[i].index
+            line = self.columns.get().lines()[first + row]
+            others.append((row, line.number, text[line.begin:line.end]))
+        found = self.columns.get().lines().size()
+        return rows.to_arrow(self.schema), others, found, self.columns.get().line_ends()
 
     cdef int tell(self, const BadJson& bad, dict reasons, list unsettled) except -1:
         if bad.unsettled:

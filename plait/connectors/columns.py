@@ -209,6 +209,15 @@ def canonical(table: Any, schema: Schema, rounding: Rounding = "error") -> Any:
     return make.from_arrays(arrays, schema=target)
 
 
+def interleave(batches: Sequence[Any], numbers: Sequence[int]) -> Any:
+    """The rows of batches of one schema as one, by the numbers of all of them."""
+    import pyarrow as pa
+
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    table = pa.Table.from_batches(batches).take(pa.array(order, pa.int64()))
+    return next(iter(table.combine_chunks().to_batches()), batches[0].slice(0, 0))
+
+
 def canonical_column(column: Any, field: Field, wanted: Any, rounding: Rounding = "error") -> Any:
     import pyarrow as pa
     import pyarrow.types as at

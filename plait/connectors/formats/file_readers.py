@@ -1,8 +1,7 @@
 """Readers of single files, one class a format: a schema, and rows from a number on.
 
-Parquet is read by row groups, JSONL and text by blocks, CSV in `csv_reader`. When pyarrow refuses a
-block of text, the block is read again slowly to name the lines: speed is for good data, and a bad
-line is always named by file, line number and text.
+Parquet is read by row groups, JSONL and text by blocks, CSV in `csv_reader`. A bad line is always
+named by file, line number and text: what is quick is for good data.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.bad_rows import BadRow, PolledRows, fit_rows
-from plait.connectors.columns import canonical
 from plait.connectors.formats import text_files
 from plait.connectors.formats.csv_reader import CsvReader
 from plait.connectors.formats.file_reader import START, Anchor, EmptyFile, FileReader
-from plait.connectors.formats.json_lines import has_python_types, infer_lines, read_lines
+from plait.connectors.formats.json_lines import block_reader, infer_lines
 from plait.connectors.formats.text_files import DAMAGED, mark_bytes, open_utf8, shown
 from plait.errors import SchemaError, SourceError
 from plait.model.schema import Schema
@@ -146,45 +144,16 @@ class JsonlReader(LineReader):
             yield block
 
     def batches(self, start_row: int, anchor: Anchor = START) -> Iterator[PolledRows]:
-        by_arrow = not has_python_types(self.schema)
+        read = block_reader(self.path, self.schema, only_known=self.only_known)
         at = self.start(anchor)
         with self.stream(anchor.byte) as stream:
             for block in self.whole(stream, start=anchor == START):
-                lines = block.split(b"\n")
-                rows = [(at.line + i, text) for i, text in enumerate(lines, 1) if text.strip()]
                 self.anchor = at if self.has_bytes else None
-                skipped = min(max(start_row - at.row, 0), len(rows))
-                at = Anchor(at.byte + len(block), at.row + len(rows), at.line + len(lines) - 1)
-                if skipped == len(rows):
-                    continue
-                if skipped:
-                    rows = rows[skipped:]
-                    block = b"\n".join(text for _, text in rows)
-                batch = self.read_block(block, len(rows)) if by_arrow else None
-                if batch is not None:
-                    yield PolledRows(batch)
-                else:
-                    yield read_lines(self.path, rows, self.schema, only_known=self.only_known)
-
-    def read_block(self, block: bytes, rows: int) -> Any:
-        """The block as Arrow reads it, or None where it does not or might read it differently."""
-        import pyarrow as pa
-        import pyarrow.json as pj
-
-        options = pj.ParseOptions(
-            explicit_schema=self.schema.to_arrow().remove_metadata(),
-            unexpected_field_behavior="error" if self.only_known else "ignore",
-        )
-        size = max(len(block) + 1, 1 << 16)
-        try:
-            if not block.isascii():
-                block.decode()
-            reading = pj.ReadOptions(use_threads=False, block_size=size)
-            table = pj.read_json(pa.BufferReader(block), reading, options)
-            batch = canonical(table, self.schema).combine_chunks().to_batches()
-        except (pa.ArrowException, UnicodeDecodeError, SourceError, OverflowError):
-            return None
-        return batch[0] if len(batch) == 1 and batch[0].num_rows == rows else None
+                skipped = max(start_row - at.row, 0)
+                rows, found, ends = read(block, skipped, at.line)
+                at = Anchor(at.byte + len(block), at.row + found, at.line + ends)
+                if skipped < found:
+                    yield rows
 
 
 def numbered(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -14,11 +14,12 @@ import datetime
 import json
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from plait.connectors.bad_rows import BadRow, PolledRows
-from plait.connectors.columns import infer, to_batch
+from plait.connectors.columns import infer, interleave, to_batch
 from plait.errors import SchemaError, SinkError, SourceError
 from plait.model.declared_json import has_decimals, json_values_of
 from plait.model.records import column_values, describe, field_value, value_of
@@ -36,9 +37,48 @@ Line = tuple[int, bytes]
 """A line and its number in the file, from 1."""
 
 
-def has_python_types(schema: Schema) -> bool:
-    """Whether only Python reads lines of this schema: Arrow knows no base64 and no objects."""
-    return any(field.type in (Type.BYTES, Type.OBJECT) for field in schema)
+def has_declared(schema: Schema) -> bool:
+    """Whether only Python reads lines of this schema: it checks objects of declared types."""
+    return any(field.declared is not None for field in schema)
+
+
+def block_reader(
+    path: str, schema: Schema, *, only_known: bool
+) -> Callable[[bytes, int, int], tuple[PolledRows, int, int]]:
+    """A function that reads whole lines: of a text, how many rows of it to leave out, and how many
+    lines there were before, it makes the rows, how many the text has, and how many lines end in it.
+    By native code; what that leaves open, and declared objects, in Python."""
+
+    def read(text: bytes, skipped: int, before: int) -> tuple[PolledRows, int, int]:
+        lines = text.split(b"\n")
+        rows = [(before + i, line) for i, line in enumerate(lines, 1) if line.strip()]
+        found = read_lines(path, rows[skipped:], schema, only_known=only_known)
+        return found, len(rows), len(lines) - 1
+
+    if has_declared(schema):
+        return read
+    from plait.node_runtime.native._json import JsonReader
+
+    reader = JsonReader(schema, only_known)
+
+    def read_natively(text: bytes, skipped: int, before: int) -> tuple[PolledRows, int, int]:
+        batch, others, count, ends = reader.read_lines(text, skipped)
+        if not others:
+            return PolledRows(batch), count, ends
+        lines = [(before + number + 1, line) for _, number, line in others]
+        asked = read_lines(path, lines, schema, only_known=only_known)
+        return with_others(batch, asked, [row for row, _, _ in others]), count, ends
+
+    return read_natively
+
+
+def with_others(batch: Any, others: PolledRows, places: Sequence[int]) -> PolledRows:
+    """Rows, and others whose places among all are given."""
+    bad = tuple(replace(one, row=places[one.row]) for one in others.bad)
+    left_out, theirs = {one.row for one in bad}, set(places)
+    ours = [row for row in range(batch.num_rows + len(places)) if row not in theirs]
+    numbers = [*ours, *(place for place in places if place not in left_out)]
+    return PolledRows(interleave([batch, others.good], numbers), bad)
 
 
 def read_lines(path: str, lines: Sequence[Line], schema: Schema, *, only_known: bool) -> PolledRows:

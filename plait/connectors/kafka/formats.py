@@ -12,8 +12,13 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from plait.connectors.columns import to_batch
-from plait.connectors.formats.json_lines import from_json, has_objects, json_objects
+from plait.connectors.columns import interleave, to_batch
+from plait.connectors.formats.json_lines import (
+    from_json,
+    has_declared,
+    has_objects,
+    json_objects,
+)
 from plait.errors import SinkError, SourceError
 from plait.model.records import column_values, describe, field_value
 from plait.model.schema import Field, Schema, Type
@@ -71,10 +76,10 @@ def is_text(part: Any) -> bool:
 
 
 def json_values(schema: Schema) -> Callable[[Sequence[bytes | None]], Decoded]:
-    """Rows of JSON objects: by native code, without the interpreter's lock, where the columns are
-    plain; where they hold objects, in Python."""
+    """Rows of JSON objects: by native code, without the interpreter's lock; where the types of
+    objects are declared, in Python."""
     decode = json_decoder(schema)
-    if has_objects(schema):
+    if has_declared(schema):
         return lambda values: decode_rows(values, schema, decode)
     from plait.node_runtime.native._json import JsonReader
 
@@ -96,18 +101,10 @@ def json_values(schema: Schema) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 def merged(good: Decoded, others: Decoded, places: Sequence[int]) -> Decoded:
     """The rows of both by their numbers; `places`: the numbers of those in `others`."""
-    import pyarrow as pa
-
     numbers = [*good.numbers, *(places[number] for number in others.numbers)]
-    order = sorted(range(len(numbers)), key=numbers.__getitem__)
-    table = pa.Table.from_batches([good.batch, others.batch]).take(pa.array(order, pa.int64()))
-    batches = table.combine_chunks().to_batches()
     reasons = {places[number]: reason for number, reason in others.reasons.items()}
-    return Decoded(
-        batches[0] if batches else good.batch,
-        [numbers[i] for i in order],
-        good.reasons | reasons,
-    )
+    batch = interleave([good.batch, others.batch], numbers)
+    return Decoded(batch, sorted(numbers), good.reasons | reasons)
 
 
 def json_decoder(schema: Schema) -> Callable[[bytes | None], tuple[Any, ...]]:

@@ -285,6 +285,36 @@ void write_and_read(JsonColumns& reader, const std::vector<std::string>& texts) 
   }
 }
 
+// As lines of one text, with a column for any value: the same are taken as one by one, and what the
+// column holds is the beginning and the end of a pickle.
+void read_lines(JsonColumns& reader, const std::vector<std::string>& texts, Random& random) {
+  std::string joined;
+  std::vector<std::string> lines;
+  for (const std::string& one : texts) {
+    std::string line = one;
+    std::erase(line, '\n');
+    joined += line + '\n';
+    if (line.find_first_not_of(" \t\r\v\f") != std::string::npos) lines.push_back(line);
+  }
+  std::vector<JsonValue> values;
+  for (const std::string& one : lines) values.push_back({one.data(), int64_t(one.size())});
+  const int64_t first = int64_t(below(random, lines.size() + 1));
+  const auto count = int64_t(lines.size()) - first;
+  const int64_t wanted = reader.read(values.data() + first, count).length;
+  const std::unique_ptr<char[]> memory(new char[joined.size()]);
+  std::memcpy(memory.get(), joined.data(), joined.size());
+  const Batch rows = reader.read_lines(memory.get(), int64_t(joined.size()), first);
+  judge(rows.length == wanted && reader.line_ends() == int64_t(texts.size()), joined);
+  judge(rows.length + int64_t(reader.bad().size()) == count, joined);
+  judge(reader.lines().size() == lines.size(), joined);
+  const Column& any = rows.columns.back();
+  for (int64_t i = 0; i < rows.length; ++i) {
+    if (!any.valid(i)) continue;
+    const std::string_view pickle(any.bytes(i), size_t(any.size(i)));
+    judge(pickle.starts_with("\x80\x04") && pickle.ends_with('.'), joined);
+  }
+}
+
 // Every lead with every second byte, and what tells of the others, beside the engine's other check.
 void characters() {
   static constexpr uint8_t others[] = {0x00, 'a', 0x7F, 0x80, 0x9F, 0xBF, 0xC0, 0xFF};
@@ -414,6 +444,9 @@ int main(int argc, char** argv) {
     threads.emplace_back([&, t] {
       Random random(seed * 3 + t);
       JsonColumns reader(kFields);
+      std::vector<JsonField> fields = kFields;
+      fields.push_back({"x" + std::to_string(t), Type::Object, true});
+      JsonColumns any_reader(fields, t == 0);
       Tally tally;
       for (unsigned long done = 0; done < tries / 3;) {
         std::vector<std::string> texts(1 + below(random, 40));
@@ -424,6 +457,7 @@ int main(int argc, char** argv) {
         done += texts.size();
         compare(reader, texts, tally);
         write_and_read(reader, texts);
+        read_lines(any_reader, texts, random);
       }
       taken.fetch_add(tally.taken, std::memory_order_relaxed);
       refused.fetch_add(tally.refused, std::memory_order_relaxed);

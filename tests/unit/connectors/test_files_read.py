@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import plait
 from plait.connectors.files import Files
-from plait.connectors.formats.file_readers import JsonlReader
-from plait.connectors.formats.json_lines import read_lines
+from plait.connectors.formats.json_lines import block_reader, read_lines
 from plait.errors import SourceError
+from plait.model.records import column_values
 from plait.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -263,30 +263,45 @@ JSON_VALUES = (
     | st.sampled_from(["NaN", "2024-05-01T12:00:00Z", "2024-05-01 12:00:00.123456+02:00", "2024"])
     | st.lists(st.integers(), max_size=2)
 )
-PLAIN_TYPES = st.sampled_from(["int64", "float64", "bool", "string", "timestamp"])
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    kind=PLAIN_TYPES,
-    nullable=st.booleans(),
-    records=st.lists(st.dictionaries(st.sampled_from("ab"), JSON_VALUES), min_size=1, max_size=4),
+TYPES = st.sampled_from(["int64", "float64", "bool", "string", "timestamp", "bytes", "object"])
+LINES = st.dictionaries(st.sampled_from("abc"), JSON_VALUES).map(json.dumps) | st.sampled_from(
+    ["", " \t", "[]", "{", '{"a": 1, "a": 2}', '{"a": 1} x', '{"a": 01}', '{"c": {"d": [0, 0]}}']
 )
-def test_what_arrow_reads_python_reads_the_same(
-    kind: str, nullable: bool, records: list[dict[str, Any]], tmp_path: Path
+
+
+@given(
+    kinds=st.tuples(TYPES, TYPES),
+    nullable=st.booleans(),
+    only_known=st.booleans(),
+    lines=st.lists(LINES, max_size=6),
+    skipped=st.integers(0, 3),
+    ended=st.booleans(),
+)
+def test_lines_are_read_natively_as_in_python(
+    kinds: tuple[str, str],
+    nullable: bool,
+    only_known: bool,
+    lines: list[str],
+    skipped: int,
+    ended: bool,
 ) -> None:
     """The quick way through a block of JSONL is only ever the slow way, quicker."""
-    schema = Schema.of({"a": kind + "?" * nullable})
-    texts = [json.dumps(record).encode() for record in records]
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"\n".join(texts))
-    reader = JsonlReader(str(path), schema, only_known=False)
-    quick = reader.read_block(b"\n".join(texts), len(texts))
-    if quick is not None:
-        lines = list(enumerate(texts, 1))
-        slow = read_lines(str(path), lines, schema, only_known=False)
-        assert not slow.bad
-        assert str(quick.to_pydict()) == str(slow.good.to_pydict())
+    schema = Schema.of(
+        {name: kind + "?" * nullable for name, kind in zip("ab", kinds, strict=True)}
+    )
+    text = ("\n".join(lines) + "\n" * ended).encode()
+    numbered = [(10 + i, line.encode()) for i, line in enumerate(lines, 1) if line.strip()]
+    slow = read_lines("x", numbered[skipped:], schema, only_known=only_known)
+    quick, count, ends = block_reader("x", schema, only_known=only_known)(text, skipped, 10)
+    assert (count, ends) == (len(numbered), text.count(b"\n"))
+    assert quick.bad == slow.bad
+    assert quick.good.schema == slow.good.schema
+    assert values_of(quick.good, schema) == values_of(slow.good, schema)
+
+
+def values_of(batch: pa.RecordBatch, schema: Schema) -> list[str]:
+    batch.validate(full=True)
+    return [repr(column_values(batch.column(field.name), field.type)) for field in schema]
 
 
 def test_a_long_line_is_shortened(tmp_path: Path) -> None:

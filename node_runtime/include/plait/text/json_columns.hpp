@@ -4,10 +4,11 @@
 // looked up. Names that are no column are skipped, and checked like all else. A value that does not
 // fit is reported with its number and leaves no row; so is one that has a time or bytes in a form
 // that only Python judges: it is *unsettled*, and its row is missing until somebody has asked. What
-// is read is what Python's `json` reads, strictly (docs/kafka.md). One thread at a time; nothing
-// blocks; several readers do not know of each other.
+// is read is what Python's `json` reads, strictly (docs/kafka.md). An object column takes any
+// value. One thread at a time; nothing blocks; several readers do not know of each other.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -22,14 +23,24 @@
 #include "plait/text/iso_time.hpp"
 #include "plait/text/json_fault.hpp"
 #include "plait/text/json_names.hpp"
+#include "plait/text/json_pickle.hpp"
 #include "plait/text/json_scanner.hpp"
 
 namespace plait {
 
+// A line of a text: where it is, and its number, from 0.
+struct JsonLine {
+  int64_t begin, end, number;
+};
+
 class JsonColumns {
  public:
-  explicit JsonColumns(std::vector<JsonField> fields)
-      : fields_(std::move(fields)), names_(fields_), next_(fields_.size() + 1) {
+  // `only_known`: an object with a name that is no column is unsettled.
+  explicit JsonColumns(std::vector<JsonField> fields, bool only_known = false)
+      : fields_(std::move(fields)),
+        names_(fields_),
+        next_(fields_.size() + 1),
+        only_known_(only_known) {
     for (const JsonField& field : fields_) {
       slots_.push_back({ColumnFiller(field.type), 0, field.type, field.nullable});
     }
@@ -46,8 +57,20 @@ class JsonColumns {
       return JsonValue{values.valid(i) ? values.bytes(i) : nullptr, values.size(i)};
     });
   }
+  // Of the lines of a text that are not blank, from one of them on.
+  Batch read_lines(const char* text, int64_t size, int64_t first) {
+    find_lines(text, size);
+    first = std::min(first, int64_t(lines_.size()));
+    return read_all(int64_t(lines_.size()) - first, [this, text, first](int64_t i) {
+      const JsonLine& line = lines_[size_t(first + i)];
+      return JsonValue{text + line.begin, line.end - line.begin};
+    });
+  }
   // Of the last `read`, in order.
   const std::vector<BadJson>& bad() const { return bad_; }
+  // Of the last `read_lines`: all lines that are not blank, and how many end there were of any.
+  const std::vector<JsonLine>& lines() const { return lines_; }
+  int64_t line_ends() const { return line_ends_; }
 
  private:
   using Place = JsonScanner::Place;
@@ -75,6 +98,19 @@ class JsonColumns {
     made.length = row_;
     for (JsonSlot& slot : slots_) made.columns.push_back(slot.filler.finish(row_));
     return made;
+  }
+
+  void find_lines(const char* text, int64_t size) {
+    lines_.clear();
+    line_ends_ = 0;
+    for (int64_t begin = 0; begin < size;) {
+      const void* found = std::memchr(text + begin, '\n', size_t(size - begin));
+      const int64_t end = found ? static_cast<const char*>(found) - text : size;
+      const auto blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+      if (!std::all_of(text + begin, text + end, blank)) lines_.push_back({begin, end, line_ends_});
+      line_ends_ += found != nullptr;
+      begin = end + 1;
+    }
   }
 
   bool read_value(JsonValue value) {
@@ -121,6 +157,7 @@ class JsonColumns {
     }
     p = scan.space(p + 1);
     if (p != scan.end()) return scan.fail(JsonWrong::After, p);
+    if (others && only_known_) return scan.fail(JsonWrong::Unsettled, p);
     if (others && !scan.names_differ()) return false;
     return found == fields_.size() || fill_missing();
   }
@@ -181,8 +218,10 @@ class JsonColumns {
         break;
       case Type::Bytes:
       case Type::Timestamp:
-      case Type::Object:
         if (*p == '"') return read_other(p, column);
+        break;
+      case Type::Object:
+        if (*p != 'n') return read_any(p, column);
         break;
     }
     if (slots_[column].nullable && std::memcmp(p, "null", 4) == 0) {
@@ -260,6 +299,15 @@ class JsonColumns {
     return after;
   }
 
+  Place read_any(Place p, size_t column) {
+    const Place after = pickle_.write(scanner_, p, 1);
+    if (!after) return nullptr;
+    uint8_t* out = slots_[column].filler.text_room(row_, pickle_.size());
+    std::memcpy(out, pickle_.data(), size_t(pickle_.size()));
+    slots_[column].filler.end_text(row_, out + pickle_.size());
+    return after;
+  }
+
   JsonRefused refuse_column(JsonWrong wrong, Place at, size_t column, Place end = nullptr) {
     scanner_.fail(wrong, at, end);
     scanner_.fault.column = int64_t(column);
@@ -302,7 +350,11 @@ class JsonColumns {
   uint64_t turn_ = 0;
   int64_t row_ = 0;
   JsonScanner scanner_;
+  JsonPickle pickle_;
   std::vector<BadJson> bad_;
+  std::vector<JsonLine> lines_;
+  int64_t line_ends_ = 0;
+  bool only_known_;
 };
 
 }  // namespace plait

@@ -125,6 +125,8 @@ class JsonScanner {
 
   // Every name of the object is told, but for those that its reader finds twice by itself.
   void note_name(std::string_view name) { names_.push_back(name); }
+  size_t names_noted() const { return names_.size(); }
+  void forget_names(size_t from) { names_.resize(from); }
   bool names_differ(size_t from = 0) {
     const auto first = names_.begin() + int64_t(from), last = names_.end();
     if (last - first < 2) return true;
