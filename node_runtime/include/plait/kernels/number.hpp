@@ -178,8 +178,7 @@ inline int64_t floor_mod(int64_t a, int64_t b) { return Sub::of(a, Mul::of(floor
 // floor(a / d) by multiplying: for a < 0 it is ~floor(~a / d), and ~a is below 2^63.
 PLAIT_INLINE int64_t magic_div(int64_t a, uint64_t multiplier, int shift) {
   const uint64_t sign = uint64_t(a >> 63);
-  const uint64_t high =
-      uint64_t(((unsigned __int128)(uint64_t(a) ^ sign) * multiplier) >> 64) >> shift;
+  const uint64_t high = uint64_t((Magic::Wide(uint64_t(a) ^ sign) * multiplier) >> 64) >> shift;
   return int64_t(high ^ sign);
 }
 struct LoopMagicDiv {

@@ -86,6 +86,8 @@ struct Magic {
   int shift = -1;         // after the high half; -1: not usable (d <= 0)
   int power_of_two = -1;  // log2(d) when d is one
 
+  __extension__ typedef unsigned __int128 Wide;
+
   static Magic of(int64_t d) {
     Magic m;
     if (d <= 0) return m;
@@ -94,7 +96,7 @@ struct Magic {
       return m;
     }
     const int bits = std::bit_width(uint64_t(d));  // 2^(bits-1) < d < 2^bits
-    m.multiplier = uint64_t(((unsigned __int128)1 << (63 + bits)) / uint64_t(d)) + 1;
+    m.multiplier = uint64_t((Wide(1) << (63 + bits)) / uint64_t(d)) + 1;
     m.shift = bits - 1;
     return m;
   }
