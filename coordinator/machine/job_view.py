@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState, NodeState, Rescaling
     from plait.coordinator.messages.spec import JobSpec
     from plait.protocol.messages import NodeReport
-    from plait.protocol.rates import SourceRate
+    from plait.protocol.rates import SourceRate, SourceReport
+
+PRESENT = ("starting", "joining", "member", "leaving")
 
 
 def view_of(job: JobState, now: float) -> JobView:
@@ -50,10 +52,20 @@ def view_of(job: JobState, now: float) -> JobView:
 
 
 def source_rates(job: JobState) -> dict[str, SourceRate]:
-    """From the last reports of the nodes, also of those that left: they have read a part."""
-    lost = {rank for rank, node in job.nodes.items() if node.phase == "lost"}
+    """From the last reports of the nodes; none of a job that is over, nothing comes in any more. Of
+    those that left only what they have read counts."""
+    if job.over or job.phase == "ending":
+        return {}
+    phases = {rank: node.phase for rank, node in job.nodes.items()}
     reports = job.watch.reports.items()
-    return merge_rates(pair.report.sources for rank, pair in reports if rank not in lost)
+    present = [pair.report.sources for rank, pair in reports if phases.get(rank) in PRESENT]
+    left = [pair.report.sources for rank, pair in reports if phases.get(rank) == "left"]
+    return merge_rates([*present, *([of_past(one) for one in each] for each in left)])
+
+
+def of_past(report: SourceReport) -> SourceReport:
+    """A report of a node that reads nothing any more."""
+    return replace(report, rate=replace(report.rate, per_s=0.0, trust=0.0))
 
 
 def checkpoint_view(job: JobState, now: float) -> CheckpointView | None:
@@ -105,7 +117,7 @@ def node_view(job: JobState, node: NodeState, bins: int, now: float) -> NodeView
         )
     report, before, time_s = pair.report, pair.before, pair.at - pair.before_at
     cpu = job.watch.cpu.get(node.rank) or CpuWatch(report=report, at=pair.at)
-    if job.over or node.phase in ("left", "lost"):
+    if job.over or job.phase == "ending" or node.phase in ("left", "lost"):
         time_s = 0.0  # nothing is read any more
         cpu = replace(cpu, rates=())
     tasks = uses_of(job.spec, cpu, report)

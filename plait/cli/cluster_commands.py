@@ -223,7 +223,7 @@ def add_ending(commands: Adder) -> None:
         action="store_true",
         help="stop the sources and deliver what was read before ending",
     )
-    add(commands, "forget", "discard the result of a finished job", "plait forget carts")
+    add(commands, "forget", "discard the result of a job that is over", "plait forget carts")
 
 
 def add_preflight(commands: Adder) -> None:

@@ -277,7 +277,9 @@ class JobHandle:
         self._ask(Cancel(job=self.name))
 
     def forget(self) -> None:
-        """Discards the result of a finished job, stops its nodes and frees its name."""
+        """Discards the result of a job that is over and frees its name. Its processes have ended
+        by themselves; one that should be gone and is not, as after a cut link, is ended too.
+        JobError while the job runs."""
         self._ask(Forget(job=self.name))
 
     def explain(self) -> str:

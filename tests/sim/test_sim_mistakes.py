@@ -4,7 +4,7 @@ moment, a bug in the turn of another job, nodes that are silent and alive, joine
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -12,84 +12,33 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plait.coordinator.journal.codec import encode
-from plait.coordinator.messages.requests import (
-    AbortMigration,
-    Cancel,
-    Drain,
-    Forget,
-    PauseMigration,
-    Rejected,
-    Rescale,
-    ResumeMigration,
-    Stop,
-    Submit,
-    Take,
-    Throttle,
-)
+from plait.coordinator.messages.request_checks import objection_to
+from plait.coordinator.messages.requests import Cancel, Drain, Rejected, Rescale, Stop, Submit
+from tests.sim.nonsense import KINDS, nonsense
 from tests.sim.simulator import SIM_POLICY, Faults, Simulator, spec_of
 
 if TYPE_CHECKING:
     from plait.coordinator.machine.state import JobState
 
-REQUESTS: dict[type[Any], tuple[str, ...]] = {
-    Submit: ("spec", "replace"),
-    Rescale: (
-        "job",
-        "nodes",
-        "away",
-        "strategy",
-        "gap_epochs",
-        "throttle_bytes_per_s",
-        "balance",
-        "dry_run",
-    ),
-    Drain: ("job", "rank", "strategy", "gap_epochs", "throttle_bytes_per_s", "dry_run"),
-    Stop: ("job", "finish"),
-    Cancel: ("job",),
-    PauseMigration: ("job",),
-    ResumeMigration: ("job",),
-    AbortMigration: ("job",),
-    Throttle: ("job", "bytes_per_s"),
-    Take: ("job",),
-    Forget: ("job",),
+RIGHT: dict[str, Any] = {
+    "spec": spec_of("other"),
+    "replace": False,
+    "job": "job",
+    "nodes": 3,
+    "away": (1,),
+    "strategy": "fluid",
+    "gap_epochs": 0,
+    "throttle_bytes_per_s": None,
+    "balance": True,
+    "dry_run": False,
+    "rank": 1,
+    "finish": "flush",
+    "name": "evening",
+    "bytes_per_s": 1e6,
+    "query": "out",
+    "ratio": 0.5,
 }
-NONSENSE: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    2.5,
-    10**6,
-    10**30,
-    float("nan"),
-    float("inf"),
-    1e-300,
-    "",
-    "3",
-    "flud",
-    "x" * 10_000,
-    "\x00",
-    b"bytes",
-    [],
-    (1, 2),
-    ("a",),
-    {"a": 1},
-    object(),
-    replace(spec_of("other"), nodes=2.5),  # type: ignore[arg-type]
-    replace(spec_of("other"), sources=("a",)),  # type: ignore[arg-type]
-    replace(spec_of("other"), bin_bits=64),
-)
-
-
-def nonsense(draw: Random) -> Any:
-    """A request of any kind with arguments of any type: at least one of them is wrong."""
-    kind = draw.choice(list(REQUESTS))
-    given = {name: draw.choice(NONSENSE) for name in REQUESTS[kind]}
-    if "job" in given and len(given) > 1 and draw.random() < 0.8:
-        given["job"] = "job"
-    if kind is Stop and given["finish"] is None:
-        given["finish"] = "flud"
-    return kind(**given)
+"""A value for every field of every request, with nothing wrong with it."""
 
 
 def running(sim: Simulator, *, nodes: int = 2, splits: bool = False) -> None:
@@ -104,18 +53,21 @@ def ends_well(sim: Simulator) -> JobState:
     return sim.job()
 
 
-def test_requests_without_meaning_are_refused_and_hurt_nobody(seed: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_without_meaning_are_refused_and_hurt_nobody(kind: type[Any], seed: int) -> None:
+    """Every kind of request there is, a hundred times; answers come within a second."""
     draw = Random(seed)
     sim = Simulator(seed=seed, epochs=100_000)
     running(sim)
     before = sim.job()
-    for _ in range(1000):
-        request = nonsense(draw)
-        turns = sim.turns
+    for _ in range(100):
+        request = nonsense(draw, kind)
+        turns, at = sim.turns, sim.now
         reply = sim.asked(request)
         assert isinstance(reply, Rejected), f"{request}: {reply}"
         assert reply.reason
         assert sim.turns - turns < 100, "it was answered, but late"
+        assert sim.now - at < 1.0
     job = sim.job()
     assert (job.phase, job.layouts, job.nodes) == ("running", before.layouts, before.nodes)
     assert set(sim.state.jobs) == {"job"}
@@ -123,6 +75,28 @@ def test_requests_without_meaning_are_refused_and_hurt_nobody(seed: int) -> None
     sim.run(lambda: sim.job().phase == "running" and len(sim.job().members) == 3)
     sim.asked(Stop(job="job"))
     ends_well(sim)
+
+
+def test_requests_of_all_kinds_one_after_the_other(seed: int) -> None:
+    draw = Random(seed)
+    sim = Simulator(seed=seed, epochs=100_000)
+    running(sim)
+    for _ in range(500):
+        assert isinstance(sim.asked(nonsense(draw)), Rejected)
+    sim.asked(Stop(job="job"))
+    ends_well(sim)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_request_is_checked(kind: type[Any]) -> None:
+    """None is only unknown to the check, and in none a field goes unchecked."""
+    names = [field.name for field in fields(kind)]
+    wrong = kind(**dict.fromkeys(names, object()))
+    assert "no such request" not in objection_to(wrong)
+    for name in names:
+        given = {other: RIGHT[other] for other in names} | {name: object()}
+        assert "<object objec" in objection_to(kind(**given)), name
+    assert objection_to(kind(**{name: RIGHT[name] for name in names})) == ""
 
 
 def test_a_strategy_that_does_not_exist_is_refused_in_words() -> None:
