@@ -5,7 +5,6 @@ A job that is wrong, or cannot be sent to other machines, is an error before any
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 import secrets
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plait.checkpoints.config import Checkpoint, to_checkpoint
 from plait.cluster.job_handle import JobHandle
+from plait.cluster.whole_paths import with_whole_paths
 from plait.connectors.files import Files
 from plait.connectors.memory_sinks import Collect
 from plait.connectors.splitting import splitting
@@ -198,31 +198,6 @@ def check_sinks(graph: Graph) -> None:
             'with order="key" every node would write the same file of dead letters; '
             'use order="total"'
         )
-
-
-def with_whole_paths(graph: Graph) -> Graph:
-    """The job with files named from the root: the nodes work in folders of their own."""
-    operators = tuple(
-        dataclasses.replace(op, source=whole(op.source))
-        if isinstance(op, SourceOp)
-        else dataclasses.replace(op, sink=whole(op.sink))
-        if isinstance(op, SinkOp)
-        else op
-        for op in graph.operators
-    )
-    return dataclasses.replace(graph, operators=operators, dead_letters=whole(graph.dead_letters))
-
-
-def whole(described: Any) -> Any:
-    """Files by their whole paths. Where the path is a column of the stream it stays as it is
-    written: the output must not depend on where the job runs."""
-    if not isinstance(described, Files) or described.options.file_and_line:
-        return described
-    named = copy.copy(described)
-    named.given = tuple(
-        path if "://" in path else os.path.abspath(path) for path in described.given
-    )
-    return named
 
 
 def checkpoint_spec(

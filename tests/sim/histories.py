@@ -3,13 +3,17 @@
 Half of the seeds have no fault but a bad network and crashes of the coordinator: then nothing may
 be lost, and the job must end well. The others lose nodes too: then it either ends well or fails
 with words that name the node, and in both cases no bin was processed twice or by two.
+
+Requests without meaning are drawn here, too: of every kind in the union `Request` with all its
+fields, so that a new request is covered from its first day.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 from plait.coordinator.messages.requests import (
     AbortMigration,
@@ -30,6 +34,34 @@ from tests.sim.directed import QUERIES
 from tests.sim.nodes import Violation
 from tests.sim.simulator import Faults, Simulator, spec_of
 
+KINDS: tuple[type[Any], ...] = get_args(Request)
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    10**6,
+    10**30,
+    float("nan"),
+    float("inf"),
+    1e-300,
+    "",
+    "3",
+    "flud",
+    "../x",
+    "x" * 10_000,
+    "\x00",
+    b"bytes",
+    [],
+    (1, 2),
+    ("a",),
+    {"a": 1},
+    object(),
+    replace(spec_of("other"), nodes=2.5),  # type: ignore[arg-type]
+    replace(spec_of("other"), sources=("a",)),  # type: ignore[arg-type]
+    replace(spec_of("other"), bin_bits=64),
+)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
@@ -109,3 +141,15 @@ def finish(sim: Simulator) -> Simulator:
     sim.asked(Forget(job="job"))
     sim.run(lambda: all(node.stopped for node in sim.nodes.values()), 60.0)
     return sim
+
+
+def nonsense(draw: Random, kind: type[Any] | None = None, job: str = "job") -> Any:
+    """A request of this kind, or of any, that cannot be accepted by a job that runs, has no
+    checkpoints, no queries and no migration. With only a job to name, it names another one."""
+    kind = kind or draw.choice(KINDS)
+    given = {field.name: draw.choice(NONSENSE) for field in fields(kind)}
+    if "job" in given and len(given) > 1 and draw.random() < 0.8:
+        given["job"] = job
+    if kind is Stop and given["finish"] is None:
+        given["finish"] = "flud"  # without a wish it would be right
+    return kind(**given)

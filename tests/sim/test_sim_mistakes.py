@@ -14,7 +14,7 @@ import pytest
 from plait.coordinator.journal.codec import encode
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Cancel, Drain, Rejected, Rescale, Stop, Submit
-from tests.sim.nonsense import KINDS, nonsense
+from tests.sim.histories import KINDS, nonsense
 from tests.sim.simulator import SIM_POLICY, Faults, Simulator, spec_of
 
 if TYPE_CHECKING:

@@ -204,7 +204,8 @@ class TextReader(LineReader):
                 bad.append(BadRow(row=i, reason=self.options.not_text(), record=where))
         columns: list[Any] = [texts]
         if self.options.file_and_line:
-            columns += [[self.path] * len(texts), numbers]
+            name = self.path.removeprefix(self.options.left_out)
+            columns += [[name] * len(texts), numbers]
         arrow = self.schema.to_arrow()
         arrays = [pa.array(v, kind) for v, kind in zip(columns, arrow.types, strict=True)]
         return PolledRows(pa.RecordBatch.from_arrays(arrays, schema=arrow), tuple(bad))

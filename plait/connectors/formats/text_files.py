@@ -33,6 +33,8 @@ class FileOptions:
     batch_rows: int = 65536
     encoding: str = "utf-8"
     file_and_line: bool = False
+    left_out: str = ""
+    """The beginning of paths that the column file leaves out: of relative ones made whole."""
     delimiter: str = ","
     quote: str | None = '"'
     escape: str | None = None

@@ -24,6 +24,8 @@ MODULES: dict[ClientName, str] = {"confluent-kafka": "confluent_kafka", "kafka-p
 PLAIN_WORDS = 4
 """Values this short, such as "true", are left in the text of errors."""
 HIDDEN = "***"
+FILES_OF_PYTHON = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+"""Settings of kafka-python that are paths; those of librdkafka end in .location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -90,6 +92,21 @@ def look_up(name: str, value: Any) -> Any:
                 f'the setting "{name}" is in the file {path}: {error.strerror}'
             ) from None
     return value
+
+
+def whole_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings, files of this machine named from the root."""
+    return {name: whole_setting(name, value) for name, value in settings.items()}
+
+
+def whole_setting(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.startswith("file:"):
+        return f"file:{os.path.abspath(value.removeprefix('file:'))}"
+    # "probe" has librdkafka look for certificates in the usual places.
+    is_path = name.endswith((".location", ".keytab")) or name in FILES_OF_PYTHON
+    return os.path.abspath(value) if is_path and value != "probe" else value
 
 
 def check_settings(settings: Any) -> dict[str, Any]:
