@@ -246,11 +246,14 @@ def loads_known(job: JobState, at: float) -> LoadsKnown:
 
 
 def epochs_per_s(job: JobState) -> float:
-    """The pace of the fastest node, from two reports of it."""
+    """The pace of the fastest node, from two reports of it. Between two of a node that has just
+    joined lies all that the others had done before."""
     paces = [
         (pair.report.epoch - pair.before.epoch) / (pair.at - pair.before_at)
         for rank in job.members
-        if (pair := job.watch.reports.get(rank)) is not None and pair.at > pair.before_at
+        if (pair := job.watch.reports.get(rank)) is not None
+        and pair.at > pair.before_at
+        and pair.before.epoch > 0
     ]
     return max(paces, default=0.0)
 

@@ -42,19 +42,20 @@ class Latencies:
 
 
 class Pace:
-    """How many epochs a second the sources emit, over the last reports."""
+    """How many epochs a second the sources emit: the lower of the last two measurements, because a
+    node that joins goes from nothing to the epoch of the others at once."""
 
     def __init__(self) -> None:
         self.at = time.monotonic()
         self.epoch = 0
-        self.rate = 0.0
+        self.rates = (0.0, 0.0)
 
     def note(self, epoch: int) -> None:
         now = time.monotonic()
         if now - self.at >= 0.05:
-            self.rate = (epoch - self.epoch) / (now - self.at)
+            self.rates = (self.rates[1], (epoch - self.epoch) / (now - self.at))
             self.at, self.epoch = now, epoch
 
     def epochs_per_s(self, epoch: int) -> float:
         self.note(epoch)
-        return self.rate
+        return max(min(self.rates), 0.0)

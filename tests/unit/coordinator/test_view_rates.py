@@ -9,6 +9,7 @@ import pytest
 
 from plait.cluster.job_handle import metrics_of
 from plait.coordinator.machine.job_view import view_of
+from plait.coordinator.machine.observations import epochs_per_s
 from plait.coordinator.machine.state import (
     JobState,
     JobWait,
@@ -18,7 +19,7 @@ from plait.coordinator.machine.state import (
     ReportPair,
 )
 from plait.coordinator.messages.spec import JobSpec
-from plait.protocol.messages import NodeReport
+from plait.protocol.messages import Layout, NodeReport
 from plait.protocol.rates import SourceRate, SourceReport
 
 if TYPE_CHECKING:
@@ -82,3 +83,23 @@ def test_what_a_node_that_left_has_read_of_a_clock_is_read() -> None:
     }
     rate = view_of(job_of("running", nodes), 2.1).sources["numbers"]
     assert (rate.per_s, rate.lag, rate.trust) == (500.0, 200.0, 1.0)
+
+
+def test_a_node_that_has_just_joined_has_no_pace() -> None:
+    """Its first report is of before it began: the epochs between were not emitted by it."""
+
+    def at(rank: int, before: int, now: int) -> ReportPair:
+        reports = pair(rank)
+        return replace(
+            reports,
+            report=replace(reports.report, epoch=now),
+            before=replace(reports.before, epoch=before),
+        )
+
+    nodes: dict[int, tuple[NodePhase, ReportPair]] = {
+        0: ("member", at(0, 441_500, 442_000)),
+        1: ("member", at(1, 0, 442_000)),
+    }
+    job = job_of("running", nodes)
+    layout = Layout(epoch=1, members=(0, 1), owners=(0, 0, 1, 1), readers=(0,))
+    assert epochs_per_s(replace(job, layouts=(layout,))) == 500.0
