@@ -37,6 +37,8 @@ def view_of(job: JobState, now: float) -> JobView:
         nodes=nodes,
         parts=merge_uses(node.tasks for node in nodes),
         home=job.home,
+        departed=job.departed,
+        past=job.watch.past,
         order=job.spec.order,
         bins=job.spec.bins,
         layout_epoch=job.layout.epoch if job.layouts else 0,
@@ -60,6 +62,7 @@ def source_rates(job: JobState) -> dict[str, SourceRate]:
     reports = job.watch.reports.items()
     present = [pair.report.sources for rank, pair in reports if phases.get(rank) in PRESENT]
     left = [pair.report.sources for rank, pair in reports if phases.get(rank) == "left"]
+    left.append(tuple(job.watch.past_sources.values()))
     return merge_rates([*present, *([of_past(one) for one in each] for each in left)])
 
 

@@ -132,12 +132,13 @@ def note_report(job: JobState, event: Reported) -> tuple[JobState, list[Fact]]:
         # It was on its way when the job went back to a checkpoint.
         return hear(job, rank, at), []
     before = watch.reports.get(rank)
+    last = replace(report, loads=())  # they are the bulk of a report, and no later one has them
     if before is None:
-        pair = ReportPair(report=report, at=at, before=report, before_at=at)
+        pair = ReportPair(report=last, at=at, before=last, before_at=at)
     elif at - before.before_at < RATE_S:
-        pair = replace(before, report=report, at=at)
+        pair = replace(before, report=last, at=at)
     else:
-        pair = ReportPair(report=report, at=at, before=before.report, before_at=before.at)
+        pair = ReportPair(report=last, at=at, before=before.report, before_at=before.at)
     watch = replace(
         watch,
         reports={**watch.reports, rank: pair},

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plait.coordinator.machine.checkpoints.records import token_of
+from plait.coordinator.machine.drop_nodes import without_gone
 from plait.coordinator.machine.epoch_agreement import joining_ranks
 from plait.coordinator.machine.job_end import end
 from plait.coordinator.machine.placement import TaskAsk, place
@@ -41,7 +42,9 @@ MEASURED_S = 2.0
 
 
 def request_nodes(job: JobState, count: int, turn: Turn) -> Next:
-    """Adds `count` new nodes: the next ranks wait for a place."""
+    """Adds `count` new nodes: the next ranks wait for a place. The oldest of those that are gone
+    make room for them."""
+    job = without_gone(job, turn.policy.gone)
     ranks = tuple(range(job.next_rank, job.next_rank + count))
     nodes = [NodeState(rank=rank, host="", phase="starting") for rank in ranks]
     job = with_nodes(replace(job, next_rank=job.next_rank + count), nodes)

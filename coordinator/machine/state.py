@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from plait.coordinator.messages.spec import Policy
-from plait.coordinator.messages.views import OVER, JobPhase, NodePhase
+from plait.coordinator.messages.views import OVER, JobPhase, NodePhase, PastWork
 from plait.protocol.messages import EVERYONE
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plait.migration.machine import Migration
     from plait.protocol.checkpoint_messages import PartRef
     from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
+    from plait.protocol.rates import SourceReport
     from plait.shedding.cpu_rates import CpuWatch
 
 Aim = Literal[
@@ -227,6 +228,10 @@ class JobWatch:
     heard: Mapping[Rank, float] = field(default_factory=dict)
     """When each node was last heard from, or made, or when the coordinator began to listen."""
     reports: Mapping[Rank, ReportPair] = field(default_factory=dict)
+    past: PastWork = field(default_factory=PastWork)
+    """What the nodes did that are not kept in the state any more."""
+    past_sources: Mapping[str, SourceReport] = field(default_factory=dict)
+    """What they had read of each source, by its label."""
     cpu: Mapping[Rank, CpuWatch] = field(default_factory=dict)
     ended: frozenset[Rank] = frozenset()
     """Nodes that reported their end."""
@@ -249,6 +254,9 @@ class JobState:
     next_wait: int
     next_rank: Rank
     nodes: Mapping[Rank, NodeState] = field(default_factory=dict)
+    """All that take part or will, and the last ones that left or were lost."""
+    departed: tuple[tuple[Rank, Rank], ...] = ()
+    """The nodes that left before those: from the first to the last of each stretch of ranks."""
     layouts: tuple[Layout, ...] = ()
     """The layout all nodes have passed, then the ones agreed on that some have not."""
     home: Rank = 0
@@ -315,6 +323,12 @@ class JobState:
             for rank, node in self.nodes.items()
             if node.peer is not None and node.phase not in ("left", "lost")
         )
+
+    @property
+    def all_ranks(self) -> tuple[Rank, ...]:
+        """Nodes that may have an outcome."""
+        before = (rank for first, last in self.departed for rank in range(first, last + 1))
+        return (*before, *self.nodes)
 
     @property
     def changing(self) -> Rescaling | None:

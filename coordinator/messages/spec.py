@@ -167,6 +167,8 @@ class Policy:
     """... those of a forgotten job for so long."""
     keep_s: float = 600.0
     """The outcome of a job that is over is kept so long, unless it is forgotten."""
+    gone: int = 32
+    """So many nodes of a job that left or were lost are kept in its state, and shown."""
     expired: int = 100
     """So many jobs are shown whose outcome is not kept any more."""
     former: int = 1000

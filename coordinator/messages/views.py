@@ -150,17 +150,32 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastWork:
+    """What nodes did that left a job long ago."""
+
+    read: int = 0
+    delivered: int = 0
+    moved_bins: int = 0
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job as its user sees it."""
 
     name: str
     phase: JobPhase
     nodes: tuple[NodeView, ...]
-    """All nodes that are or were part of the job and whose outcome may be asked for."""
+    """All nodes that are part of the job, and the last ones that left or were lost."""
     home: Rank
     """The node with the sinks, of a job in total order."""
     order: str
     bins: int
+    departed: tuple[tuple[Rank, Rank], ...] = ()
+    """Nodes that left before those in `nodes`; their outcome may be asked for, too. The first and
+    the last rank of each stretch."""
+    past: PastWork = field(default_factory=PastWork)
+    """What nodes did that are not in `nodes` any more."""
     layout_epoch: int = 0
     """The epoch of the newest layout agreed on."""
     sources: Mapping[str, SourceRate] = field(default_factory=dict)
@@ -196,6 +211,11 @@ class JobView:
         other_s = sum(node.other_cpu_s for node in self.nodes)
         queries = ", ".join(f"{name} {cores:.2f}" for name, cores in self.cpu_by_query.items())
         return [*parts_text(self.parts, other, other_s).split("\n"), f"cores by query: {queries}"]
+
+    @property
+    def delivered(self) -> int:
+        """Records delivered so far, by all nodes."""
+        return self.past.delivered + sum(node.delivered for node in self.nodes)
 
     @property
     def members(self) -> tuple[NodeView, ...]:

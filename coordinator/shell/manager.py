@@ -323,7 +323,7 @@ class JobManager:
         jobs = self.state.jobs.values()
         needed = (
             frozenset(job.spec.payload for job in jobs if not job.over),
-            frozenset((job.name, rank) for job in jobs if job.kept for rank in job.nodes),
+            frozenset((job.name, rank) for job in jobs if job.kept for rank in job.all_ranks),
         )
         if needed != self.retained:
             self.retained = needed

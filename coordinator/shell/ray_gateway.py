@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from plait.coordinator.messages.commands import AskHosts, AskReport, StartNode, StopNode, Tell
     from plait.coordinator.messages.events import Event
-    from plait.protocol.messages import Rank
+    from plait.protocol.messages import NodeReport, Rank
 
 THREADS = 8
 ASK_AGAIN_S = 1.0
@@ -230,7 +230,52 @@ class RayGateway:
             report = done.result()
             if report.cpu_ratio > 0.0:  # else it has not measured yet
                 self.hosts.note(self.places.get(key, ""), report.cpu_ratio)
+            if self.owes_outcome(key, report):
+                self.pool.submit(self.hand_over, key, command, report)
+            else:
+                self.deliver(replies.reported(command, self.clock(), report))
+
+    def owes_outcome(self, key: Key, report: NodeReport) -> bool:
+        """Whether a node says that it has left while what it has for the result is only with it:
+        if it died now, that would be gone. Where the job has checkpoints it may still have to write
+        its part of one, and is asked when it is ended."""
+        if report.phase != "left" or report.attempt:
+            return False
+        wanted = self.wanted is None or key in self.wanted
+        return wanted and not self.outcome_path(key, "outcome").exists()
+
+    def hand_over(self, key: Key, command: AskReport, report: NodeReport) -> None:
+        """Stores what a node has for the result; only then it has left, for the coordinator."""
+        with self.lock:
+            if key in self.ending:
+                return  # it is under way
+            self.ending.add(key)
+
+        def stored(done: Future[Any]) -> None:
+            self.pool.submit(self.store_outcome, key, command, report, done)
+
+        try:
+            self.when_done(self.actor_of(key).remains.remote(), stored)
+        except (ValueError, RayError):
+            with self.lock:
+                self.ending.discard(key)
+
+    def store_outcome(
+        self, key: Key, command: AskReport, report: NodeReport, done: Future[Any]
+    ) -> None:
+        error = done.exception()
+        try:
+            if error is None:
+                self.keep(key, *done.result())
+            elif not isinstance(error, RayTaskError):
+                self.failed(key, command.cause, error)
+                return
             self.deliver(replies.reported(command, self.clock(), report))
+        except OSError:
+            pass  # a full disk, say: asked again with the next report
+        finally:
+            with self.lock:
+                self.ending.discard(key)
 
     def stop_node(self, command: StopNode) -> None:
         key = (command.job, command.rank)

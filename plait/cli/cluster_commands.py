@@ -336,7 +336,7 @@ def ls_command(given: argparse.Namespace) -> int:
             view.phase,
             str(len(view.members)),
             "" if view.over else f"{sum(node.read_per_s for node in view.members):,.0f}",
-            f"{sum(node.delivered for node in view.nodes):,}",
+            f"{view.delivered:,}",
             view.error.splitlines()[0] if view.error else "",
         ]
         for view in views

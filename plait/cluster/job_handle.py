@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from plait.cluster.migration_handle import MigrationHandle, bytes_per_s, gap_epochs
@@ -29,11 +30,11 @@ from plait.model.durations import Duration, to_seconds
 from plait.results.outcomes import check_conserved, first_error, merge_outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from plait.coordinator.messages.requests import Reply, Request, Strategy
     from plait.coordinator.messages.views import JobView, NodeView
-    from plait.protocol.messages import Finish
+    from plait.protocol.messages import Finish, Rank
     from plait.results.outcomes import NodeOutcome
     from plait.results.result import Result
 
@@ -42,6 +43,8 @@ LOOK_S = 0.1
 STALE = "there is no job of this name any more; it was forgotten"
 STALE_S = 30.0
 """A coordinator that has not looked after its jobs for so long is not waited for."""
+WORKED = ("running", "left", "ended")
+"""What a node says of itself that has begun."""
 BEFORE_RUNNING = ("placing", "starting", "preparing", "beginning")
 
 
@@ -151,17 +154,22 @@ class JobHandle:
         result = merge_outcomes(self.name, parts)
         if view.phase == "cancelled":
             raise Interrupted(f"cancelled: {result.account}", result)
-        if missing := {node.rank for node in present_nodes(view)} - {part.rank for part in parts}:
-            gone = ", ".join(f"node-{rank}" for rank in sorted(missing))
-            raise ClusterError(f'the result of the job "{self.name}" is gone with {gone}')
-        check_conserved(result, parts)
-        return result
+        missing = (present_ranks(view) | lost_ranks(view, result)) - {part.rank for part in parts}
+        if not missing:
+            check_conserved(result, parts)
+            return result
+        # The sinks of a job in total order are on one node: what others had done was delivered.
+        needed = missing if view.order == "key" else missing & {n.rank for n in view.members}
+        if needed:
+            raise ClusterError(f'the result of the job "{self.name}" is gone with {named(needed)}')
+        return replace(result, without=tuple(named([rank]) for rank in sorted(missing)))
 
     def outcomes(self, view: JobView | None = None) -> tuple[NodeOutcome, ...]:
         """Each node's part of the result, without nodes that left none. `view`: a status that was
         taken already."""
-        nodes = present_nodes(view or self.status())
-        found = [self._link.outcome(self.name, node.rank) for node in nodes]
+        view = view or self.status()
+        ranks = sorted(present_ranks(view))
+        found = [self._link.outcome(self.name, rank) for rank in ranks]
         return tuple(part for part in found if part is not None)
 
     def rescale(
@@ -329,21 +337,42 @@ def present_nodes(view: JobView) -> list[NodeView]:
     return [node for node in view.nodes if node.phase not in ("lost", "starting")]
 
 
+def present_ranks(view: JobView) -> set[Rank]:
+    """The same by rank, with those that left long ago."""
+    departed = {rank for first, last in view.departed for rank in range(first, last + 1)}
+    return departed | {node.rank for node in present_nodes(view)}
+
+
+def lost_ranks(view: JobView, result: Result) -> set[Rank]:
+    """Lost nodes that the result is not whole without, such as one that died as it left the job.
+    One that was to join had done nothing yet, and what a checkpoint brought back is not missing."""
+    lost = [node for node in view.nodes if node.phase == "lost"]
+    if view.checkpoint is not None:
+        return set()
+    if result.account.difference:
+        return {node.rank for node in lost if node.reported in WORKED}
+    return {node.rank for node in lost if node.delivered}
+
+
+def named(ranks: Iterable[Rank]) -> str:
+    return ", ".join(f"node-{rank}" for rank in sorted(ranks))
+
+
 def metrics_of(view: JobView) -> dict[str, float]:
     members = view.members or view.nodes
     return {
         "nodes": len(view.members),
         "epoch": max((node.epoch for node in members), default=0),
-        "read": sum(node.read for node in view.nodes),
-        "delivered": sum(node.delivered for node in view.nodes),
+        "read": view.past.read + sum(node.read for node in view.nodes),
+        "delivered": view.delivered,
         "read_per_s": sum(node.read_per_s for node in members),
         "delivered_per_s": sum(node.delivered_per_s for node in members),
         "injected_per_s": sum(rate.per_s for rate in view.sources.values()),
         "lag": sum(rate.lag or 0.0 for rate in view.sources.values()),
         "lag_s": max((rate.lag_s or 0.0 for rate in view.sources.values()), default=0.0),
         "state_bytes": sum(node.state_bytes for node in members),
-        "moved_bins": sum(node.moved_bins for node in view.nodes),
-        "moved_bytes": sum(node.moved_bytes for node in view.nodes),
+        "moved_bins": view.past.moved_bins + sum(node.moved_bins for node in view.nodes),
+        "moved_bytes": view.past.moved_bytes + sum(node.moved_bytes for node in view.nodes),
         "process_cpu_s": sum(node.process_cpu_s for node in members),
         "cpu_cores": sum(node.cpu_cores for node in members),
         "other_cpu_cores": sum(node.other_cpu_cores for node in members),

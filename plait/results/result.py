@@ -234,6 +234,9 @@ class Result:
     """What each sink returned when it was closed, by its label."""
     stopped: tuple[str, ...] = ()
     """The labels of the sources that were stopped before their end."""
+    without: tuple[str, ...] = ()
+    """Nodes whose process ended in the moment of leaving the job: `outputs` are whole, and what
+    these nodes did is missing in `account`, `operators` and `dead_letters`."""
     dead_letters: tuple[DeadLetter, ...] = ()
     """The first 10,000, in order; `dead_letters_left_out` counts the others."""
     cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -287,6 +290,8 @@ class Result:
         for label, output in self.outputs.items():
             rows = getattr(output, "num_rows", None)
             lines.append(f"  {label}: {repr(output)[:70] if rows is None else plural(rows, 'row')}")
+        if self.without:
+            lines.append(f"  without the counts of {', '.join(self.without)}, lost on leaving")
         return "\n".join(lines)
 
     @property

@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from plait.coordinator.journal import store
 from plait.coordinator.journal.codec import encode
+from plait.coordinator.machine.invariants import check
 from plait.coordinator.messages.request_checks import objection_to
-from plait.coordinator.messages.requests import Cancel, Drain, Rejected, Rescale, Stop, Submit
+from plait.coordinator.messages.requests import (
+    Accepted,
+    Cancel,
+    Drain,
+    Rejected,
+    Rescale,
+    Stop,
+    Submit,
+)
+from plait.coordinator.shell.manager import calm
 from tests.sim.histories import KINDS, nonsense
 from tests.sim.simulator import SIM_POLICY, Faults, Simulator, spec_of
 
@@ -229,3 +240,44 @@ def test_the_state_of_jobs_that_are_over_is_bounded() -> None:
     assert len(sim.state.former) == 3
     assert max(sizes[10:]) < 1.1 * sizes[10]
     assert all(node.stopped for node in sim.nodes.values())
+
+
+def test_five_hundred_rescales_leave_no_trace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state, its snapshot and the journal are as large after many rescales as after a few. The
+    coordinator is restarted now and then; all nodes that left are known by their ranks."""
+    monkeypatch.setattr(store, "SNAPSHOT_BYTES", 50_000)
+    policy = replace(SIM_POLICY, gone=4, replies=16)
+    sim = Simulator(
+        seed=seed, policy=policy, epochs=1_000_000, checked=False, snapshot_ratio=0.0, hosts=1
+    )
+    sim.ask(Submit(spec=spec_of(nodes=1, bin_bits=1)))
+    sim.run(lambda: "job" in sim.state.jobs and sim.job().phase == "running")
+    first, states, journals = min(sim.job().members), [], []
+    for number in range(500):
+        size = 2 - number % 2
+        assert isinstance(sim.asked(Rescale(job="job", nodes=size)), Accepted)
+        sim.run(lambda size=size: is_settled(sim, size), 60.0)  # type: ignore[misc]
+        if number % 50 == 49:
+            sim.crash(0.1)
+            sim.run(lambda: sim.up and is_settled(sim, size), 60.0)  # noqa: B023
+        states.append(len(encode(sim.state)))
+        journals.append(len(sim.journal.saved) + len(sim.journal.facts))
+        if sim.journal.wants_snapshot(calm(sim.state)):
+            sim.journal.snapshot(sim.state)
+    check(sim.state)
+    job = sim.job()
+    assert len(job.nodes) <= 2 + policy.gone
+    assert set(job.watch.reports) | set(job.watch.heard) <= set(job.nodes)
+    assert not any(pair.report.loads or pair.before.loads for pair in job.watch.reports.values())
+    assert sorted(job.all_ranks) == list(range(first, job.next_rank))
+    assert len(job.departed) == 1
+    assert max(states[50:]) < 1.1 * max(states[:50])
+    assert max(journals) < 2 * max(journals[:100])
+    assert all(node.stopped for (_, rank), node in sim.nodes.items() if rank not in job.members)
+    sim.asked(Stop(job="job"))
+    ends_well(sim)
+
+
+def is_settled(sim: Simulator, size: int) -> bool:
+    job = sim.job()
+    return job.phase == "running" and len(job.members) == size and job.changing is None

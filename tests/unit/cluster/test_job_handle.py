@@ -19,12 +19,14 @@ from plait.coordinator.messages.requests import (
     Rescale,
     Take,
 )
-from plait.coordinator.messages.views import JobView
+from plait.coordinator.messages.views import JobView, NodeView
 from plait.errors import ClusterError, Interrupted, JobError
 from plait.protocol.rates import SourceRate
+from plait.results.outcomes import NodeOutcome
+from plait.results.result import Account
 
 if TYPE_CHECKING:
-    from plait.results.outcomes import NodeOutcome
+    from plait.coordinator.messages.views import NodePhase
 
 VIEW = JobView(name="job", phase="running", nodes=(), home=0, order="total", bins=16)
 
@@ -187,3 +189,69 @@ def test_submit_says_mistakes_before_a_cluster_is_looked_for(
     job.source(plait.Items([{"n": 1}])).sink(plait.Collect())
     with pytest.raises(JobError, match=words):
         plait.submit(job, address="127.0.0.1:1", **given)
+
+
+class Leaving(Written):
+    """A link to a job that is over, with the outcomes that were stored."""
+
+    def __init__(self, view: JobView, outcomes: dict[int, NodeOutcome]) -> None:
+        super().__init__(view)
+        self.stored = outcomes
+
+    def outcome(self, job: str, rank: int) -> NodeOutcome | None:
+        return self.stored.get(rank)
+
+
+def part(rank: int, *, read: int, delivered: int) -> NodeOutcome:
+    account = Account(read=read, delivered=delivered)
+    outputs = {"out": [delivered]} if delivered else {}
+    return NodeOutcome(rank=rank, seconds=1.0, account=account, operators=(), outputs=outputs)
+
+
+def node(rank: int, phase: NodePhase, **figures: Any) -> NodeView:
+    return NodeView(rank=rank, host="a", phase=phase, reported="running", **figures)
+
+
+HOME = node(0, "member", delivered=10)
+"""Has the sinks."""
+
+
+def ended(*nodes: NodeView, **given: Any) -> JobView:
+    return replace(VIEW, phase="ended", nodes=nodes, **given)
+
+
+def test_the_outcomes_of_nodes_that_left_long_ago_are_a_part_of_the_result() -> None:
+    view = ended(HOME, node(7, "left"), departed=((1, 2), (4, 4)))
+    reads = {1: 1, 2: 2, 4: 3, 7: 1}
+    parts = {rank: part(rank, read=read, delivered=0) for rank, read in reads.items()}
+    link = Leaving(view, {0: part(0, read=3, delivered=10), **parts})
+    result = JobHandle(link, "job").result()
+    assert (result.account.read, result.account.delivered, result.without) == (10, 10, ())
+
+
+@pytest.mark.parametrize("gone", [node(1, "lost", read=4), node(1, "left", read=4)])
+def test_a_result_outlives_a_node_that_died_as_it_left(gone: NodeView) -> None:
+    """All records were delivered by the node with the sinks."""
+    link = Leaving(ended(HOME, gone), {0: part(0, read=6, delivered=10)})
+    result = JobHandle(link, "job").result()
+    assert (result.outputs, result.without) == ({"out": [10]}, ("node-1",))
+    assert "without the counts of node-1" in str(result)
+
+
+def test_a_node_that_was_to_join_is_not_missed() -> None:
+    link = Leaving(ended(HOME, node(1, "lost")), {0: part(0, read=10, delivered=10)})
+    assert JobHandle(link, "job").result().without == ()
+
+
+@pytest.mark.parametrize("phase", ["lost", "left"])
+def test_rows_of_a_node_with_sinks_are_missed(phase: NodePhase) -> None:
+    gone = node(1, phase, delivered=3)
+    link = Leaving(ended(HOME, gone, order="key"), {0: part(0, read=7, delivered=7)})
+    with pytest.raises(ClusterError, match=r"is gone with node-1$"):
+        JobHandle(link, "job").result()
+
+
+def test_a_member_is_missed() -> None:
+    link = Leaving(ended(HOME, node(1, "member")), {1: part(1, read=7, delivered=7)})
+    with pytest.raises(ClusterError, match=r"is gone with node-0$"):
+        JobHandle(link, "job").result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from plait.node_runtime.host import node_facts
 from plait.node_runtime.host.node_facts import Pace
 
 
@@ -12,7 +11,7 @@ from plait.node_runtime.host.node_facts import Pace
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, in a list of one."""
     now = [100.0]
-    monkeypatch.setattr(node_facts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("plait.node_runtime.host.node_facts.time.monotonic", lambda: now[0])
     return now
 
 
