@@ -239,7 +239,7 @@ def add_preflight(commands: Adder) -> None:
         "--nodes", type=int, default=1, metavar="N", help="nodes the cluster must have (default: 1)"
     )
     made.add_argument(
-        "--wait", default="0s", metavar="TIME", help="how long to wait for them, e.g. 30s or 5m"
+        "--wait", metavar="TIME", help="how long to wait for them, e.g. 30s or 5m (default: not)"
     )
     made.add_argument(
         "--ports", default="0", metavar="A-B", help="ports for data (default: any free port)"
@@ -463,17 +463,17 @@ def top_command(given: argparse.Namespace) -> int:
 
 
 def preflight_command(given: argparse.Namespace) -> int:
-    from plait.cluster.ray_link import import_ray
-
-    import_ray(given.address)
+    from plait.cluster.ray_link import join
     from plait.deploy.preflight import Needs, failed, port_range, report
-    from plait.deploy.ray_preflight import findings_of, gather
 
-    needs, wait_s = Needs(nodes=given.nodes), to_seconds(given.wait)
+    needs, wait_s = Needs(nodes=given.nodes), 0.0 if given.wait is None else to_seconds(given.wait)
     try:
         ports = port_range(given.ports)
     except ValueError:
         raise JobError(f"--ports is {given.ports!r}; it must be A-B, such as 20000-20100") from None
+    join(given.address, start=False)
+    from plait.deploy.ray_preflight import findings_of, gather
+
     facts = gather(given.address or "auto", needs.nodes, ports, wait_s)
     findings = findings_of(facts, needs)
     if given.json:

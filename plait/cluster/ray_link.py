@@ -41,6 +41,7 @@ AGAIN_S = 0.1
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """How a client of HTTP/2, which Ray's servers speak, begins: the preface and empty settings."""
 FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
+NO_ADDRESS = "{!r} is not the address of a cluster: give auto, host:port or ray://host:port"
 NOT_RUNNING = "no Ray is running on this machine; start one, or give the address of a cluster"
 NOT_MEANT = (
     "RAY_AUTH_TOKEN_PATH names the token of a cluster, but none was named and none runs on this "
@@ -78,6 +79,8 @@ def connect(
 
 
 def join(address: str | None, start: bool, nodes: int = 1) -> None:
+    if address == "":
+        raise ClusterError(NO_ADDRESS.format(address))
     import_ray(address)
     import ray
 
@@ -121,9 +124,7 @@ def knock(address: str) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ClusterError(
-            f"{address!r} is not the address of a cluster: give auto, host:port or ray://host:port"
-        )
+        raise ClusterError(NO_ADDRESS.format(address))
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S) as line:
             if os.environ.get("RAY_USE_TLS", "0") == "0" and not greets(line):
@@ -134,10 +135,12 @@ def knock(address: str) -> None:
 
 def greets(line: socket.socket) -> bool:
     """Whether the other side answers as a server of Ray does: with settings of HTTP/2."""
+    end = time.monotonic() + REACH_S
     line.sendall(HELLO)
     head = b""
     while len(head) < FRAME_HEAD_BYTES and (more := line.recv(FRAME_HEAD_BYTES - len(head))):
         head += more
+        line.settimeout(max(end - time.monotonic(), 0.001))
     return len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
 
 
