@@ -23,7 +23,7 @@ from plait.node_runtime.host.restoring import (
     restore,
     show_outputs,
 )
-from plait.node_runtime.host.stranger_log import StrangerLog
+from plait.node_runtime.host.strangers import StrangerLog
 from plait.protocol.checkpoint_messages import Halt, Mark, Publish, Retire, Seal, Survey
 from plait.protocol.messages import (
     Answer,
@@ -193,10 +193,20 @@ class NodeAgent(EngineHost):
             raise StateError("the node is not prepared")
         return self.parts.engine
 
+    def note_strangers(self) -> int:
+        """Logs what came to the data port and proved nothing; how many were refused so far. With
+        TLS the tunnel has that port."""
+        count, left, why, source = self.cluster.refused_links()
+        if self.tunnel is not None:
+            there = self.tunnel.refusals()
+            count, left = count + there.count, left + there.left
+            why, source = (there.why, there.source) if there.count else (why, source)
+        self.strangers.note(count, left, why, source, time.monotonic())
+        return count
+
     def report(self, loads: bool = False) -> NodeReport:
         """How the node is."""
-        refused_links, left, why, source = self.cluster.refused_links()
-        self.strangers.note(refused_links, left, why, source, time.monotonic())
+        refused_links = self.note_strangers()
         own = {
             "rank": self.rank,
             "cpu_ratio": self.processors.ratios()[0],

@@ -6,6 +6,7 @@ on loopback that leads to another node's tunnel. Both sides show a certificate o
 and refuse a peer without one; host names are not compared, because nodes come and go and the
 authority is the job's own. One thread for each connection relays both ways, since an SSL connection
 may be used by one thread at a time; an end on one side ends the other once all was passed on.
+Those that have shown no certificate yet take no room from the others (`strangers`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
+
+from plait.node_runtime.host.strangers import Refusals, Strangers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +45,7 @@ class TlsTunnel:
         self._server = _context(ssl.PROTOCOL_TLS_SERVER, cert, key, ca)
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, cert, key, ca)
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._strangers = Strangers()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         # Nothing is ever written to it: closing one end makes the other readable for all threads.
@@ -54,14 +59,32 @@ class TlsTunnel:
         """
 
         def connect(accepted: socket.socket) -> tuple[ssl.SSLSocket, socket.socket]:
-            tls = self._server.wrap_socket(accepted, server_side=True)
+            tls = self._greet(accepted)
             try:
                 return tls, socket.create_connection(("127.0.0.1", local_port), _HANDSHAKE_S)
             except BaseException:
                 tls.close()
                 raise
 
-        return self._listen(public_host, port, connect)
+        return self._listen(public_host, port, connect, strangers=True)
+
+    def _greet(self, accepted: socket.socket) -> ssl.SSLSocket:
+        """The handshake with who may be a stranger."""
+        # Wrapping takes the socket's file away from `accepted`: a second hold on it may be shut.
+        with accepted.dup() as line:
+            self._strangers.enter(line, _named(accepted))
+            failed: OSError | None = None
+            try:
+                return self._server.wrap_socket(accepted, server_side=True)
+            except OSError as error:
+                failed = error
+                raise
+            finally:
+                self._strangers.leave(line, failed)
+
+    def refusals(self) -> Refusals:
+        """The connections that showed no certificate of the authority."""
+        return self._strangers.refusals
 
     def dial(self, host: str, port: int) -> int:
         """Give a port of this machine's loopback that leads to another node's tunnel."""
@@ -97,13 +120,13 @@ class TlsTunnel:
     ) -> None:
         self.close()
 
-    def _listen(self, host: str, port: int, connect: _Connect) -> int:
+    def _listen(self, host: str, port: int, connect: _Connect, *, strangers: bool = False) -> int:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=128)
         listener.setblocking(False)
         found = int(listener.getsockname()[1])
         try:
-            self._start(lambda: self._accept(listener, connect))
+            self._start(lambda: self._accept(listener, connect, strangers))
         except RuntimeError:
             listener.close()
             raise
@@ -124,40 +147,51 @@ class TlsTunnel:
             self._threads.add(thread)
             thread.start()
 
-    def _accept(self, listener: socket.socket, connect: _Connect) -> None:
+    def _accept(self, listener: socket.socket, connect: _Connect, strangers: bool) -> None:
         with listener:
             while True:
                 ready, _, _ = select.select([listener, self._stopped], [], [])
                 if self._stopped in ready:
                     return
+                pause_s = self._strangers.pause_s(time.monotonic()) if strangers else 0.0
+                if pause_s:
+                    select.select([self._stopped], [], [], pause_s)
+                    continue
                 with contextlib.suppress(OSError):
                     accepted, _ = listener.accept()
                     self._carry(accepted, connect)
 
     def _carry(self, accepted: socket.socket, connect: _Connect) -> None:
-        if not self._room.acquire(blocking=False):
-            accepted.close()
-            return
-
         def run() -> None:
-            try:
-                # A connection that fails is simply closed: the links see it and dial again.
-                with accepted, contextlib.suppress(OSError):
-                    accepted.settimeout(_HANDSHAKE_S)
-                    tls, plain = connect(accepted)
-                    with tls, plain:
-                        _relay(tls, plain, self._stopped)
-            finally:
-                self._room.release()
+            # A connection that fails is simply closed: the links see it and dial again.
+            with accepted, contextlib.suppress(OSError):
+                accepted.settimeout(_HANDSHAKE_S)
+                tls, plain = connect(accepted)
+                with tls, plain:
+                    self._pass_on(tls, plain)
 
         try:
             self._start(run)
         except RuntimeError:
             accepted.close()
-            self._room.release()
+
+    def _pass_on(self, tls: ssl.SSLSocket, plain: socket.socket) -> None:
+        if self._room.acquire(blocking=False):
+            try:
+                _relay(tls, plain, self._stopped)
+            finally:
+                self._room.release()
 
 
 _Connect = Callable[[socket.socket], tuple[ssl.SSLSocket, socket.socket]]
+
+
+def _named(line: socket.socket) -> str:
+    """Who is at the other end."""
+    try:
+        return str(line.getpeername()[0])
+    except OSError:
+        return "an address that is gone"
 
 
 def _context(kind: int, cert: str | Path, key: str | Path, ca: str | Path) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ from plait.execution.local_run import graph_of
 from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
 from plait.node_runtime.host.engine_host import load_payload
-from plait.node_runtime.host.stranger_log import StrangerLog
+from plait.node_runtime.host.strangers import StrangerLog
 from plait.node_runtime.native._cluster import NativeHeart
 from plait.protocol.messages import EVERYONE, Begin, Done, Drop, End, Layout, Prepare
 from plait.results.outcomes import merge_outcomes

@@ -8,7 +8,8 @@ import pickle
 import socket
 import ssl
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ import plait
 from plait.execution.local_run import graph_of
 from plait.model.settings import Settings
 from plait.node_runtime.host.agent import NodeAgent
+from plait.node_runtime.host.strangers import MOST_PER_S, MOST_TRYING, Strangers
 from plait.node_runtime.host.tls_tunnel import TlsTunnel
 from plait.protocol.messages import EVERYONE, Begin, Done, End, Layout, Prepare
 from plait.results.outcomes import merge_outcomes
@@ -197,6 +199,74 @@ def test_strangers_do_not_get_in(files: Files, tmp_path: Path) -> None:
         # The only connection that reaches the inside is the right one.
         with socket.create_connection(("127.0.0.1", here.dial("127.0.0.1", public))) as outer:
             assert heard_after_hello(outer) == b"welcome"
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits for it; a minute is far too long."""
+    end = time.monotonic() + 60.0
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_strangers_are_counted_and_named(files: Files, tmp_path: Path) -> None:
+    other = authority(tmp_path, "theirs")
+    with files.tunnel() as there, other.tunnel() as stranger:
+        public = there.serve("127.0.0.1", 0, 1)
+        with socket.create_connection(("127.0.0.1", public)) as plain:
+            plain.sendall(b"no TLS at all, only text" * 10)
+            read_all(plain)
+        until(lambda: there.refusals().count == 1)
+        assert there.refusals().source == "127.0.0.1"
+        assert "TLS: " in there.refusals().why
+        with socket.create_connection(("127.0.0.1", stranger.dial("127.0.0.1", public))) as outer:
+            read_all(outer)
+        until(lambda: there.refusals().count == 2)
+        for _ in range(3):
+            socket.create_connection(("127.0.0.1", public)).close()
+        until(lambda: there.refusals().left == 3)
+        assert there.refusals().count == 2
+
+
+def test_strangers_that_say_nothing_keep_nobody_out(files: Files) -> None:
+    """Of more than may try at once the oldest have to go, and a node of the job gets in."""
+    with (
+        serving(lambda inner: inner.sendall(b"welcome"), 1) as inner_port,
+        files.tunnel() as there,
+        files.tunnel() as here,
+        ExitStack() as held,
+    ):
+        public = there.serve("127.0.0.1", 0, inner_port)
+        for _ in range(MOST_TRYING + 20):
+            held.enter_context(socket.create_connection(("127.0.0.1", public)))
+        with socket.create_connection(("127.0.0.1", here.dial("127.0.0.1", public))) as outer:
+            assert read_all(outer) == b"welcome"
+        until(lambda: there.refusals().count >= 20)
+        assert len(there._strangers.trying) <= MOST_TRYING
+
+
+def test_so_many_a_second_are_let_in() -> None:
+    strangers = Strangers()
+    assert [strangers.pause_s(10.0) for _ in range(MOST_PER_S)] == [0.0] * MOST_PER_S
+    assert strangers.pause_s(10.0) == pytest.approx(1 / MOST_PER_S)
+    assert strangers.pause_s(10.0 + 1.5 / MOST_PER_S) == 0.0
+    assert strangers.pause_s(10.0 + 1.5 / MOST_PER_S) > 0.0
+
+
+def test_a_node_reports_the_strangers_of_its_tunnel(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = graph_of(plait.stream([{"n": 1}]).sink(plait.Discard()).job)
+    payload = pickle.dumps((graph, Settings(workers=1), ""))
+    agent = NodeAgent(0, payload, "secret", "127.0.0.1", files.tunnel())
+    try:
+        with socket.create_connection(("127.0.0.1", agent.peer().port)) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            read_all(plain)
+        until(lambda: agent.report().refused_links == 1)
+        assert "refused a connection to the data port; the last one came from" in caplog.text
+    finally:
+        agent.close()
 
 
 def test_a_dead_end_closes_the_connection(files: Files) -> None:
