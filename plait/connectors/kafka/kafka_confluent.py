@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from plait.connectors.kafka.client import START_S, Bounds, OffsetsLost, Record, Unsure
+from plait.connectors.kafka.client import START_S, Bounds, OffsetsLost, Record, Unsure, ends_of
 from plait.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class ConfluentConsumer:
             if message.error() is None
         ]
         if records:
-            self.read |= {record.partition: record.offset + 1 for record in records}
+            self.read |= ends_of(records)
             self.health.note_answer()
         if len(records) < len(messages):
             for message in messages:

@@ -21,7 +21,7 @@ from plait.connectors.bad_rows import BadRow, PolledRows, without_nulls
 from plait.connectors.base import Reader, Wait
 from plait.connectors.kafka.arrow_values import AT_ONCE, ArrowValues
 from plait.connectors.kafka.batch_decoding import batch_decoder
-from plait.connectors.kafka.client import OffsetsLost, connect
+from plait.connectors.kafka.client import PARTITION, OffsetsLost, connect, ends_of
 from plait.connectors.kafka.formats import decoder_of
 from plait.connectors.kafka.merging import CHANGED, HELD, RESUMED, Repeat, TimeMerge
 from plait.connectors.kafka.part_times import PartTimes
@@ -276,7 +276,7 @@ class KafkaReader(Reader):
             return choice
         runs = [
             (partition, len(run := list(some)), run[-1].offset + 1)
-            for partition, some in groupby(records, lambda record: record.partition)
+            for partition, some in groupby(records, PARTITION)
         ]
         fresh, self.fresh = self.fresh, {}
         if self.times is None:
@@ -312,7 +312,7 @@ class KafkaReader(Reader):
             raise EnvironmentFailure(
                 f"no Kafka broker has answered at {self.source.connection.servers} for {away:.0f} s"
             )
-        self.next |= {record.partition: record.offset + 1 for record in records}
+        self.next |= ends_of(records)
         return records
 
     def read_live(self, most: int) -> list[Record]:
@@ -326,7 +326,7 @@ class KafkaReader(Reader):
                 self.times.note({r.partition for r in records}, True, self.clock())
             return records
         records = self.fetch(most)
-        records.sort(key=lambda record: record.partition)  # stable: offsets stay ascending
+        records.sort(key=PARTITION)  # stable: offsets stay ascending
         return records
 
     def read_again(self, repeat: Repeat, most: int) -> list[Record]:
@@ -362,7 +362,7 @@ class KafkaReader(Reader):
     def fetch(self, most: int) -> list[Record]:
         records = self.consumer.fetch(most)
         self.drained = self.drained or len(records) < most
-        came = {record.partition: record.offset + 1 for record in records}  # the last counts
+        came = ends_of(records)
         self.fetched |= came
         if self.times is not None and self.repeat is None:
             now_s = self.clock()
