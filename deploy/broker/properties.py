@@ -14,11 +14,13 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where a broker listens. `secure` takes users with passwords; 0: it is not there."""
+    """Where a broker listens. `secure` takes users with passwords, `tls` is encrypted; 0: it is not
+    there."""
 
     plain: int
     controller: int
     secure: int = 0
+    tls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class BrokerSettings:
     data: str
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Names and passwords for the secure listener."""
+    certificate: str = ""
+    """A PEM file with the private key and the certificate of the encrypted listener."""
 
 
 def properties_of(settings: BrokerSettings) -> dict[str, str]:
@@ -37,6 +41,8 @@ def properties_of(settings: BrokerSettings) -> dict[str, str]:
     listeners = {"PLAINTEXT": ports.plain, "CONTROLLER": ports.controller}
     if ports.secure:
         listeners["SASL_PLAINTEXT"] = ports.secure
+    if ports.tls:
+        listeners["SSL"] = ports.tls
     seen = {name: port for name, port in listeners.items() if name != "CONTROLLER"}
     found = {
         "process.roles": "broker,controller",
@@ -46,7 +52,7 @@ def properties_of(settings: BrokerSettings) -> dict[str, str]:
         "listeners": addresses(listeners),
         "advertised.listeners": addresses(seen),
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-        "SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL",
         "log.dirs": settings.data,
         "auto.create.topics.enable": "false",
         "log.retention.ms": "-1",  # records of tests may have any time
@@ -75,6 +81,9 @@ def properties_of(settings: BrokerSettings) -> dict[str, str]:
         found["authorizer.class.name"] = AUTHORIZER
         found["super.users"] = "User:ANONYMOUS"
         found["allow.everyone.if.no.acl.found"] = "true"
+    if ports.tls:
+        found["listener.name.ssl.ssl.keystore.type"] = "PEM"
+        found["listener.name.ssl.ssl.keystore.location"] = settings.certificate
     return found
 
 

@@ -147,11 +147,13 @@ class Broker:
         *,
         port: int = 0,
         users: Mapping[str, str] | None = None,
+        certificate: Path | None = None,
         owned: bool = True,
     ) -> None:
         self.folder = folder
         self.port = port
         self.users = dict(users or {})
+        self.certificate = certificate
         self.owned = owned
         self.ports: Ports | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -171,6 +173,15 @@ class Broker:
                 "the broker has no users; start it with users={name: password}"
             )
         return f"{HOST}:{self.ports.secure}"
+
+    @property
+    def tls_servers(self) -> str:
+        """What clients connect to that encrypt."""
+        if self.ports is None or not self.ports.tls:
+            raise EnvironmentFailure(
+                "the broker has no certificate; start it with certificate= a PEM file"
+            )
+        return f"{HOST}:{self.ports.tls}"
 
     def start(self) -> None:
         """Starts it and waits until it answers; after `stop` or `kill` on the same data and
@@ -207,11 +218,17 @@ class Broker:
             plain=self.port or free_port(),
             controller=free_port(),
             secure=free_port() if self.users else 0,
+            tls=free_port() if self.certificate else 0,
         )
 
     def launch(self, installed: Installed, data: Path) -> None:
         assert self.ports is not None
-        settings = BrokerSettings(ports=self.ports, data=str(data), users=self.users)
+        settings = BrokerSettings(
+            ports=self.ports,
+            data=str(data),
+            users=self.users,
+            certificate=str(self.certificate or ""),
+        )
         described = self.folder / "server.properties"
         described.touch(mode=0o600)
         described.write_text(properties_text(properties_of(settings)), encoding="utf-8")

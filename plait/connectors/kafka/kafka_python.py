@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 ASK_MS = 1000
 MOST_UNSENT = 100_000
 """kafka-python itself has no bound."""
+WITH_REQUESTS = ("kafka.net.connection", "kafka.protocol.parser")
+"""Loggers that at DEBUG write whole requests: that of a login has the password in it."""
 
 
 class PythonClient:
@@ -23,6 +26,10 @@ class PythonClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        if connection.settings:
+            for name in WITH_REQUESTS:
+                logger = logging.getLogger(name)
+                logger.setLevel(max(logger.level, logging.INFO))
 
     def common(self) -> dict[str, Any]:
         return {

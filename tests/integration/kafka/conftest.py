@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait.testing.broker import LocalBroker, broker
+from tests.integration.kafka.authority import Authority, make_authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +18,13 @@ PASSWORD = "canary-7f3a"
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalBroker]:
-    with broker(users={"ann": PASSWORD}) as running:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def kafka(authority: Authority) -> Iterator[LocalBroker]:
+    with broker(users={"ann": PASSWORD}, certificate=authority.broker) as running:
         yield running
 
 
@@ -29,5 +35,5 @@ def no_socket_for_the_next_test(caplog: pytest.LogCaptureFixture) -> Iterator[No
     yield
     caplog.get_records("call").clear()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+        warnings.filterwarnings("ignore", r"unclosed <(socket|ssl)", ResourceWarning)
         gc.collect()

@@ -6,20 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
 
+import plait.testing.broker
 from plait.deploy.broker.ready import is_ready
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 
 PATIENCE_S = 60.0
+ROOT = Path(__file__).parents[3]
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -52,6 +52,22 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     assert stopped.stdout == "stopped\n"
     assert plait_command("status", *folder).returncode == 1
     assert "no broker runs" in plait_command("stop", *folder).stdout
+
+
+def test_the_fixture_as_its_page_shows_it(tmp_path: Path) -> None:
+    lines = (plait.testing.broker.__doc__ or "").splitlines()
+    example = [line for line in lines if not line or line.startswith("    ")]
+    (tmp_path / "test_example.py").write_text(textwrap.dedent("\n".join(example)))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_it_ends_with_its_owner(tmp_path: Path) -> None:

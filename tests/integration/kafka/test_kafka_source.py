@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import random
 import threading
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plait.testing.broker import LocalBroker
+    from tests.integration.kafka.authority import Authority
 
 pytestmark = [
     pytest.mark.integration,
     # kafka-python leaves sockets open where it could not connect.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings(r"ignore:unclosed <(socket|ssl):ResourceWarning"),
 ]
 
 START = 1_700_000_000_000
@@ -328,10 +331,12 @@ def test_passwords_are_used_and_never_shown(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     from tests.integration.kafka.conftest import PASSWORD
 
     topic = filled(kafka, 50)
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     (tmp_path / "password").write_text(PASSWORD + "\n")
 
@@ -345,21 +350,60 @@ def test_passwords_are_used_and_never_shown(
             settings=secure(client, password),
         )
 
-    for password in (PASSWORD, "env:KAFKA_PASSWORD", f"file:{tmp_path / 'password'}"):
+    wrong = "wrong-canary"
+    given = (PASSWORD, "env:KAFKA_PASSWORD", f"file:{tmp_path / 'password'}")
+    for number, password in enumerate(given):
         job = plait.Job("secret")
         job.source(source(password)).sink(plait.Collect(), "out")
         assert PASSWORD not in repr(source(password)) + repr(job)
         job.explain(checkpoint=str(tmp_path / "ckpt"))
-        assert len(job.run(checkpoint=str(tmp_path / "ckpt" / "run")).outputs["out"]) == 50
+        run = plait.start(job, checkpoint=str(tmp_path / "ckpt" / str(number)))
+        result = run.wait()
+        assert len(result.outputs["out"]) == 50
+        assert PASSWORD not in repr(run) + repr(result) + str(result) + repr(run.rates())
         kept = b"".join(p.read_bytes() for p in (tmp_path / "ckpt").rglob("*") if p.is_file())
         assert kept
         assert PASSWORD.encode() not in kept
     with pytest.raises(plait.SourceError, match="refused us") as refused:
-        plait.stream(source("wrong-canary")).collect()
-    assert "wrong-canary" not in str(refused.value)
+        plait.stream(source(wrong)).collect()
+    sink = plait.Kafka(
+        topic,
+        servers=kafka.secure_servers,
+        client=client,
+        settings=secure(client, wrong),
+        patience="1s",
+    )
+    with pytest.raises(plait.SinkError) as refused_to_write:
+        plait.stream([{"n": 1}]).sink(sink).run()
     printed = capfd.readouterr()
-    assert PASSWORD not in printed.out + printed.err
-    assert "wrong-canary" not in printed.out + printed.err
+    shown = "".join(traceback.format_exception(refused.value))
+    shown += "".join(traceback.format_exception(refused_to_write.value))
+    shown += printed.out + printed.err + caplog.text
+    assert "secret" in shown  # the name of the job
+    assert PASSWORD not in shown
+    assert wrong not in shown
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_connections_are_encrypted(kafka: LocalBroker, authority: Authority, client: Any) -> None:
+    topic = filled(kafka, 50)
+    names = ("security.protocol", "ssl.ca.location")
+    if client == "kafka-python":
+        names = ("security_protocol", "ssl_cafile")
+
+    def source(known: Path) -> plait.Kafka:
+        return plait.Kafka(
+            topic,
+            schema=SCHEMA,
+            servers=kafka.tls_servers,
+            end="latest",
+            client=client,
+            settings=dict(zip(names, ("SSL", str(known)), strict=True)),
+        )
+
+    assert len(plait.stream(source(authority.own)).collect()) == 50
+    with pytest.raises(plait.SourceError, match=r"refused us|no Kafka broker answers"):
+        plait.stream(source(authority.other)).collect()
 
 
 def test_the_broker_goes_and_comes_back(kafka: LocalBroker) -> None:

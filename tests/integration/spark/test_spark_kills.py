@@ -3,6 +3,7 @@ row goes through both once, in order."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pyarrow as pa
@@ -20,14 +20,12 @@ import pytest
 import plait
 from plait.connectors.batch_log.storage import LogFolder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300.0
-FILES, ROWS, KEYS = 60, 20, 7
+TRIES = 5
+FILES, ROWS, KEYS = 200, 20, 7
 DRIVER = """
 import sys, time
 from pathlib import Path
@@ -38,14 +36,14 @@ folder, what = Path(sys.argv[1]), sys.argv[2]
 
 
 def write(spark, **trigger):
-    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1)
+    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 2)
     out = frame.parquet(str(folder / "in")).writeStream.format("plait")
     out = out.option("checkpointLocation", str(folder / "writes"))
     return (out.trigger(**trigger) if trigger else out).start(str(folder / "there"))
 
 
 def read(spark, **trigger):
-    frame = spark.readStream.format("plait").option("place", "true").option("maxBatches", 1)
+    frame = spark.readStream.format("plait").option("place", "true").option("maxBatches", 10)
     out = frame.load(str(folder / "back")).writeStream.format("parquet")
     out = out.option("checkpointLocation", str(folder / "reads"))
     return (out.trigger(**trigger) if trigger else out).start(str(folder / "out"))
@@ -57,7 +55,7 @@ with spark_session(cores=2, memory="512m") as spark:
         while LogFolder(folder / "back").range() is None:
             time.sleep(0.01)
         read(spark)
-        time.sleep(600)
+        spark.streams.awaitAnyTermination()
     elif what == "write":
         write(spark, availableNow=True).awaitTermination()
     else:
@@ -80,24 +78,40 @@ def driver(folder: Path, what: str) -> subprocess.Popen[bytes]:
 
 
 def finish(folder: Path, what: str) -> None:
-    assert driver(folder, what).wait(PATIENCE_S) == 0, (folder / "errors.txt").read_text()
+    """On a busy machine Spark gives up a Python process that is slow to start: then once more."""
+    assert any(driver(folder, what).wait() == 0 for _ in range(TRIES)), errors_in(folder)
+
+
+def errors_in(folder: Path) -> str:
+    return (folder / "errors.txt").read_text(errors="replace")[-5000:]
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """With the Java and the Python processes that it started."""
+    if process.poll() is not None:
+        return
     everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for one in everyone:
-        one.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
     process.wait()
     psutil.wait_procs(everyone, PATIENCE_S)
 
 
-def until(true: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+def kill_in_the_middle(folder: Path, chance: random.Random) -> None:
+    """When both queries have done something, anywhere in a batch."""
     end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert process.poll() is None, (folder / "errors.txt").read_text()
-        assert time.monotonic() < end, (folder / "errors.txt").read_text()
-        time.sleep(0.01)
+    written, read = last_batch(folder / "there"), batches_read(folder)
+    process = driver(folder, "live")
+    try:
+        while last_batch(folder / "there") <= written or batches_read(folder) <= read:
+            assert time.monotonic() < end, errors_in(folder)
+            if process.poll() is not None:
+                process = driver(folder, "live")
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.3)
+    finally:
+        kill(process)
 
 
 def last_batch(log: Path) -> int:
@@ -123,25 +137,16 @@ def test_spark_is_killed_on_both_sides(tmp_path: Path, seed: int) -> None:
     totals.sink(plait.BatchLog(tmp_path / "back"))
     saved = plait.Checkpoint(str(tmp_path / "saved"), every="100ms")
     running = plait.start(job, checkpoint=saved, workers=1)
-    for _ in range(2):
-        written, read = last_batch(tmp_path / "there"), batches_read(tmp_path)
-        process = driver(tmp_path, "live")
-        try:
-            until(
-                lambda written=written, read=read: (
-                    last_batch(tmp_path / "there") > written + 2  # type: ignore[misc]
-                    and batches_read(tmp_path) > read + 1
-                ),
-                process,
-                tmp_path,
-            )
-            time.sleep(chance.random() * 0.3)  # anywhere in a batch
-        finally:
-            kill(process)
-    assert last_batch(tmp_path / "there") < FILES - 1
-    finish(tmp_path, "write")
-    plait.BatchLog(tmp_path / "there").end()
-    running.wait()
+    try:
+        for _ in range(2):
+            kill_in_the_middle(tmp_path, chance)
+        assert last_batch(tmp_path / "there") < FILES // 2 - 1, "there is nothing left to do"
+        finish(tmp_path, "write")
+        plait.BatchLog(tmp_path / "there").end()
+        running.wait()
+    except BaseException:
+        running.abort()
+        raise
     plait.BatchLog(tmp_path / "back").end()
     finish(tmp_path, "read")
     (found,) = (tmp_path / "found").glob("*.json")

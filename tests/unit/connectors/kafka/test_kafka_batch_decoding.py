@@ -75,7 +75,11 @@ def test_a_good_batch_is_decoded_by_one_call() -> None:
         ([], "0 records for 2 values"),
         (7, r"decode_batch returned .*; it must return a list of records"),
         (pa.table({"n": [1]}), "1 records for 2 values"),
-        (pa.table({"n": [1, 2]}), 'no column "name"'),
+        (pa.table({"n": [1, 2]}), 'decode_batch returned a Table .* no column "name"'),
+        (pa.table({"n": [[1], [2]], "name": ["a", "b"]}), 'decode_batch returned .* column "n"'),
+        ({"n": [1, 2]}, r"decode_batch returned .* \(dict\); it must return a list of records"),
+        (iter(()), "decode_batch returned .*; it must return a list of records"),
+        (None, "decode_batch returned None; it must return a list of records"),
     ],
 )
 def test_a_function_that_is_wrong_ends_the_run(answer: Any, why: str) -> None:
