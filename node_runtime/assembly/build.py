@@ -17,11 +17,12 @@ from plait.graph.source_order import is_in_time
 from plait.graph.stages import source_numbers
 from plait.graph.temporal import ProcessSpec
 from plait.node_runtime.assembly.engine_parts import ElsewhereEnd, EngineParts, RateEnd, TableEnd
+from plait.node_runtime.assembly.row_operators import project_item
 from plait.node_runtime.assembly.stage_builders import add_stage
 from plait.node_runtime.assembly.stage_context import StageContext, sources_of
 from plait.node_runtime.lowering.exchanges import ExchangePlan, paced_rows, plan_exchanges
 from plait.node_runtime.native._engine import NativeEngine
-from plait.node_runtime.native.stage_specs import EngineSpec
+from plait.node_runtime.native.stage_specs import EngineSpec, SliceTimeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,11 +114,16 @@ def set_order(engine: NativeEngine, graph: Graph, sources: Mapping[int, SourceEn
     """The order is that of event time; a node that reads no source follows the one that does."""
     if any(isinstance(sources[op], ElsewhereEnd) for op in graph.sources):
         return
-    times = []
-    for op in sources_of(graph):
-        assert op.event_time is not None
-        times.append((op.schema.index(op.event_time), op.max_jump_us))
-    engine.order_by_time(times)
+    engine.order_by_time([slice_time(op) for op in sources_of(graph)])
+
+
+def slice_time(op: SourceOp) -> SliceTimeSpec:
+    if op.event_time is None:
+        assert op.computed_time is not None
+        time = project_item(op.computed_time, op.schema)
+        return SliceTimeSpec(time=time, computed=True, max_jump_us=op.max_jump_us)
+    column = op.schema.index(op.event_time)
+    return SliceTimeSpec(time=column, computed=False, max_jump_us=op.max_jump_us)
 
 
 def looks_at_clock(op: AnyOp) -> bool:

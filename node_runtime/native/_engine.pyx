@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
-from libcpp.utility cimport move, pair
+from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from plait.node_runtime.native._batch cimport NativeBatch
@@ -32,7 +32,7 @@ from plait.node_runtime.native.declarations.engine cimport (
     Builder, DeferredStageSpec, Engine, GatherStageSpec, KeyedStageSpec, Letter, OnError,
     Operators, ParallelStageSpec, PoolStageSpec, ProcessStageSpec, ProjectItem, PythonState,
     QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec, ShedSample,
-    StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
+    SliceTime, StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
     add_event_time, add_keep, add_nan_filter, add_project, add_shed, counts_of, cuts_of,
     delivered_of, error_of, closed_counts_of, drop_log, kept_of, keeps_of, latency_buckets_of,
     latency_of, load_of, loads_of, log_of, mark_complete, plait_scheduler, repeat_cuts, set_call,
@@ -413,12 +413,14 @@ cdef class NativeEngine:
         self.builder.get().event_time(source, column, idle_us * 1000)
 
     def order_by_time(self, list times):
-        """The order is that of event time: of each source, the column with it and how far, in
-        microseconds, a record may move it."""
-        cdef vector[pair[int, int64_t]] columns
-        for column, max_jump_us in times:
-            columns.push_back(pair[int, int64_t](<int>column, <int64_t>max_jump_us))
-        self.builder.get().order_by_time(columns)
+        """The order is that of event time; of each source, the one that it goes by."""
+        cdef vector[SliceTime] given
+        given.resize(len(times))
+        for i, spec in enumerate(times):
+            given[i].time = item_of(spec.time)
+            given[i].computed = spec.computed
+            given[i].max_jump = spec.max_jump_us
+        self.builder.get().order_by_time(given)
 
     def beat(self, int64_t us):
         """Units carry the wall clock; a source without rows emits an empty one so often."""

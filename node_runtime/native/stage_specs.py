@@ -75,6 +75,17 @@ class EventTimeSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SliceTimeSpec:
+    """The event time of a source that the order of several sources goes by."""
+
+    time: NativeProgram | int
+    """A program, or the number of a column."""
+    computed: bool
+    """Whether an expression names it: some of its rows may be without a time."""
+    max_jump_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
     """A user's function: `function(batch) -> (out, origin or None, [(row, exception)])`."""
 

@@ -21,8 +21,8 @@ Semantics that all of them share:
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 from plait.errors import JobError
@@ -470,3 +470,22 @@ def columns_read(expr: Expr) -> frozenset[str]:
             found.add(one.value)
         todo.extend(one.args)
     return frozenset(found)
+
+
+def with_columns_renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression over columns of other names; what it has twice stays one.
+
+    >>> with_columns_renamed(col("a") + col("b"), {"a": "x"})
+    col("x") + col("b")
+    """
+    found: dict[int, Expr] = {}
+    todo = [expr]
+    while todo:
+        one = todo[-1]
+        if missing := [arg for arg in one.args if id(arg) not in found]:
+            todo.extend(missing)
+            continue
+        todo.pop()
+        value = names.get(one.value, one.value) if one.op == "col" else one.value
+        found[id(one)] = replace(one, args=tuple(found[id(arg)] for arg in one.args), value=value)
+    return found[id(expr)]

@@ -35,7 +35,7 @@ from plait.graph.source_order import order_text
 from plait.graph.stages import Pipeline, PipelineStage, kind_of, make_pipeline
 from plait.graph.state_types import describe, state_type
 from plait.graph.temporal import OperatorSpec
-from plait.graph.temporal_text import length, results_text, spec_text
+from plait.graph.temporal_text import kept_lines, length, results_text, spec_text
 from plait.model.schedulers import name_of as name_of_scheduler
 from plait.model.settings import Settings, unknown_setting
 
@@ -127,6 +127,8 @@ def stage_lines(
         route, why = route_of(op, pipeline.graph, settings)
         yield f"  {op}: {what_of(op, pipeline.graph)}"
         yield f"    {route}: {why}"
+        if isinstance(op, TimedOp):
+            yield from (f"    {line}" for line in kept_lines(op.spec))
         if isinstance(op, CallOp) and op.retrying is not None:
             pause = length(op.retrying.backoff_us)
             yield f"    tries: {op.retrying.retries + 1}, the second after {pause}"

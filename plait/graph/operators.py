@@ -68,6 +68,9 @@ class SourceOp(Op):
     label: str
     event_time: str | None = None
     """The timestamp column that is its event time; see `plait.graph.temporal`."""
+    computed_time: Expr | None = None
+    """An event time that is an expression over its columns. An operator right behind the source
+    names it; here it is for the order of several sources."""
     clock: str | None = None
     """Of a source with partitions: the integer column that says how far its time is at each row, in
     place of the greatest event time so far. It is dropped right after the source."""

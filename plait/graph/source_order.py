@@ -49,8 +49,8 @@ def why_not_in_time(graph: Graph) -> str:
             return f"source {op.label} has a rate"
         if op.clock is not None:
             return f"source {op.label} has a time for each of its partitions"
-        if op.event_time is None:
-            return f"source {op.label} has no event time that is a column of it; give event_time="
+        if op.event_time is None and op.computed_time is None:
+            return f"source {op.label} has no event time of its own; give it event_time="
     return ""
 
 

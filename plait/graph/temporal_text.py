@@ -1,4 +1,4 @@
-"""What an event-time operator does, in one line for `explain`."""
+"""What an event-time operator does, in one line for `explain`, and what a join keeps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from plait.expr.text import text
 from plait.graph import temporal
+from plait.graph.delays import hold_us
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from plait.expr.aggregates import Aggregate
 
 
@@ -113,3 +116,57 @@ def length(us: int) -> str:
             return f"{us // unit}{word}"
     seconds = datetime.timedelta(microseconds=us) / datetime.timedelta(seconds=1)
     return f"{seconds:g}s"
+
+
+def kept_lines(spec: temporal.TimedSpec) -> Iterator[str]:
+    """What the operator keeps, a line for each side, and what waits for it."""
+    if isinstance(spec, temporal.JoinSpec | temporal.SpanSpec):
+        for kept in join_kept(spec):
+            yield f"keeps: {kept}"
+    if held := hold_us(spec):
+        yield (
+            f"time after it: {length(held)} behind, as its results may be so much older than the"
+            " watermark"
+        )
+
+
+def join_kept(spec: temporal.JoinSpec | temporal.SpanSpec) -> Iterator[str]:
+    """Which records a join keeps, and until when."""
+    if isinstance(spec, temporal.SpanSpec):
+        yield "left records until the watermark is above the end of their span"
+        yield f"right records until the watermark is {above(spec.wait_us)} their time"
+        return
+    if spec.how == "late":
+        return
+    within = spec.within
+    match within:
+        case None if spec.ttl_us:
+            yield f"records of both sides until the watermark is {above(spec.ttl_us)} their time"
+        case None:
+            yield "all records of both sides to the end; ttl=, window= or between= drops them"
+        case temporal.Grid():
+            last = "" if within.every_us >= within.size_us else "last "
+            yield f"records of both sides until the watermark reaches the end of their {last}window"
+        case temporal.Between():
+            yield f"left records until the watermark is {above(within.high_us)} their time"
+            yield f"right records until the watermark is {above(-within.low_us)} their time"
+        case temporal.AsOf():
+            yield "left records until the watermark is above their time"
+            old = (
+                f", dropped when the watermark is {above(within.tolerance_us)} its time"
+                if within.tolerance_us
+                else ""
+            )
+            yield (
+                "of each key the last right record at or before the watermark"
+                f"{old}, and all right records after it"
+            )
+        case _:
+            assert_never(within)
+
+
+def above(us: int) -> str:
+    """Where the watermark is when a record is dropped, by its time and this length."""
+    if us < 0:
+        return f"less than {length(-us)} below"
+    return f"more than {length(us)} above" if us else "above"

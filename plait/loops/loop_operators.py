@@ -32,7 +32,7 @@ from plait.loops.ports import (
     port_names,
 )
 from plait.model.call_site import CallSite
-from plait.streams.event_time import Lost
+from plait.streams.event_time import Lost, Time, is_event_time, union_time
 from plait.streams.stream_protocol import S, add_projection
 from plait.streams.window_verbs import WindowVerbs
 
@@ -172,8 +172,10 @@ class LoopOperator:
             time="",
             spec=spec,
         )
-        lost = Lost(f"{op} emits new records; name their time with with_event_time(...)")
-        return Outputs(both._append(op, lost), call, outputs)
+        time = union_time([stream._time for stream in inputs_at], f"the inputs of {op}")
+        times = [emitted_time(op, time, port) for port in outputs]
+        first = times[0] if len(outputs) == 1 else Lost(f"{op} has several outputs")
+        return Outputs(both._append(op, first), call, outputs, times)
 
     def split_arguments(
         self, streams: Sequence[Any], named: Mapping[str, Any]
@@ -204,6 +206,14 @@ class LoopOperator:
         return [checked_stream(name, at[name]) for name in self.inputs], parameters
 
 
+def emitted_time(op: TimedOp, time: Time, port: OutputPort) -> Time:
+    """The event time of what an operator emits at a port: that of its inputs, if they have the same
+    one and the columns of it are there."""
+    if isinstance(time, Lost) or is_event_time(time, port.schema):
+        return time
+    return Lost(f"{op} emits other columns; name their time with with_event_time(...)")
+
+
 class Outputs(Generic[S]):
     """The streams at the output ports of an operator: by attribute, by name, or in order.
 
@@ -212,10 +222,13 @@ class Outputs(Generic[S]):
     cheap, expensive = parts
     """
 
-    def __init__(self, stream: S, call: CallSite, ports: Sequence[OutputPort]) -> None:
+    def __init__(
+        self, stream: S, call: CallSite, ports: Sequence[OutputPort], times: Sequence[Time]
+    ) -> None:
         self._all = stream
         self._call = call
         self._ports = {port.name: port for port in ports}
+        self._times = {port.name: time for port, time in zip(ports, times, strict=True)}
         self._streams: dict[str, S] = {}
 
     def __repr__(self) -> str:
@@ -267,7 +280,7 @@ class Outputs(Generic[S]):
             schema=port.schema,
             columns=tuple((own, col(column)) for own, column in columns),
         )
-        return rows._append(op, stream._time)
+        return rows._append(op, self._times[name])
 
 
 @overload

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from plait.errors import JobError
 from plait.expr.conditionals import when
 from plait.expr.text import text
-from plait.expr.tree import Expr, col, columns_read, lit
+from plait.expr.tree import Expr, col, columns_read, lit, with_columns_renamed
 from plait.expr.type_checker import bind, check_column
 from plait.graph.operators import (
     AggregateOp,
@@ -41,6 +41,7 @@ from plait.graph.operators import (
 from plait.graph.temporal import END
 from plait.model.durations import LONGEST_US, Duration, microseconds, signed_microseconds
 from plait.model.schema import Field, Schema, Type
+from plait.streams.projections import projection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,14 +116,14 @@ def is_event_time(time: Expr, schema: Schema) -> bool:
     return bound.type is Type.TIMESTAMP and not bound.nullable
 
 
-def union_time(times: Sequence[Time]) -> Time:
+def union_time(times: Sequence[Time], what: str = "the streams of a union") -> Time:
     """The event time of a union: it must be the same in all streams."""
     lost = [time for time in times if isinstance(time, Lost)]
     if lost:
         return lost[0]
     found = list(dict.fromkeys(text(time) for time in times if isinstance(time, Expr)))
     if len(found) > 1:
-        return Lost(f"the streams of a union have different ones: {', '.join(found)}")
+        return Lost(f"{what} have different ones: {', '.join(found)}")
     return times[0]
 
 
@@ -165,9 +166,11 @@ def time_limits(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTime:
-    """The event time of a source, checked; in `schema` its column is not nullable."""
+    """The event time of a source, checked: a column, which is not nullable in `schema`, or an
+    expression that an operator right behind the source names."""
 
     column: str | None
+    computed: Expr | None = None
     out_of_order_us: int
     max_jump_us: int
     idle_us: int
@@ -215,6 +218,23 @@ def source_time(
         max_jump_us=limits.max_jump_us,
         idle_us=limits.idle_us,
         schema=Schema(fields, schema.record_class),
+    )
+
+
+def computed_source_time(
+    schema: Schema, given: Expr, names: Mapping[str, str], max_jump: Duration | None
+) -> SourceTime:
+    """An expression as the event time of a source, over its columns by their new names; `names`
+    has these by the old ones. The operator that names it takes the other limits."""
+    renamed = projection([(names.get(old, old), col(old)) for old in schema.names], schema).schema
+    time = named_time(given, renamed).op_time
+    return SourceTime(
+        column=None,
+        computed=with_columns_renamed(time, {new: old for old, new in names.items()}),
+        out_of_order_us=0,
+        max_jump_us=time_limits(None, max_jump, None).max_jump_us,
+        idle_us=0,
+        schema=schema,
     )
 
 

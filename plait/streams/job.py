@@ -43,6 +43,7 @@ from plait.streams.event_time import (
     NEVER,
     Time,
     by_partition,
+    computed_source_time,
     refuse_nulls,
     source_time,
 )
@@ -154,7 +155,7 @@ class Job:
             if computed is None:
                 time = source_time(schema, column, out_of_order, max_jump, idle, fixed)
             else:
-                time = source_time(schema, None, None, None, None, fixed)
+                time = computed_source_time(schema, computed, names, max_jump)
             refuse_nulls(opened, time, policy)
             if event_time is not None:
                 opened.check_time(time.column or "")
@@ -172,6 +173,7 @@ class Job:
                 source=opened if parted is None else parted.source,
                 label=label,
                 event_time=time.column,
+                computed_time=time.computed,
                 clock=None if parted is None else parted.column,
                 out_of_order_us=time.out_of_order_us,
                 max_jump_us=time.max_jump_us if parted is None else LONGEST_US,

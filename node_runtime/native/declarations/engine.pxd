@@ -60,6 +60,11 @@ cdef extern from "plait/engine/stage_specs.hpp" namespace "plait" nogil:
         shared_ptr[Program] program
         uint32_t index "from"
 
+    cdef cppclass SliceTime:
+        ProjectItem time
+        cbool computed
+        int64_t max_jump
+
     cdef cppclass StageSpec:
         string name
         Threading threading
@@ -279,7 +284,7 @@ cdef extern from "plait/engine/builder.hpp" namespace "plait" nogil:
         uint32_t no_source(const SourceStageSpec& spec) except +
         void pace(uint32_t source, double rows) except +
         void event_time(uint32_t source, int column, int64_t idle_ns)
-        void order_by_time(const vector[pair[int, int64_t]]& times) except +
+        void order_by_time(const vector[SliceTime]& times) except +
         void beat(int64_t ns)
         void connect(uint32_t before, uint32_t to, uint32_t input) except +
         void last_op(uint32_t stage, uint32_t op)

@@ -107,7 +107,7 @@ class Loop:
             if op.inputs and not isinstance(op, UNLIKE_ROWS) and not is_batches(op)
         }
         self.timings = {
-            i: Timing(op, self.schema_in(op))
+            i: Timing(op.time, self.schema_in(op))
             for i, op in enumerate(graph.operators)
             if isinstance(op, EventTimeOp)
         }

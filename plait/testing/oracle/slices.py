@@ -12,16 +12,20 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from plait.connectors.bad_rows import BadRow
 from plait.errors import SourceError
+from plait.testing.oracle.temporal import Timing
+from plait.testing.oracle.values import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from plait.graph.operators import SourceOp
     from plait.testing.oracle.epochs import Row
+    from plait.testing.oracle.values import Values
 
 FIRST, LONGEST = 1_000_000, 1 << 45
 """How long the first slice is, and how long one may become; microseconds."""
@@ -31,16 +35,32 @@ LEAST_TIME = -(1 << 63)
 
 
 def times_at(op: SourceOp, rows: Sequence[Row]) -> list[int]:
-    """How far a source's time is at each row; one that could not be read does not move it."""
-    assert op.event_time is not None
-    column = op.schema.index(op.event_time)
+    """How far a source's time is at each row; one that could not be read, or has no usable time,
+    does not move it."""
+    time_of = time_reader(op)
     time, times = LEAST_TIME, []
     for row in rows:
-        if not isinstance(row, BadRow):
-            here = row[column]
+        here = None if isinstance(row, BadRow) else time_of(row)
+        if here is not None:
             time = here if time == LEAST_TIME else max(time, min(here, time + op.max_jump_us))
         times.append(time)
     return times
+
+
+def time_reader(op: SourceOp) -> Callable[[Values], int | None]:
+    """The event time of a row of the source; None: the expression for it gives none."""
+    if op.event_time is not None:
+        return itemgetter(op.schema.index(op.event_time))
+    assert op.computed_time is not None
+    timing = Timing(op.computed_time, op.schema)
+
+    def computed(row: Values) -> int | None:
+        try:
+            return timing.time_of(row)
+        except Fault:
+            return None
+
+    return computed
 
 
 def slices(times: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -16,7 +16,8 @@ from plait.testing.oracle.windows import window_operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plait.graph.operators import EventTimeOp, TimedOp
+    from plait.expr.tree import Expr
+    from plait.graph.operators import TimedOp
     from plait.model.schema import Schema
     from plait.testing.oracle.time import Fate, Time
     from plait.testing.oracle.values import Values
@@ -42,10 +43,10 @@ def check_time(time: int | None) -> None:
 
 
 class Timing:
-    """The event time of records, where an operator names it."""
+    """The event time of records, where an expression names it."""
 
-    def __init__(self, op: EventTimeOp, schema: Schema) -> None:
-        self.expr = compiled(op.time, schema)
+    def __init__(self, time: Expr, schema: Schema) -> None:
+        self.expr = compiled(time, schema)
 
     def time_of(self, values: Values) -> int:
         """May raise Fault."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 import plait
 from plait import col
-
-if TYPE_CHECKING:
-    import pytest
 
 
 @plait.compiled
@@ -54,3 +53,78 @@ def test_a_stream_explains_what_makes_it(capsys: pytest.CaptureFixture[str]) -> 
     assert "batch: a function of Arrow batches" in told
     assert "one state for all records" in told
     assert "one worker at a time, by order tag" in told
+
+
+KEPT: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "interval": (
+        {"between": ("-2s", "5s"), "how": "left"},
+        [
+            "keeps: left records until the watermark is more than 5s above their time",
+            "keeps: right records until the watermark is more than 2s above their time",
+        ],
+    ),
+    "interval before": (
+        {"between": ("-3s", "-1s")},
+        [
+            "keeps: left records until the watermark is less than 1s below their time",
+            "keeps: right records until the watermark is more than 3s above their time",
+        ],
+    ),
+    "semi": (
+        {"between": ("0s", "5s"), "how": "semi"},
+        [
+            "keeps: left records until the watermark is more than 5s above their time",
+            "keeps: right records until the watermark is above their time",
+            "time after it: 5s behind, as its results may be so much older than the watermark",
+        ],
+    ),
+    "windows": (
+        {"window": plait.Sliding("10s", every="2s")},
+        ["keeps: records of both sides until the watermark reaches the end of their last window"],
+    ),
+    "ttl": (
+        {"ttl": "1m"},
+        ["keeps: records of both sides until the watermark is more than 1m above their time"],
+    ),
+    "all": (
+        {},
+        ["keeps: all records of both sides to the end; ttl=, window= or between= drops them"],
+    ),
+    "spans": (
+        {"between": (col("ts"), col("until"))},
+        [
+            "keeps: left records until the watermark is above the end of their span",
+            "keeps: right records until the watermark is above their time",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_join_keeps_and_until_when(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given, wanted = KEPT[name]
+    schema = plait.Schema.of({"k": int, "ts": plait.Timestamp, "until": plait.Timestamp})
+    job = plait.Job("joins")
+    left, right = (
+        job.source(plait.Items([], schema=schema), label, event_time="ts") for label in "ab"
+    )
+    joined = left.join(right.select("k", at="ts"), on="k", **given)
+    made = joined.count() if name == "spans" else joined
+    made.sink(plait.Discard())
+    job.explain()
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith(("keeps:", "time after it:"))] == wanted
+
+
+def test_what_a_join_as_of_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = plait.Schema.of({"k": int, "ts": plait.Timestamp})
+    job = plait.Job("joins")
+    left, right = (
+        job.source(plait.Items([], schema=schema), label, event_time="ts") for label in "ab"
+    )
+    joined = left.join_as_of(right.select("k", at="ts"), on="k", tolerance="5s")
+    joined.sink(plait.Discard())
+    job.explain()
+    shown = capsys.readouterr().out
+    assert "keeps: left records until the watermark is above their time" in shown
+    assert "keeps: of each key the last right record at or before the watermark, dropped" in shown

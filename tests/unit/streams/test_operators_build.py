@@ -134,10 +134,43 @@ def test_the_plan_and_what_explain_says(capsys: pytest.CaptureFixture[str]) -> N
     assert "a coroutine in Python with its own loop" in text
 
 
-def test_event_time_is_said_again() -> None:
+def timed(*names: str) -> list[plait.Stream]:
+    """Streams of one job that have the same columns and the event times of these names."""
+    job = plait.Job("timed")
+    schema = {"user": str, "ts": plait.Timestamp, "seen": plait.Timestamp}
+    items = plait.Items([], schema=schema)
+    return [job.source(items, f"in-{n}", event_time=name) for n, name in enumerate(names)]
+
+
+@plait.operator(inputs=("left", "right"), outputs={"out": "left", "n": {"n": int}})
+async def some(ctx: plait.Context) -> None:
+    while await ctx.wait_any(left=1, right=1):
+        for port in ctx.inputs:
+            for record in ctx.pop(port, ctx.size(port)):
+                ctx.emit(out=record)
+
+
+def test_event_time_is_kept_where_its_column_is() -> None:
+    left, right = timed("ts", "ts")
+    parts = some(left, right)
+    parts.out.tumbling("1s").count()
+    with pytest.raises(plait.JobError, match=r"emits other columns; name their time with"):
+        parts.n.tumbling("1s").count()
+    with pytest.raises(plait.JobError, match=r"emits other columns; name their time with"):
+        barrier(left, right).out.tumbling("1s").count()
+
+
+def test_event_times_of_inputs_that_differ() -> None:
+    left, right = timed("ts", "seen")
+    with pytest.raises(plait.JobError, match=r"the inputs of some at .* have different ones: col"):
+        some(left, right).out.tumbling("1s").count()
+    some(left, right).out.with_event_time("seen").tumbling("1s").count()
+
+
+def test_no_event_time_comes_of_none() -> None:
     out = barrier(left=clicks(), right=bids()).out
     assert isinstance(out._time, Lost)
-    with pytest.raises(plait.JobError, match=r"emits new records; name their time with"):
+    with pytest.raises(plait.JobError, match="its source names none"):
         out.tumbling("1s").count()
 
 

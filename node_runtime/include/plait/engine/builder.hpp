@@ -164,12 +164,12 @@ class Builder {
     engine_.sources()[source]->time_column = column;
     engine_.sources()[source]->idle_ns = idle_ns;
   }
-  // The order is that of event time: of each source, the column with it and how far a record may
-  // move it. All sources are read here, or by all nodes.
-  void order_by_time(const std::vector<std::pair<int, int64_t>>& times) {
+  // The order is that of event time: of each source, the time that it goes by. All sources are read
+  // here, or by all nodes.
+  void order_by_time(const std::vector<SliceTime>& times) {
     engine_.slicer = std::make_unique<TimeSlicer>(times.size());
     for (size_t s = 0; s < times.size(); ++s) {
-      engine_.sources()[s]->order_by_time(*engine_.slicer, times[s].first, times[s].second);
+      engine_.sources()[s]->order_by_time(*engine_.slicer, times[s]);
     }
   }
   // Units of all sources carry the wall clock, and come at least this often.

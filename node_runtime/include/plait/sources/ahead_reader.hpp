@@ -8,27 +8,44 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "plait/sources/computed_times.hpp"
 #include "plait/sources/polled_rows.hpp"
 #include "plait/sources/time_slicer.hpp"
 
 namespace plait {
 
+// By which time the order of several sources goes: a column of the source, or, `computed`, an
+// expression over its columns.
+struct SliceTime {
+  ProjectOperator::Item time;
+  bool computed = false;
+  int64_t max_jump = 0;  // how far a record may move it
+};
+
 class AheadReader {
  public:
   // `most`: rows of a poll; `limit`: rows after which the source ends, -1: none.
-  AheadReader(TimeSlicer& slicer, size_t source, Origin& origin, int column, int64_t most,
-              int64_t limit)
+  AheadReader(TimeSlicer& slicer, size_t source, Origin& origin, const SliceTime& time,
+              int64_t most, int64_t limit)
       : slicer_(slicer),
         source_(source),
         origin_(origin),
-        column_(column),
+        column_(int(time.time.from)),
         most_(most),
         limit_(limit < 0 ? INT64_MAX : limit),
         anywhere_(origin.has_times()) {
-    if (anywhere_) slicer.read_from(source, origin, column, std::min(limit_, origin.rows()));
+    if (time.computed) computed_ = std::make_unique<ComputedTimes>(time.time, origin);
+    if (!anywhere_) return;
+    const int64_t rows = std::min(limit_, origin.rows());
+    if (computed_) {
+      slicer.read_from(source, *computed_, column_, rows, false);
+    } else {
+      slicer.read_from(source, origin, column_, rows, true);
+    }
   }
 
   // Known: the unit; Read: rows were read, ask again; Wait: for the others, or for the origin,
@@ -99,8 +116,9 @@ class AheadReader {
     piece.rows = polled.batch.length + int64_t(polled.bad.size());
     std::vector<int64_t> times(size_t(piece.rows), kNoTime);
     size_t bad = 0;
-    const int64_t* good =
-        polled.batch.length ? polled.batch.columns[size_t(column_)].i64() : nullptr;
+    const int64_t* good = polled.batch.length == 0 ? nullptr
+                          : computed_             ? computed_->of(polled.batch)
+                                      : polled.batch.columns[size_t(column_)].i64();
     for (int64_t row = 0; row < piece.rows; ++row) {
       if (bad < polled.bad.size() && int64_t(polled.bad[bad].row) == row) {
         ++bad;
@@ -128,6 +146,7 @@ class AheadReader {
   const int64_t most_, limit_;
   const bool anywhere_;
   int64_t read_ = 0, skip_ = 0;
+  std::unique_ptr<ComputedTimes> computed_;
   std::deque<PolledRows> pieces_;
   Polled failure_;
 };

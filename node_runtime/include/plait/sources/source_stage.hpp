@@ -60,12 +60,10 @@ class SourceStage final : public Stage {
             clock.new_to_it(epochs_.news()) ||
             (ahead_ && ahead_->ready(now_ns() >= clock.rows_ns())));
   }
-  // Before the start: the rows of its epochs are those that the slicer says, by the event times in
-  // this column.
-  void order_by_time(TimeSlicer& slicer, int column, int64_t max_jump) {
-    slicer.add(source_, epoch_records_, max_jump);
-    ahead_ =
-        std::make_unique<AheadReader>(slicer, source_, *origin_, column, epoch_records_, limit_);
+  // Before the start: the rows of its epochs are those that the slicer says, by these event times.
+  void order_by_time(TimeSlicer& slicer, const SliceTime& time) {
+    slicer.add(source_, epoch_records_, time.max_jump);
+    ahead_ = std::make_unique<AheadReader>(slicer, source_, *origin_, time, epoch_records_, limit_);
   }
 
   int64_t run(Worker& worker, int64_t records) override {

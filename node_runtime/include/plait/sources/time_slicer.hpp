@@ -53,10 +53,12 @@ class BasicTimeSlicer {
     sources_[s].max_jump = max_jump;
   }
   // Its times can be read here: `rows` of them, in this column of an origin that outlives the run.
-  void read_from(size_t s, const Origin& origin, int column, int64_t rows) {
+  // `stay`: so do they, else until the next are read.
+  void read_from(size_t s, const Origin& origin, int column, int64_t rows, bool stay = true) {
     SourceRows& of = sources_[s];
     of.origin = &origin;
     of.column = column;
+    of.stay = stay;
     of.all = rows;
     of.ended = rows == 0;
   }
@@ -152,6 +154,7 @@ class BasicTimeSlicer {
     uint64_t next = 0;    // the epoch it asks for next
     const Origin* origin = nullptr;
     int column = -1;
+    bool stay = true;                        // its times
     int64_t read = 0, all = 0;               // of the origin's rows
     std::atomic<Answer> hint{Answer::Wait};  // relaxed, written under the lock
 
@@ -219,7 +222,7 @@ class BasicTimeSlicer {
     }
     int64_t rows = std::min(Sizes::kReadRows, of.all - of.read);
     const int64_t* times = of.origin->times(of.column, of.read, rows);
-    append(of, times, rows, true);
+    append(of, times, rows, of.stay);
     of.read += rows;
     of.ended = of.read == of.all;
     return true;
