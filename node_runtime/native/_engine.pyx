@@ -32,12 +32,12 @@ from plait.node_runtime.native.declarations.engine cimport (
     Builder, DeferredStageSpec, Engine, GatherStageSpec, KeyedStageSpec, Letter, OnError,
     Operators, ParallelStageSpec, PoolStageSpec, ProcessStageSpec, ProjectItem, PythonState,
     QueueKind, RateSpec, RouteStageSpec, RoutingKind, SinkStageSpec, SourceStageSpec, ShedSample,
-    SliceTime, StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call, add_filter,
-    add_event_time, add_keep, add_nan_filter, add_project, add_shed, counts_of, cuts_of,
-    delivered_of, error_of, closed_counts_of, drop_log, kept_of, keeps_of, latency_buckets_of,
-    latency_of, load_of, loads_of, log_of, mark_complete, plait_scheduler, repeat_cuts, set_call,
-    set_text_limit, stage_load_of, stage_names_of, stage_time_of, stamps_of, state_bytes_of,
-    take_closed, take_letters, unfinished_of, want_no_mark,
+    SliceTime, StageSpec, StateStageSpec, Threading, TimedStageSpec, UnionStageSpec, add_call,
+    add_filter, add_event_time, add_keep, add_nan_filter, add_project, add_shed, counts_of,
+    cuts_of, delivered_of, error_of, closed_counts_of, drop_log, kept_of, keeps_of,
+    latency_buckets_of, latency_of, load_of, loads_of, log_of, mark_complete, plait_scheduler,
+    repeat_cuts, set_call, set_text_limit, stage_load_of, stage_names_of, stage_time_of,
+    stamps_of, state_bytes_of, take_closed, take_letters, unfinished_of, want_no_mark,
 )
 from plait.node_runtime.native.declarations.keyed cimport (
     AggregateSpec, KeyedPlan, aggregates_into, keys_into,

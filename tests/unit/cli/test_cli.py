@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from plait.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 JOB = """
 import plait
@@ -199,6 +199,35 @@ def test_a_script_that_shows_a_stream_is_run(path: Path, capsys: Captured) -> No
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].split() == ["1", "30"]
     assert err == ""
+
+
+def first_snippet() -> str:
+    readme = Path(__file__).resolve().parents[3] / "README.md"
+    return readme.read_text("utf-8").split("```python\n", 1)[1].split("```", 1)[0]
+
+
+def test_the_first_snippet_of_the_readme(path: Path, capsys: Captured) -> None:
+    path.write_text(first_snippet())
+    assert main(["run", str(path)]) == 0
+    out, _ = capsys.readouterr()
+    shown = [line.split() for line in out.splitlines()]
+    assert shown[-3:] == [["1", "1", "30"], ["1", "2", "45"], ["2", "1", "28"]]
+
+
+def test_a_function_in_the_first_snippet_that_raises(path: Path, capsys: Captured) -> None:
+    """The traceback is the user's: the function and the line that it was at, nothing else."""
+    broken = first_snippet().replace(
+        '.filter(col("price") > 20)', ".filter(lambda bid: bid.price / (bid.auction - 2) < 0)"
+    )
+    assert broken != first_snippet()
+    path.write_text(broken)
+    assert main(["run", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert "plait: RecordError: filter at" in err
+    assert "ZeroDivisionError: " in err
+    line = next(n for n, text in enumerate(broken.splitlines(), 1) if "lambda bid" in text)
+    frames = [frame for frame in err.splitlines() if frame.startswith("  File ")]
+    assert frames == [f'  File "{path}", line {line}, in <lambda>']
 
 
 def test_a_stream_that_its_file_shows_is_not_printed_again(path: Path, capsys: Captured) -> None:

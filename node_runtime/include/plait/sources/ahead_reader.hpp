@@ -117,8 +117,8 @@ class AheadReader {
     std::vector<int64_t> times(size_t(piece.rows), kNoTime);
     size_t bad = 0;
     const int64_t* good = polled.batch.length == 0 ? nullptr
-                          : computed_             ? computed_->of(polled.batch)
-                                      : polled.batch.columns[size_t(column_)].i64();
+                          : computed_              ? computed_->of(polled.batch)
+                                                   : polled.batch.columns[size_t(column_)].i64();
     for (int64_t row = 0; row < piece.rows; ++row) {
       if (bad < polled.bad.size() && int64_t(polled.bad[bad].row) == row) {
         ++bad;

@@ -1,5 +1,5 @@
-// ComputedTimes: the event times of a source's rows where an expression names them, for the order of
-// several sources.
+// ComputedTimes: the event times of a source's rows where an expression names them, for the order
+// of several sources.
 //
 // A row without a usable time (null, too far off, or it cannot be computed) has kNoTime, as a row
 // that could not be read: it does not move the time of its source. The operator behind the source

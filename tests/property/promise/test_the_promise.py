@@ -8,22 +8,21 @@ share the work in any way.
 
 from __future__ import annotations
 
-import dataclasses
-import random
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import plait
-from plait.connectors.base import Reader, Source
-from plait.graph.operators import CallOp, SourceOp
+from plait.graph.operators import CallOp
 from plait.graph.source_order import is_in_time
 from plait.node_runtime.assembly.build import looks_at_clock
 from plait.testing import sequential
 from plait.testing.check import capturing, compare_outputs, rows_of
 from plait.testing.nodes import run_on_nodes
 from plait.testing.random_jobs import graphs, timed_graphs
+from tests.property.pooled_jobs import pooled
+from tests.property.promise.polls import in_pieces
 
 if TYPE_CHECKING:
     from plait.graph.operators import Graph
@@ -32,49 +31,9 @@ EPOCHS = (1, 2, 3, 5, 17, 4096)
 TIMEOUT_S = 60.0
 
 slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# Every case starts processes, so there are fewer of them.
+few = settings(slow, max_examples=max(1, settings().max_examples // 4))
 seeds = st.integers(0, 2**32 - 1)
-
-
-class SomeRows(Reader):
-    """Gives as many rows at a poll as it likes."""
-
-    def __init__(self, reader: Reader, seed: int) -> None:
-        self.reader = reader
-        self.chance = random.Random(seed)
-
-    def poll(self, max_records: int) -> Any:
-        return self.reader.poll(min(max_records, self.chance.choice((1, 1, 2, 3, 7, 50))))
-
-    def position(self) -> Any:
-        return self.reader.position()
-
-    def close(self) -> None:
-        self.reader.close()
-
-
-class InPieces(Source):
-    """Another source, read in pieces of any size."""
-
-    bounded = True
-
-    def __init__(self, source: Source, seed: int) -> None:
-        self.source = source
-        self.seed = seed
-        self.schema = source.schema
-        self.label = source.label
-
-    def open(self, position: Any = None) -> Reader:
-        return SomeRows(self.source.open(position), self.seed)
-
-
-def in_pieces(graph: Graph, seed: int) -> Graph:
-    operators = tuple(
-        dataclasses.replace(op, source=InPieces(op.source, seed))
-        if isinstance(op, SourceOp)
-        else op
-        for op in graph.operators
-    )
-    return dataclasses.replace(graph, operators=operators)
 
 
 def sees_cuts(graph: Graph) -> bool:
@@ -137,7 +96,25 @@ def test_exactly_what_a_plain_loop_gives(
 
 
 @slow
-@given(graph=jobs, chosen=ways(), nodes=st.sampled_from([1, 2, 3]))
-def test_on_any_number_of_nodes(graph: Graph, chosen: dict[str, Any], nodes: int) -> None:
+@given(graph=jobs, chosen=ways(), nodes=st.sampled_from([1, 2, 3]), seed=st.none() | seeds)
+def test_on_any_number_of_nodes(
+    graph: Graph, chosen: dict[str, Any], nodes: int, seed: int | None
+) -> None:
     assume(not sees_cuts(graph))
-    assert_exactly(graph, chosen, nodes)
+    assert_exactly(graph if seed is None else in_pieces(graph, seed), chosen, nodes)
+
+
+@few
+@given(
+    graph=jobs,
+    chosen=ways(),
+    pool=st.integers(1, 3),
+    nodes=st.sampled_from([0, 0, 0, 2]),
+    seed=seeds,
+)
+def test_with_functions_in_worker_processes(
+    graph: Graph, chosen: dict[str, Any], pool: int, nodes: int, seed: int
+) -> None:
+    assume(not sees_cuts(graph))
+    away = in_pieces(pooled(graph), seed)
+    assert_exactly(away, {**chosen, "pool": 1 if nodes else pool}, nodes)
