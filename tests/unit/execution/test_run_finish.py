@@ -8,7 +8,9 @@ same place: outputs, accounts, and the number of results that were left out.
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+import os
+import signal
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ import pytest
 import plait
 from plait import col
 from plait.execution.local_run import start
+from plait.graph.operators import SourceOp, TimedOp
+from plait.graph.temporal import ProcessSpec
 from plait.testing import Capture, Feed, sequential
 from plait.testing.changes import Join, Move, Stop
 from plait.testing.check import capturing, compare_accounts, compare_outputs, rows_of
@@ -216,6 +220,62 @@ def test_a_timeout_and_its_choice() -> None:
             plait.run(counts.job, timeout=0.2, finish=finish)
         result = caught.value.result
         assert (result.outputs["out"].num_rows, result.unfinished) == (given, 5 - given)
+
+
+@pytest.mark.parametrize("finish", ["leave", "flush"])
+@pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 4}, {"workers": 2, "pool": 2}])
+def test_ctrl_c_counts_them_too(finish: Finish, settings: dict[str, Any]) -> None:
+    """Windows, sessions, joins and timers of one job, interrupted when all was read."""
+    feed = Feed(SCHEMA)
+    feed.push(rows())
+    job = plait.Job("interrupted")
+    source = job.source(feed, name="a", event_time="ts")
+    for kind in ("tumbling", "session", "left join", "timers"):
+        JOBS[kind](source, source).sink(plait.Collect(), name=kind)
+    read = 0
+
+    def count(_: Any) -> None:
+        nonlocal read
+        read += 1
+        if read == ROWS:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    source.sink(plait.Call(count), name="all")
+    with pytest.raises(plait.Interrupted) as caught:
+        plait.run(in_pool(job.graph()) if "pool" in settings else job, finish=finish, **settings)
+    result = caught.value.result
+    given = {label: n.num_rows for label, n in result.outputs.items() if label != "all"}
+    whole = {
+        label: len(rows)
+        for label, rows in sequential(finished(job)).outputs.items()
+        if label != "all"
+    }
+    left = sum(whole.values()) - sum(given.values())
+    assert (left > 0) == (finish == "leave")
+    assert result.unfinished == left
+
+
+def in_pool(graph: Graph) -> Graph:
+    """With its processes in worker processes."""
+    operators = tuple(
+        replace(op, route="pool")
+        if isinstance(op, TimedOp) and isinstance(op.spec, ProcessSpec)
+        else op
+        for op in graph.operators
+    )
+    return replace(graph, operators=operators)
+
+
+def finished(job: plait.Job) -> Graph:
+    """The job, with a source that has ended."""
+    feed = Feed(SCHEMA)
+    feed.push(rows())
+    feed.close()
+    graph = job.graph()
+    operators = tuple(
+        replace(op, source=feed) if isinstance(op, SourceOp) else op for op in graph.operators
+    )
+    return replace(graph, operators=operators)
 
 
 def test_a_wrong_choice_is_refused() -> None:
