@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from plait.model.settings import Settings
     from plait.node_runtime.functions.arrow_batch import Batch
     from plait.node_runtime.functions.compiled import compiled
+    from plait.protocol.quality import QualityPoint, QualityStep, QueryQuality
     from plait.results.result import Result
     from plait.streams.job import Job, stream
     from plait.streams.process_verbs import connect
@@ -113,6 +114,7 @@ _MODULES = {
     "plait.functions.open_close": "function",
     "plait.graph.regions": "region",
     "plait.graph.snapshot": "Snapshot",
+    "plait.protocol.quality": "QualityPoint QualityStep QueryQuality",
     "plait.results.result": "Result",
     "plait.execution.backfill": "Backfill backfill",
     "plait.execution.local_run": "LocalRun run start",
@@ -165,6 +167,9 @@ __all__ = [
     "PlaitError",
     "Print",
     "Process",
+    "QualityPoint",
+    "QualityStep",
+    "QueryQuality",
     "Rate",
     "Reader",
     "Record",

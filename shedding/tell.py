@@ -84,6 +84,7 @@ def changes(
                 because=because,
                 facts=facts,
                 query=queries.label[at],
+                job=view.jobs[int(queries.job[at])],
             )
         )
     return tuple(found), tuple(infeasible[:MOST])
@@ -121,6 +122,7 @@ def alerts(
             because=one.because,
             facts=(("floor", one.floor), ("attainable", one.attainable)),
             query=one.query,
+            job=one.job,
         )
         for key, one in list(now.items())[:MOST]
         if key not in before
@@ -132,6 +134,7 @@ def alerts(
             now="",
             because="its floor can be met again",
             query=one.query,
+            job=one.job,
         )
         for key, one in list(before.items())[:MOST]
         if key not in now

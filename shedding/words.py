@@ -11,7 +11,7 @@ Step = Literal["threads", "move", "nodes", "shed"]
 HERE: tuple[Step, ...] = ("threads", "move", "nodes", "shed")
 """A move costs milliseconds, so it comes before anything is dropped."""
 ALONE: tuple[Step, ...] = ("threads", "shed")
-"""One process without others."""
+"""Where nothing is moved by itself: one process, and nodes that keep their bins."""
 PAPER: tuple[Step, ...] = ("threads", "shed", "move", "nodes")
 """Where a move restarts its job, it is the last resort."""
 

@@ -86,3 +86,26 @@ def run(options: Options) -> dict[str, Any]:
             here["free"] = round(bare["keyed"] / least[f"keyed {by} 1.0 {workers}"], 3)
             figures[f"{by}, workers {workers}"] = here
     return figures
+
+
+def plot(figures: dict[str, Any], file: str) -> None:
+    """The cost of a record by the share that is kept, and what a running count costs behind it."""
+    from benchmarks.support.charts import bars
+
+    def panel(title: str, field: str) -> tuple[str, str, dict[str, dict[str, float]]]:
+        cases = {name: one for name, one in figures.items() if name.endswith("workers 1")}
+        groups = {
+            f"keep {ratio}": {
+                name.partition(",")[0]: one[str(ratio)][field] for name, one in cases.items()
+            }
+            for ratio in RATIOS
+        }
+        return title, "nanoseconds a record", groups
+
+    bars(
+        file,
+        [
+            panel("The shedder, one worker", "shed_ns"),
+            panel("A running count with a shedder, one worker", "keyed_ns"),
+        ],
+    )

@@ -281,6 +281,8 @@ class LocalRun:
             self.quality = quality_watch.start_watch(self)
             if self.quality is None:
                 self.keeping.hand_over()
+            else:
+                undo.callback(self.quality.stop)
             self.measured.start()
             if saved is not None:
                 saved.begin()

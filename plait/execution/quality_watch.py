@@ -77,9 +77,11 @@ class QualityWatch:
         self.thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; what was noted stays."""
+        """Ends the thread; what was noted stays. The thread itself calls it when it was the last to
+        hold a run that nobody waits for."""
         self.stopped.set()
-        self.thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
     def watch(self) -> None:
         while not self.stopped.wait(self.period_s):

@@ -30,6 +30,8 @@ class Reason:
     """The numbers behind the words."""
     query: str = ""
     """The query it is about, if it is about one."""
+    job: str = ""
+    """The job of that query."""
 
     def __str__(self) -> str:
         change = f" {self.was} -> {self.now}" if self.was or self.now else ""
@@ -69,7 +71,11 @@ class QualityStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryQuality:
-    """What a query asks for and what it gets."""
+    """What a query asks for and what it gets.
+
+    >>> print(QueryQuality(query="tips", floor=0.1, asked=0.6, measured=0.62, state="shed"))
+    tips: shed, 0.62 of its input (asked 0.60, floor 0.10, priority 0), 0.0 s behind
+    """
 
     query: str
     priority: int = 0
@@ -86,10 +92,23 @@ class QueryQuality:
     reason: str = ""
     """Of its last change."""
 
+    def __str__(self) -> str:
+        return (
+            f"{self.query}: {self.state}, {self.measured:.2f} of its input (asked {self.asked:.2f},"
+            f" floor {self.floor:.2f}, priority {self.priority}), {self.lag_s:.1f} s behind"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityPoint:
-    """The accuracy of a query at one time."""
+    """The accuracy of a query at one time.
+
+    >>> point = QualityPoint(
+    ...     at_s=2.0, query="tips", asked=0.6, measured=0.62, lag_s=0.1, state="shed"
+    ... )
+    >>> point.query, point.measured
+    ('tips', 0.62)
+    """
 
     at_s: float
     query: str

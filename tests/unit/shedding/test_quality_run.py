@@ -3,6 +3,8 @@ No time is asserted: the tests wait for what the run recorded."""
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import plait
-from plait.errors import JobError
+from plait.errors import JobError, TimedOut
 from plait.testing.check import rows_of_arrow
 from plait.testing.oracle import sequential
 
@@ -133,6 +135,26 @@ def test_no_watch_where_there_is_nothing_to_decide(how: str) -> None:
     assert running.quality is None
     running.stop()
     assert running.wait().account.shed == 0
+
+
+def watching() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "plait-quality"]
+
+
+def test_the_thread_ends_with_the_run() -> None:
+    """With the result, when the run is given up, and when nobody waits for it."""
+    running = plait.start(overloaded(plait.Rate(10.0)), quality_period_ms=20)
+    assert len(watching()) == 1
+    running.stop()
+    running.wait()
+    assert watching() == []
+    with pytest.raises(TimedOut):
+        plait.run(overloaded(plait.Rate(10.0)), timeout=0.05, quality_period_ms=20)
+    assert watching() == []
+    running = plait.start(overloaded(plait.Rate(10.0)), quality_period_ms=10)
+    del running
+    gc.collect()
+    until(lambda: watching() == [])
 
 
 def test_why_names_the_queries_there_are() -> None:
