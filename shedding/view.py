@@ -8,14 +8,14 @@ or go. CPU is counted in cores, rates in rows a second, accuracies and keep rati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from plait.protocol.quality import Alert, Reason
     from plait.shedding.words import TaskMove
@@ -215,6 +215,28 @@ class Memory:
     """Cycles in a row in which hosts were missing."""
     idle_since: float | None = None
     """Since when fewer hosts would do."""
+
+
+def recall(memory: Memory, keys: Sequence[int], keep: Sequence[float]) -> Memory:
+    """The memory with what is really kept of some queries: of a job that is new or goes on after a
+    restart, and of one whose last decision came to nothing."""
+    known = {key: row for row, key in enumerate(memory.query_key.tolist())}
+    kept = memory.keep.copy()
+    new: list[tuple[int, float]] = []
+    for key, ratio in zip(keys, keep, strict=True):
+        if key in known:
+            kept[known[key]] = ratio
+        else:
+            new.append((key, ratio))
+    count = len(new)
+    return replace(
+        memory,
+        query_key=np.append(memory.query_key, np.array([key for key, _ in new], dtype=np.int64)),
+        keep=np.append(kept, np.array([ratio for _, ratio in new], dtype=np.float64)),
+        wanted=np.append(memory.wanted, np.ones(count)),
+        lag_s=np.append(memory.lag_s, np.full(count, np.inf)),
+        rising=np.append(memory.rising, np.zeros(count, dtype=np.int64)),
+    )
 
 
 def carry(old: Ints, new: Ints, column: NDArray[Number], default: float) -> NDArray[Number]:

@@ -19,14 +19,14 @@ from plait.coordinator.machine.checkpoints import records
 from plait.coordinator.messages import events, hosts, requests, spec
 from plait.errors import StateError
 from plait.migration import bins, machine, plan
-from plait.protocol import checkpoint_messages, messages
+from plait.protocol import checkpoint_messages, messages, quality
 from plait.protocol.bin_maps import Chained
 
 VERSION = 5
 """5: sub-pipelines; 4: checkpoints and attempts; 3: the payload of a job is a key, not bytes. A
 journal of an older version is refused: the jobs it tells of have nodes that speak another
 protocol."""
-SKIPPED = frozenset(("watch", "swept_at"))
+SKIPPED = frozenset(("watch", "swept_at", "quality_memory"))
 """Fields that are not written: what was heard is forgotten in a restart."""
 PACKED_FROM = 16
 """Tuples of so many small integers are packed: the owners of the bins are the bulk of a state."""
@@ -35,7 +35,7 @@ PACKED_FROM = 16
 def classes() -> dict[str, type]:
     """Every dataclass that may be in a journal."""
     found: dict[str, type] = {}
-    told = (messages, checkpoint_messages, events, hosts, requests, spec)
+    told = (messages, checkpoint_messages, quality, events, hosts, requests, spec)
     for module in (*told, placement, state, records, bins, machine, plan):
         for name, value in vars(module).items():
             if not isinstance(value, type) or not is_dataclass(value):

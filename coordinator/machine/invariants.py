@@ -162,7 +162,8 @@ def keep(job: JobState) -> str:
         if layout.keep and len(layout.keep) != len(queries):
             return f"{len(layout.keep)} thresholds for {len(queries)} queries"
     for query, kept in zip(queries, job.keep, strict=False):
-        if kept < threshold(query.min_accuracy):
+        suspended = kept == 0 and query.below_floor == "suspend"
+        if kept < threshold(query.min_accuracy) and not suspended:
             return f"{query.label} is kept at {ratio_of(kept)}, its floor is {query.min_accuracy}"
     idle = isinstance(job.wait.kind, Quiet) and job.phase == "running" and not job.stop_asked
     if idle and job.keep != job.layout.keep:

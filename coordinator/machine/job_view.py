@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING
 
 from plait.coordinator.messages.views import (
     CheckpointView,
+    JobQuality,
     JobView,
     MigrationPhase,
     MigrationView,
     NodeView,
     RecoveryView,
 )
+from plait.protocol.keeps import ratio_of
+from plait.protocol.messages import TaskReport
 from plait.protocol.part_use import PartUse, merge_uses, with_report
+from plait.protocol.quality import QueryQuality, state_of
 from plait.protocol.rates import merge_rates
+from plait.shedding.accuracy import PartCounts, accuracies
 from plait.shedding.cpu_rates import CpuWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from plait.coordinator.machine.state import JobState, NodeState, Rescaling
     from plait.coordinator.messages.spec import JobSpec
     from plait.protocol.messages import NodeReport
@@ -43,6 +50,8 @@ def view_of(job: JobState, now: float) -> JobView:
         bins=job.spec.bins,
         layout_epoch=job.layout.epoch if job.layouts else 0,
         sources=source_rates(job),
+        queries=query_views(job),
+        alerts=() if job.over else job.alerts,
         migration=migration_view(job.change) if job.change is not None else None,
         checkpoint=checkpoint_view(job, now),
         error=job.error,
@@ -51,6 +60,69 @@ def view_of(job: JobState, now: float) -> JobView:
         ended_at=job.ended_at,
         now=now,
     )
+
+
+def query_views(job: JobState) -> tuple[QueryQuality, ...]:
+    """What the queries of a job with a floor get; nothing if all of them are lossless."""
+    if all(query.min_accuracy >= 1.0 for query in job.spec.queries):
+        return ()
+    record = job.watch.quality
+    known = {} if record is None else {one.query: one for one in record.queries}
+    overall = accuracies_of(job, whole_reports(job))
+    kept = [ratio_of(one) for one in job.keep] or [1.0] * len(job.spec.queries)
+    found = []
+    for query, asked in zip(job.spec.queries, kept, strict=True):
+        share = overall.get(query.label, 1.0)
+        plain = QueryQuality(
+            query=query.label,
+            priority=query.priority,
+            asked=asked,
+            measured=share,
+            freshness_s=query.freshness_s,
+            state=state_of(asked, query.min_accuracy),
+        )
+        one = known.get(query.label, plain)
+        found.append(replace(one, floor=query.min_accuracy, overall=share))
+    return tuple(found)
+
+
+def quality_of(job: JobState) -> JobQuality:
+    """What was decided about its queries, and what they got over time."""
+    record = job.watch.quality
+    return JobQuality(steps=job.steps, points=() if record is None else record.points)
+
+
+ReportsOfNode = tuple[tuple[TaskReport, ...], tuple[TaskReport, ...]]
+"""What the sub-pipelines of a node had done before, if that counts, and then."""
+
+
+def whole_reports(job: JobState) -> list[ReportsOfNode]:
+    """Of all nodes that are not lost: since the job began."""
+    return [
+        ((), pair.report.tasks)
+        for rank, pair in job.watch.reports.items()
+        if job.nodes[rank].phase != "lost" and len(pair.report.tasks) == len(job.spec.parts)
+    ]
+
+
+def accuracies_of(job: JobState, nodes: Iterable[ReportsOfNode]) -> dict[str, float]:
+    """The accuracy of every query over what its nodes did."""
+    pairs = tuple(nodes)
+    rows = []
+    for number, part in enumerate(job.spec.parts):
+        taken = sum(after[number].taken for _, after in pairs)
+        shed = sum(after[number].shed for _, after in pairs)
+        earlier = [before[number] for before, _ in pairs if before]
+        rows.append(
+            PartCounts(
+                inputs=part.inputs,
+                queries=part.queries,
+                taken=taken - sum(one.taken for one in earlier),
+                shed=shed - sum(one.shed for one in earlier),
+                gathers=part.kind == "sinks",
+            )
+        )
+    return accuracies(rows)
 
 
 def source_rates(job: JobState) -> dict[str, SourceRate]:

@@ -18,6 +18,7 @@ from plait.coordinator.machine.checkpoints.reports import (
     save_tick,
 )
 from plait.coordinator.machine.job_end import release_nodes
+from plait.coordinator.machine.quality import cycle as quality
 from plait.coordinator.machine.state import (
     JobState,
     Loading,
@@ -262,14 +263,16 @@ def epochs_per_s(job: JobState) -> float:
 def tick(state: State, at: float, names: list[str]) -> ObserveResult:
     facts: list[Fact] = []
     out: list[Outgoing] = []
+    state = quality.look(state, at)
     for job in [state.jobs[name] for name in names if name in state.jobs]:
         if job.over:
             if job.kept and job.ended_at is not None and at - job.ended_at > state.policy.keep_s:
                 facts.append(Expired(at=at, cause="kept long enough", job=job.name))
             continue
+        job, decided = quality.take_decision(job)
         job, job_facts, job_commands = job_tick(job, state.policy, at)
         state = with_job(state, job)
-        facts += job_facts
+        facts += [*decided, *job_facts]
         out += job_commands
     if at - state.swept_at >= state.policy.sweep_s:
         state = replace(state, swept_at=at)

@@ -13,6 +13,7 @@ from plait.coordinator.machine import rescale
 from plait.coordinator.machine.checkpoints.records import Checkpoints, is_saving
 from plait.coordinator.machine.checkpoints.saving import request_save
 from plait.coordinator.machine.job_end import end, stop_nodes, unplanned
+from plait.coordinator.machine.quality.follow import keep_anew
 from plait.coordinator.machine.start_nodes import request_nodes
 from plait.coordinator.machine.state import (
     FormerJob,
@@ -50,7 +51,6 @@ from plait.coordinator.messages.requests import (
 )
 from plait.errors import InternalError
 from plait.migration import machine
-from plait.shedding.plan import thresholds
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.events import Asked
@@ -254,11 +254,7 @@ def shed(job: JobState, request: Shed, turn: Turn) -> Next | Rejected:
     bounds.pop(number, None)
     if request.ratio is not None:
         bounds[number] = request.ratio
-    keep = thresholds(bounds, len(labels))
-    job = replace(job, bounds=tuple(sorted(bounds.items())), keep=keep)
-    if isinstance(job.wait.kind, Quiet) and rescale.wants_keep(job):
-        return rescale.settle(job, turn)
-    return Next(job)
+    return keep_anew(replace(job, bounds=tuple(sorted(bounds.items()))), turn)
 
 
 def steer(

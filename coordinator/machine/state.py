@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from plait.coordinator.machine.checkpoints.records import Checkpoints
+    from plait.coordinator.machine.quality.records import QualityMemory, QualityRecord
     from plait.coordinator.messages.requests import Reply, Rescale, Strategy
     from plait.coordinator.messages.spec import JobSpec
     from plait.migration.machine import Migration
     from plait.protocol.checkpoint_messages import PartRef
     from plait.protocol.messages import BinLoad, Command, Finish, Layout, NodeReport, Peer, Rank
+    from plait.protocol.quality import Alert, QualityStep
     from plait.protocol.rates import SourceReport
     from plait.shedding.cpu_rates import CpuWatch
 
@@ -242,6 +244,8 @@ class JobWatch:
     slow_sent_at: float = 0.0
     save_asked_at: float = float("-inf")
     """When those who owe something of the checkpoint in flight were last asked."""
+    quality: QualityRecord | None = None
+    """What the quality controller measured; None until it looked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +292,12 @@ class JobState:
     checkpoints: Checkpoints | None = None
     bounds: tuple[tuple[int, float], ...] = ()
     """By hand: the most that is kept of queries, by their numbers; ascending."""
+    decided: tuple[tuple[int, float], ...] = ()
+    """By the quality controller: the same, for the queries that are to be shed."""
+    alerts: tuple[Alert, ...] = ()
+    """The floors that cannot be met now."""
+    steps: tuple[QualityStep, ...] = ()
+    """What the controller decided, and why: the last times."""
     keep: tuple[int, ...] = ()
     """The threshold of each query as it is wanted; empty: all is kept. Every round carries it to
     the nodes, and a quiet job begins one for it."""
@@ -358,6 +368,8 @@ class State:
     """Forgotten jobs, by name."""
     swept_at: float = 0.0
     """When nodes that should be gone were last stopped again. Not journalled."""
+    quality_memory: QualityMemory | None = None
+    """What the quality controller remembers. Not journalled."""
 
 
 def with_job(state: State, job: JobState) -> State:

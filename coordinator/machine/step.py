@@ -34,6 +34,7 @@ from plait.coordinator.machine.drop_nodes import send_drop
 from plait.coordinator.machine.epoch_agreement import commit, lift
 from plait.coordinator.machine.job_end import end, finish, stop_nodes
 from plait.coordinator.machine.node_loss import give_up_rescale, lose, resume_after_drop
+from plait.coordinator.machine.quality.follow import follow_decision
 from plait.coordinator.machine.rescale import (
     await_passing,
     issue_chunk,
@@ -88,6 +89,7 @@ from plait.coordinator.messages.events import (
     NodesWanted,
     PartFailed,
     PartsSaved,
+    QualityDecided,
     Restarted,
     SlowDone,
     TooOld,
@@ -193,6 +195,7 @@ JobFact = (
     | TooOld
     | NodesWanted
     | JobOver
+    | QualityDecided
     | TurnFailed
     | Expired
 )
@@ -243,6 +246,8 @@ def job_step(job: JobState, event: JobFact, turn: Turn) -> Next:
             if job.checkpoints is not None:
                 return come_to_end(job, satisfied, turn)
             return end(job, "ended", "", turn)
+        case QualityDecided():
+            return follow_decision(job, event, turn)
         case TurnFailed(reason=reason):
             if job.over:
                 return Next(job)

@@ -39,6 +39,7 @@ from plait.coordinator.messages.events import (
     NodesWanted,
     PartFailed,
     PartsSaved,
+    QualityDecided,
     Restarted,
     SlowDone,
     TooOld,
@@ -378,6 +379,8 @@ def cause_name(job: JobState | None, fact: Fact) -> str:
             return "nodes wanted"
         case JobOver():
             return "job over"
+        case QualityDecided():
+            return "shed"
         case TurnFailed():
             return "turn failed"
         case Expired():

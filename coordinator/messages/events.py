@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plait.coordinator.messages.requests import Request
     from plait.protocol.checkpoint_messages import Finished, PartRef
     from plait.protocol.messages import Answer, NodeReport, Peer, Rank
+    from plait.protocol.quality import Alert, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +233,18 @@ class JobOver(EventBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QualityDecided(EventBase):
+    """What is to be kept of a job's queries under overload, and what cannot be kept."""
+
+    job: str
+    keeps: tuple[tuple[int, float], ...]
+    """The ratios below 1, by the numbers of their queries; ascending."""
+    alerts: tuple[Alert, ...] = ()
+    """All that are open."""
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFailed(EventBase):
     """The coordinator could not follow what happened to a job: a bug of plait's, and the end of
     this job alone."""
@@ -270,6 +283,7 @@ Fact = (
     | TooOld
     | NodesWanted
     | JobOver
+    | QualityDecided
     | TurnFailed
     | Expired
     | Restarted

@@ -95,6 +95,8 @@ class JobSpec:
     """Its sub-pipelines, inputs first."""
     queries: tuple[QuerySpec, ...] = ()
     """Its sinks, in the order of the graph."""
+    sheds: bool = True
+    """The quality controller may drop input of the queries with a floor."""
     order: Order = "total"
     epoch_records: int = 0
     """Records of each source in an epoch; 0: as the nodes choose."""
@@ -131,6 +133,8 @@ class Policy:
     crowd: float = 4.0
     """On a machine with more threads than cores a node may be silent longer: as many times as
     threads want each core, but at most so many."""
+    quality_s: float = 1.0
+    """How often it is decided what is kept of queries under overload."""
     resend_s: float = 0.5
     """A command without an answer is sent again after so long."""
     measure_s: float = 2.0

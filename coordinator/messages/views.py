@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from plait.protocol.messages import Rank
     from plait.protocol.part_use import PartUse
+    from plait.protocol.quality import Alert, QualityPoint, QualityStep, QueryQuality
     from plait.protocol.rates import SourceRate
 
 JobPhase = Literal[
@@ -160,6 +161,16 @@ class PastWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuality:
+    """What was decided about the queries of a job under overload, and what they got."""
+
+    steps: tuple[QualityStep, ...] = ()
+    """The last 1,000."""
+    points: tuple[QualityPoint, ...] = ()
+    """The last 600 of each query, since the coordinator began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job as its user sees it."""
 
@@ -182,6 +193,10 @@ class JobView:
     """How fast records come in at each source, and how far behind the job is, by its label."""
     parts: tuple[PartUse, ...] = ()
     """What each sub-pipeline uses on all nodes together, in pipeline order."""
+    queries: tuple[QueryQuality, ...] = ()
+    """Of a job with a floor: what each query asks for under overload, and what it gets."""
+    alerts: tuple[Alert, ...] = ()
+    """The floors that cannot be met now."""
     migration: MigrationView | None = None
     checkpoint: CheckpointView | None = None
     error: str = ""
@@ -236,6 +251,8 @@ class JobView:
             lines.append("  " + migration_line(self.migration))
         if self.checkpoint is not None:
             lines += [f"  {line}" for line in checkpoint_lines(self.checkpoint)]
+        lines += [f"  alert: {one.query}: {one.because}" for one in self.alerts]
+        lines += [f"  query {one}" for one in self.queries]
         lines += [f"  {line}" for line in source_lines(self.sources)]
         lines += table(TITLES, [row(node) for node in self.nodes])
         lines += [f"  {line}" for line in self.cpu_lines()]

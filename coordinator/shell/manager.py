@@ -26,7 +26,7 @@ from plait.coordinator.machine.isolation import (
     text_of,
     try_advance,
 )
-from plait.coordinator.machine.job_view import view_of
+from plait.coordinator.machine.job_view import quality_of, view_of
 from plait.coordinator.machine.state import State
 from plait.coordinator.machine.step import step
 from plait.coordinator.messages.commands import (
@@ -42,6 +42,7 @@ from plait.coordinator.messages.events import Asked, Restarted, Tick
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Rejected
 from plait.coordinator.messages.spec import Policy
+from plait.coordinator.messages.views import JobQuality
 from plait.errors import InternalError, TimedOut
 
 if TYPE_CHECKING:
@@ -166,6 +167,11 @@ class JobManager:
         """A job as it is now; None if there is none of this name."""
         found = self.state.jobs.get(job)
         return self.with_warning(view_of(found, self.clock())) if found is not None else None
+
+    def quality(self, job: str) -> JobQuality:
+        """What was decided about a job's queries under overload, and what they got over time."""
+        found = self.state.jobs.get(job)
+        return JobQuality() if found is None else quality_of(found)
 
     def with_warning(self, view: JobView) -> JobView:
         """With what is wrong with the manager itself."""

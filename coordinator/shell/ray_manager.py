@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plait.coordinator.messages.requests import Reply, Request
-    from plait.coordinator.messages.views import JobView
+    from plait.coordinator.messages.views import JobQuality, JobView
     from plait.coordinator.shell.manager import ManagerStats
 
 MANAGER = "plait-manager"
@@ -90,6 +90,10 @@ class RayManager:
     def views(self) -> tuple[JobView, ...]:
         self.end_if_hanging()
         return self.manager.views()
+
+    @ray.method(concurrency_group="look")
+    def quality(self, job: str) -> JobQuality:
+        return self.manager.quality(job)
 
     def end_if_hanging(self) -> None:
         silent_s = self.manager.clock() - self.manager.turned_at

@@ -50,6 +50,7 @@ from plait.results.outcomes import Cuts, NodeOutcome, keep_steps, stopped_source
 if TYPE_CHECKING:
     from plait.node_runtime.host.tls_tunnel import TlsTunnel
     from plait.node_runtime.native._engine import NativeEngine
+    from plait.node_runtime.pool.pool import Pool
 
 FAILING_S = 2.0
 """A failed record is reported when all sinks behind it have what came before it, or after so
@@ -211,6 +212,7 @@ class NodeAgent(EngineHost):
             "rank": self.rank,
             "cpu_ratio": self.processors.ratios()[0],
             "affinity_cores": self.processors.cores,
+            "most_cores": self.most_cores(),
             "crowd": crowd_here(),
             "process_cpu_s": time.process_time() + self.pool_cpu_s(),
             "rss_bytes": self.processors.process.memory_info().rss,
@@ -267,9 +269,18 @@ class NodeAgent(EngineHost):
         )
 
     def pool_cpu_s(self) -> float:
-        parts = self.parts
-        pool = parts.pools.pool if parts is not None and parts.pools is not None else None
+        pool = self.pool()
         return pool.cpu_s() if pool is not None else 0.0
+
+    def most_cores(self) -> float:
+        """What its threads and worker processes can use."""
+        pool = self.pool()
+        processes = pool.processes if pool is not None else 0
+        return float(min(self.processors.cores, self.settings.threads + processes))
+
+    def pool(self) -> Pool | None:
+        parts = self.parts
+        return parts.pools.pool if parts is not None and parts.pools is not None else None
 
     def checkpoint_report(self) -> dict[str, Any]:
         if self.keeper is None:

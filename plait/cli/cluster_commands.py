@@ -214,6 +214,14 @@ def add_shedding(commands: Adder) -> None:
     )
     made.add_argument("query", metavar="QUERY", help="the name of its sink")
     made.add_argument("ratio", metavar="RATIO", help="the share to keep, 0 to 1; all: no bound")
+    made = add(
+        commands,
+        "why",
+        "show what was decided under overload, and why",
+        "plait why carts totals",
+        json=True,
+    )
+    made.add_argument("query", nargs="?", metavar="QUERY", help="one query only: its sink's name")
 
 
 def add_ending(commands: Adder) -> None:
@@ -420,6 +428,24 @@ def shed_command(given: argparse.Namespace) -> int:
     return OK
 
 
+def why_command(given: argparse.Namespace) -> int:
+    handle = attach_job(given)
+    steps = handle.why(given.query)
+    if given.json:
+        show_json([dataclasses.asdict(step) for step in steps])
+        return OK
+    view = handle.status()
+    for alert in view.alerts:
+        if given.query in (None, alert.query):
+            print(f"alert: {alert.query}: {alert.because}")
+    for query in view.queries:
+        if given.query in (None, query.query):
+            print(query)
+    for step in steps:
+        print(step)
+    return OK
+
+
 def ratio_of_text(text: str) -> float:
     try:
         return float(text)
@@ -512,6 +538,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rescale": rescale_command,
     "drain": drain_command,
     "shed": shed_command,
+    "why": why_command,
     "checkpoint": checkpoint_command,
     "savepoint": savepoint_command,
     "cancel": cancel_command,

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from plait.coordinator.messages.requests import Reply, Request, Strategy
-    from plait.coordinator.messages.views import JobView, NodeView
+    from plait.coordinator.messages.views import JobQuality, JobView, NodeView
     from plait.protocol.messages import Finish, Rank
+    from plait.protocol.quality import QualityPoint, QualityStep
     from plait.results.outcomes import NodeOutcome
     from plait.results.result import Result
 
@@ -56,6 +57,8 @@ class Link(Protocol):
     def view(self, job: str) -> JobView | None: ...
 
     def views(self) -> tuple[JobView, ...]: ...
+
+    def quality(self, job: str) -> JobQuality: ...
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None: ...
 
@@ -142,6 +145,7 @@ class JobHandle:
         of the job may be used again."""
         view = self.wait(timeout)
         parts = self.outcomes(view)
+        quality = self._link.quality(self.name) if view.queries else None
         with suppress(JobError, ClusterError):  # the result is here, whoever was faster
             self._ask(Take(job=self.name))
         error = first_error(parts)
@@ -152,6 +156,13 @@ class JobHandle:
         if view.phase == "cancelled" and not parts:
             raise Interrupted("cancelled before it began")
         result = merge_outcomes(self.name, parts)
+        if quality is not None:
+            result = replace(
+                result,
+                queries=view.queries,
+                decisions=quality.steps,
+                accuracy=quality.points,
+            )
         if view.phase == "cancelled":
             raise Interrupted(f"cancelled: {result.account}", result)
         missing = (present_ranks(view) | lost_ranks(view, result)) - {part.rank for part in parts}
@@ -241,6 +252,21 @@ class JobHandle:
         until it is called again; None: all of it. The query is named by its sink, which has a floor
         (`min_accuracy`). Other queries are kept as they were."""
         self._ask(Shed(job=self.name, query=query, ratio=ratio))
+
+    def why(self, query: str | None = None) -> tuple[QualityStep, ...]:
+        """What was decided under overload and why, the last 1,000 times; of one query or of all.
+        Print them one by one. `status().queries` is what each query gets now."""
+        view = self.status()
+        known = [one.query for one in view.queries]
+        if query is not None and query not in known:
+            names = ", ".join(map(repr, known)) or "none, because no sink has a floor"
+            raise JobError(f'{self.name} has no query "{query}"; its queries are: {names}')
+        steps = self._link.quality(self.name).steps
+        return tuple(step for step in steps if query in (None, step.reason.query))
+
+    def accuracy(self) -> tuple[QualityPoint, ...]:
+        """What every query with a floor got over time, a point a second; the last ten minutes."""
+        return self._link.quality(self.name).points
 
     def stop(self, *, finish: Finish | None = None) -> None:
         """Ends all sources at the same epoch. What was read is delivered, and `result` returns
@@ -376,6 +402,11 @@ def metrics_of(view: JobView) -> dict[str, float]:
         "process_cpu_s": sum(node.process_cpu_s for node in members),
         "cpu_cores": sum(node.cpu_cores for node in members),
         "other_cpu_cores": sum(node.other_cpu_cores for node in members),
+        "alerts": len(view.alerts),
+        **{f"accuracy.{one.query}": one.measured for one in view.queries},
+        **{f"keep.{one.query}": one.asked for one in view.queries},
+        **{f"floor.{one.query}": one.floor for one in view.queries},
+        **{f"freshness_s.{one.query}": one.freshness_s for one in view.queries},
         **{f"cpu_cores.{part.name}": part.cores for part in view.parts},
         "rss_bytes": sum(node.rss_bytes for node in members),
         "p50_ms": max((node.p50_ms for node in members), default=0.0),

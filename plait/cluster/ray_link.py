@@ -24,7 +24,7 @@ from plait.errors import ClusterError, JobError
 
 if TYPE_CHECKING:
     from plait.coordinator.messages.requests import Reply, Request
-    from plait.coordinator.messages.views import JobView
+    from plait.coordinator.messages.views import JobQuality, JobView
     from plait.results.outcomes import NodeOutcome
 
 PATIENCE_S = 60.0
@@ -297,6 +297,10 @@ class RayLink:
             found: tuple[JobView, ...] = self.ask("views")
         except NoManager:
             return ()
+        return found
+
+    def quality(self, job: str) -> JobQuality:
+        found: JobQuality = self.ask("quality", job)
         return found
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:

@@ -251,6 +251,7 @@ def spec_of(
         nodes=nodes,
         parts=parts_of(graph, settings),
         queries=queries_of(graph),
+        sheds=settings.quality != "off",
         order="key" if str(settings.order) == "key" else "total",
         epoch_records=settings.epoch_records,
         bounded=all(bool(op.source.bounded) for op in sources),

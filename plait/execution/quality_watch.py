@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from plait.errors import StateError
 from plait.graph.operators import SinkOp, SourceOp
 from plait.node_runtime.elastic.processors import Processors
-from plait.protocol.quality import QualityPoint, QualityStep, QueryQuality, Reason, state_of
+from plait.protocol.quality import QualityStep, QueryQuality, Reason, state_of
 from plait.shedding.accuracy import PartCounts, accuracies
+from plait.shedding.queries import points_of, query_qualities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from plait.graph.operators import Graph
     from plait.graph.subpipelines import SubPipeline
     from plait.protocol.messages import TaskReport
+    from plait.protocol.quality import QualityPoint
     from plait.shedding.observe import SeenJob, SeenPart, SeenQuery, TaskRates
     from plait.shedding.view import Decision, Memory, View
 
@@ -185,38 +187,9 @@ class QualityWatch:
                 self.note(reason, denied=True)
         if decision.changed:
             self.denied = decision.infeasible
-        alerts = {one.query for one in decision.alerts}
-        last = {reason.query: reason.because for reason in decision.reasons if reason.query}
-        for number, sink in enumerate(self.sinks):
-            before = self.now.get(sink.label)
-            asked, floor = float(decision.keep[number]), sink.quality.min_accuracy
-            found = QueryQuality(
-                query=sink.label,
-                priority=sink.quality.priority,
-                floor=floor,
-                asked=asked,
-                measured=measured.get(sink.label, 1.0),
-                lag_s=float(decision.lag_s[number]),
-                freshness_s=float(view.queries.freshness_s[number]),
-                state=state_of(
-                    asked,
-                    floor,
-                    alert=sink.label in alerts,
-                    suspended=sink.quality.below_floor == "suspend",
-                ),
-                reason=last.get(sink.label, before.reason if before is not None else ""),
-            )
-            self.now[sink.label] = found
-            self.points.append(
-                QualityPoint(
-                    at_s=self.at - self.began,
-                    query=sink.label,
-                    asked=asked,
-                    measured=found.measured,
-                    lag_s=found.lag_s,
-                    state=found.state,
-                )
-            )
+        found = query_qualities(view, decision, 0, measured=measured, overall={}, before=self.now)
+        self.now = {one.query: one for one in found}
+        self.points.extend(points_of(self.at - self.began, found))
 
 
 def qualities(run: LocalRun) -> tuple[QueryQuality, ...]:

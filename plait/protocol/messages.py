@@ -338,6 +338,8 @@ class NodeReport:
     measured."""
     affinity_cores: int = 0
     """How many these are."""
+    most_cores: float = 0.0
+    """How many its threads and worker processes can use."""
     crowd: float = 0.0
     """Threads that want to run, for each core of the machine."""
     process_cpu_s: float = 0.0

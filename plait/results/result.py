@@ -261,9 +261,9 @@ class Result:
     queries: tuple[QueryQuality, ...] = ()
     """Of a job with a floor: what each query asked for, and the accuracy it got."""
     decisions: tuple[QualityStep, ...] = ()
-    """What was decided under overload, and why: the last 1,000 times. Of a run in one process."""
+    """What was decided under overload, and why: the last 1,000 times."""
     accuracy: tuple[QualityPoint, ...] = ()
-    """The accuracy of each query over time (of the last 10,000 looks). Of a run in one process."""
+    """The accuracy of each query over time: the last 10,000 looks, on a cluster 600 of each."""
 
     rates: Mapping[str, SourceRate] = field(default_factory=dict)
     """Of each source that records come in at by themselves (Kafka, Spark, a rate), by its label:

@@ -26,8 +26,9 @@ from plait.coordinator.messages.requests import (
     Stop,
     Throttle,
 )
-from plait.coordinator.messages.views import JobView, MigrationView, NodeView
+from plait.coordinator.messages.views import JobQuality, JobView, MigrationView, NodeView
 from plait.errors import ClusterError
+from plait.protocol.quality import Alert, QualityStep, QueryQuality, Reason
 from plait.results.outcomes import NodeOutcome
 from plait.results.result import Account, OperatorCounts
 
@@ -59,6 +60,14 @@ def part(rank: int, **given: Any) -> NodeOutcome:
     return NodeOutcome(rank=rank, seconds=1.0, **{**facts, **given})
 
 
+STEPS = tuple(
+    QualityStep(
+        at_s=2.5, reason=Reason(subject=query, was="1.00", now="0.50", because="so", query=query)
+    )
+    for query in ("tips", "fares")
+)
+
+
 @dataclass
 class PlainLink:
     """A cluster that remembers what it was asked."""
@@ -85,6 +94,9 @@ class PlainLink:
 
     def views(self) -> tuple[JobView, ...]:
         return (self.job,)
+
+    def quality(self, job: str) -> JobQuality:
+        return JobQuality(steps=STEPS)
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
         return self.parts.get(rank)
@@ -312,3 +324,30 @@ def test_a_wrong_number_of_nodes_is_refused() -> None:
     for nodes in (0, -1, True, 1.5):
         with pytest.raises(plait.JobError, match="nodes is"):
             submit(job, nodes=nodes)  # type: ignore[arg-type]
+
+
+def test_why_shows_queries_alerts_and_decisions(
+    link: PlainLink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alert = Alert(
+        job="carts", query="tips", since=1.0, floor=0.5, attainable=0.4, because="too much"
+    )
+    link.job = replace(
+        RUNNING,
+        queries=tuple(
+            QueryQuality(query=query, floor=0.5, asked=0.5) for query in ("tips", "fares")
+        ),
+        alerts=(alert,),
+    )
+    assert main(["why", "carts", "tips"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "alert: tips: too much"
+    assert shown[1].startswith("tips: exact, 1.00 of its input (asked 0.50, floor 0.50")
+    assert shown[2:] == ["   2.5 s  tips 1.00 -> 0.50: so"]
+    assert main(["why", "carts", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    assert [step["reason"]["query"] for step in steps] == ["tips", "fares"]
+    assert main(["why", "carts", "tisp"]) == 2
+    assert "its queries are: 'tips', 'fares'" in capsys.readouterr().err
+    assert main(["status", "carts"]) == 0
+    assert "  alert: tips: too much" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from plait.cluster.submit import checkpoint_spec
 from plait.coordinator.messages.request_checks import objection_to
 from plait.coordinator.messages.requests import Accepted, Reply, Request, Save, Submit
 from plait.coordinator.messages.spec import CheckpointSpec
-from plait.coordinator.messages.views import CheckpointView, JobView, RecoveryView
+from plait.coordinator.messages.views import CheckpointView, JobQuality, JobView, RecoveryView
 from plait.errors import ClusterError, JobError
 from tests.sim.simulator import spec_of
 
@@ -42,6 +42,9 @@ class FakeLink:
 
     def views(self) -> tuple[JobView, ...]:
         return ()
+
+    def quality(self, job: str) -> JobQuality:
+        return JobQuality()
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
         return None

@@ -19,7 +19,7 @@ from plait.coordinator.messages.requests import (
     Rescale,
     Take,
 )
-from plait.coordinator.messages.views import JobView, NodeView
+from plait.coordinator.messages.views import JobQuality, JobView, NodeView
 from plait.errors import ClusterError, Interrupted, JobError
 from plait.protocol.rates import SourceRate
 from plait.results.outcomes import NodeOutcome
@@ -47,6 +47,9 @@ class Written:
 
     def views(self) -> tuple[JobView, ...]:
         return (self.seen[0],)
+
+    def quality(self, job: str) -> JobQuality:
+        return JobQuality()
 
     def outcome(self, job: str, rank: int) -> NodeOutcome | None:
         return None
