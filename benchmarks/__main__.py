@@ -22,6 +22,7 @@ NAMES = {
     "checkpoint": "what checkpoints cost: rate, pause, size, restore",
     "sums": "sums that are checked to fit int64, beside sums that wrap around",
     "json": "values of JSON as columns, beside Python and other parsers",
+    "cliffs": "natural formulations beside a for loop and their neighbours, on one core",
     "skew": "hybrid, partitioned and shared queue under skew: rate and latency",
     "reorder": "non-blocking and lock-based reorder buffer",
     "heuristics": "the four schedulers on a five-stage pipeline: rate and latency",
