@@ -105,14 +105,15 @@ def run(options: Options) -> dict[str, Any]:
 
 def figures(one: Formulation, times: dict[str, float], samples: dict[str, Any]) -> dict[str, Any]:
     mine, loop = times[one.name], times[f"{one.name} loop"]
-    beside = {"beside": one.beside, "times_slower": ratio(mine, times[one.beside])}
-    return {
+    found = {
         "m_per_s": millions(1 / mine),
         "loop_m_per_s": millions(1 / loop),
         "times_the_loop": ratio(loop, mine),
-        **(beside if one.beside else {}),
         "spread": round(samples[one.name].spread, 3),
     }
+    if not one.beside:
+        return found
+    return found | {"beside": one.beside, "times_slower": ratio(mine, times[one.beside])}
 
 
 def plot(figures: dict[str, Any], file: str) -> None:
