@@ -117,7 +117,7 @@ def odd_plainly(v: int) -> int:
 
 
 def last_sum(stream: Any, n: int) -> Any:
-    return stream.key_by("group").last_n(n).sum("v")
+    return stream.key_by("few").last_n(n).sum("v")
 
 
 def many(stream: Any, names: tuple[str, ...]) -> Any:
@@ -217,25 +217,25 @@ def native() -> list[Formulation]:
                 name=f"last_n_{n}",
                 build=partial(last_sum, n=n),
                 loop=partial(loops.last_sums, n=n),
-                columns=("group", "sum"),
+                columns=("few", "sum"),
                 beside="sum",
-                rows=1 << 18 if n < 1000 else 1 << 16,
+                rows=1 << 18,
             )
             for n in (10, 100, 1000, 10_000)
         ),
         f(
             name="last_n_1000_max",
-            build=lambda s: s.key_by("group").last_n(1000).max("v"),
+            build=lambda s: s.key_by("few").last_n(1000).max("v"),
             loop=partial(loops.last_highest, n=1000),
-            columns=("group", "max"),
+            columns=("few", "max"),
             beside="sum",
-            rows=1 << 16,
+            rows=1 << 18,
         ),
         f(
             name="rows_1000",
-            build=lambda s: s.key_by("group").rows(1000, every=1).sum("v"),
+            build=lambda s: s.key_by("few").rows(1000, every=1).sum("v"),
             loop=partial(loops.row_windows, n=1000),
-            columns=("group", "sum"),
+            columns=("few", "sum"),
             beside="sum",
             rows=1 << 18,
         ),

@@ -104,12 +104,12 @@ def aggregated(given: Given, names: Iterable[str]) -> Results:
     return results
 
 
-def last_sums(given: Given, n: int, by: str = "group") -> Results:
+def last_sums(given: Given, n: int) -> Results:
     """Sums of the last n values of a key, kept up while values come and go."""
     rows: dict[int, deque[int]] = {}
     sums: dict[int, int] = {}
     results = []
-    for key, v in zip(given[by], given["v"], strict=True):
+    for key, v in zip(given["few"], given["v"], strict=True):
         ring = rows.get(key)
         if ring is None:
             ring = rows[key] = deque()
@@ -138,7 +138,7 @@ def last_highest(given: Given, n: int) -> Results:
     queues: dict[int, deque[tuple[int, int]]] = {}
     seen: dict[int, int] = {}
     results = []
-    for key, v in zip(given["group"], given["v"], strict=True):
+    for key, v in zip(given["few"], given["v"], strict=True):
         queue = queues.get(key)
         if queue is None:
             queue = queues[key] = deque()
