@@ -36,9 +36,12 @@ KINDS: dict[str, Any] = {
     "ttl": lambda s: s.key_by("k", ttl="9s"),
     "tumbling": lambda s: s.key_by("k").tumbling("7s", lateness="3s", early="4s"),
     "sliding": lambda s: s.key_by("k").sliding("9s", every="3s", lateness="3s"),
+    "sliding, many panes": lambda s: s.key_by("k").sliding("9s", every="1s", lateness="3s"),
+    "sliding, uneven": lambda s: s.key_by("k").sliding("9s", every="2s"),
     "session": lambda s: s.key_by("k").session(gap="4s", lateness="2s", early="5s"),
     "rows": lambda s: s.key_by("k").rows(4, every=2),
     "last_n": lambda s: s.key_by("k").last_n(3),
+    "last_n, many": lambda s: s.key_by("k").last_n(11),
     "spans": lambda s: s.select("k", "ts", until=col("ts") + plait.seconds(6)).join(
         s.select("k", "v", "w", "ts"), on="k", between=(col("ts"), col("until")), wait="5s"
     ),
@@ -63,7 +66,7 @@ def jobs(draw: Any) -> Graph:
     over = KINDS[kind]
     results = RESULTS[draw(st.sampled_from(sorted(RESULTS)))]
     # Of a record and of sums that fail in the same unit the engine does not know which was first.
-    joined = kind in ("sliding", "session")
+    joined = kind.startswith(("sliding", "session"))
     policy = draw(st.sampled_from(["skip", "dead_letter", *([] if joined else ["fail"])]))
     clock = {"event_time": "ts", "out_of_order": draw(st.sampled_from(["0s", "5s", "1m"]))}
     items = plait.Items(rows, schema=schema)

@@ -74,7 +74,7 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, const UnitMarks& 
   const auto one_of = [&](uint64_t n) { return int64_t(random() % n); };
   const bool session = spec.within == TimedSpec::Within::Session;
   const int64_t spread = one_of(2) ? 1 + one_of(40) : 1;
-  const bool wild = one_of(40) == 0;
+  const bool wild = one_of(40) == 0, large = !session && one_of(20) == 0;
   Unit u;
   u.marks = marks;
   u.batch = batch_of(marks, epoch, timed, halves);
@@ -92,6 +92,7 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, const UnitMarks& 
     set(kTime, uint64_t(one_of(2) ? now : now - one_of(uint64_t(spread)) + one_of(4)));
     if (wild && one_of(5) == 0) set(kTime, uint64_t(one_of(2) ? INT64_MAX - 3 : INT64_MIN + 3));
     if (one_of(4)) set(kInt, uint64_t(one_of(20) - 10));
+    if (large && one_of(5) == 0) set(kInt, (uint64_t(1) << 53) + uint64_t(one_of(9)));
     const double fine = double(one_of(1000)) / 7, coarse = double(one_of(100)) / 4;
     const double rare = one_of(30) ? session ? coarse : fine : __builtin_nan("");
     if (one_of(4)) set(kFloat, std::bit_cast<uint64_t>(rare));
@@ -123,12 +124,18 @@ inline Unit random_unit(const TimedSpec& spec, Random& random, const UnitMarks& 
 inline void random_aggregates(TimedSpec& spec, Random& random) {
   using K = AggregateKind;
   const unsigned n = unsigned(random() % 4);
+  const bool additive = random() % 2;  // all can be kept up while rows come and go
   spec.aggregates.push_back({K::Count, -1, Type::Int64, false});
   for (unsigned i = 0; i < n; ++i) {
     AggregateSpec a;
     a.kind = K(random() % 8);
     const int inputs[] = {kTime, kInt, kFloat, kText, kBool};
     a.input = inputs[random() % 5];
+    if (additive) {
+      const K kinds[] = {K::Count, K::Sum, K::Mean};
+      a.kind = kinds[random() % 3];
+      a.input = random() % 2 ? kInt : kBool;
+    }
     const bool sums = a.kind == K::Sum || a.kind == K::Mean;
     if (sums && (a.input == kText || a.input == kTime)) a.input = random() % 2 ? kInt : kFloat;
     a.type = kTypes[size_t(a.input)];
@@ -161,13 +168,13 @@ inline TimedSpec random_spec(Random& random) {
   const W within[] = {W::Grid, W::Session, W::Given, W::Rows};
   s.within = within[one_of(s.kind == Kind::Late ? 2 : s.kind == Kind::Top ? 3 : 4)];
   s.every = 1 + one_of(6);
-  s.size = one_of(2) ? s.every * (1 + one_of(4)) : s.every + one_of(9);
+  s.size = one_of(2) ? s.every * (1 + one_of(one_of(2) ? 4 : 20)) : s.every + one_of(9);
   s.offset = one_of(21) - 10;
   s.gap = 1 + one_of(8);
   s.window_start = kStart;
   s.window_end = kEnd;
   if (s.within == W::Rows) {
-    s.size = 1 + one_of(5);
+    s.size = 1 + one_of(one_of(2) ? 5 : 40);
     s.every = 1 + one_of(5);
   }
   const bool last = s.kind == Kind::Last || (s.kind == Kind::Window && s.within == W::Rows);
@@ -180,7 +187,7 @@ inline TimedSpec random_spec(Random& random) {
     s.time = -1;
     s.lateness = 0;
   }
-  s.k = 1 + one_of(4);
+  s.k = 1 + one_of(s.kind == Kind::Last && one_of(2) ? 40 : 4);
   if (s.kind == Kind::Late || s.kind == Kind::Top) {
     s.out_types = kTypes;
     const int by[] = {kInt, kFloat, kText, kBool, kTime};

@@ -58,6 +58,18 @@ class GrowingColumn {
     std::memcpy(&bits, c.data + 8 * i, 8);
     word(bits);
   }
+  // The values of n rows of such a column.
+  void copy(const Column& c, const uint32_t* rows, size_t n) {
+    if (c.validity || !valid_.empty() || !is_fixed64(type_)) {
+      for (size_t i = 0; i < n; ++i) copy(c, rows[i]);
+      return;
+    }
+    const size_t at = words_.size();
+    words_.resize(at + n);
+    uint64_t* to = words_.data() + at;
+    for (size_t i = 0; i < n; ++i) std::memcpy(to + i, c.data + 8 * size_t(rows[i]), 8);
+    length_ += int64_t(n);
+  }
   int64_t length() const { return length_; }
   Column finish() const;
   void clear() {
@@ -118,8 +130,8 @@ inline Column GrowingColumn::finish() const {
 class Emitter {
  public:
   struct Order {
-    int64_t time;
-    uint64_t place;
+    int64_t time = 0;
+    uint64_t place = 0;
     uint32_t tag = 0;  // as Batch::tags, with halves
     bool operator<(const Order& o) const {
       if (tag != o.tag) return tag < o.tag;
@@ -131,8 +143,13 @@ class Emitter {
     for (Type type : types) columns.emplace_back(type);
   }
 
-  // The next row; every column must be given its value before the next one is begun.
-  void begin(int64_t time, uint64_t place) { orders.push_back({time, place}); }
+  // The next row. Every column must be given its value before the next one is begun, or at least
+  // before the lane is done with its rows.
+  PLAIT_INLINE void begin(int64_t time, uint64_t place) {
+    Order& order = orders.emplace_back();
+    order.time = time;
+    order.place = place;
+  }
   void at_once(uint64_t place) { begin(kAtOnce, place); }
 
   int64_t length() const { return int64_t(orders.size()); }

@@ -47,6 +47,7 @@ class LastNLane : public LaneOperator {
 
   void process(const LaneRows& rows, Emitter& out) override {
     plan_.keys.bind(rows.batch);
+    made_.clear();
     for (uint32_t i = 0; i < rows.count; ++i) {
       if (i + kAsk < rows.count) table_.prefetch(rows.hashes[i + kAsk]);
       const uint32_t row = rows.row(i);
@@ -67,7 +68,15 @@ class LastNLane : public LaneOperator {
       if (time_word_ >= 0) live(slot, time_of(rows, i), last.total() == 0);
       last.add(last_, rows.batch, row);
       const uint64_t n = last.total();
-      if (each_ || (n >= size_ && n % every_ == 0)) give(last, rows, i, out);
+      if (each_ || (n >= size_ && n % every_ == 0)) {
+        out.at_once(rows.place(i));
+        made_.push_back(row);
+        add_results(last, out);
+      }
+    }
+    for (size_t k = 0; k < key_columns_.size(); ++k) {
+      const Column& key = rows.batch.columns[size_t(key_columns_[k])];
+      out.columns[k].copy(key, made_.data(), made_.size());
     }
   }
   void advance(int64_t, int64_t watermark, Emitter&) override {
@@ -133,12 +142,6 @@ class LastNLane : public LaneOperator {
     of(slot)->drop(last_);
     delete of(slot);
   }
-  void give(const LastRows& last, const LaneRows& rows, uint32_t i, Emitter& out) {
-    out.at_once(rows.place(i));
-    size_t c = 0;
-    for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], rows.row(i));
-    add_results(last, out);
-  }
   // Behind the columns of the key.
   void add_results(const LastRows& last, Emitter& out) {
     std::fill(scratch_.begin(), scratch_.end(), 0);
@@ -186,6 +189,7 @@ class LastNLane : public LaneOperator {
   const GroupPlan table_plan_;
   GroupTable table_;
   std::vector<uint64_t> scratch_;   // the cells of the results being made
+  std::vector<uint32_t> made_;      // the rows of the batch with a result
   std::vector<uint64_t> bin_keys_;  // by the bin's number in the lane
 };
 

@@ -1,64 +1,46 @@
 // LastRows: the values of the last n records of one key that the aggregates over them need.
 //
-// A ring of rows, each a word with a bit for every value that is null, then a word for every input;
-// a text's word owns its bytes. Results are computed anew from the rows in their order, so that
-// sums of floats are those of a plain loop. Whether a record fits the checked sums is known before
-// it is added: as long as a bound of all that the ring may add up to fits, without a look at the
-// ring. For one thread at a time (the holder of the lane);
-// never waits.
+// A head of words that are kept up while records come and go (last_plan.hpp), then a ring of rows,
+// each a word with a bit for every value that is null, then a word for every input; a text's word
+// owns its bytes. What is not kept up is computed anew from the rows in their order, so that sums
+// of floats are those of a plain loop. Whether a record fits the checked sums is known before it is
+// added: as long as a bound of all that the ring may add up to fits, without a look at the ring.
+// For one thread at a time (the holder of the lane); never waits.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "plait/columns/failure.hpp"
+#include "plait/windows/extremes.hpp"
 #include "plait/windows/group_cells.hpp"
+#include "plait/windows/last_plan.hpp"
 
 namespace plait {
-
-// Which columns the rows keep, and where each aggregate finds its own.
-struct LastPlan {
-  std::vector<int> columns;
-  std::vector<Type> types;
-  std::vector<int> of_op;    // the input's number; -1: count of rows
-  std::vector<size_t> sums;  // the inputs' numbers of checked sums
-  uint64_t n = 1;
-
-  LastPlan(const GroupPlan& plan, uint64_t n) : n(n) {
-    for (const GroupOp& op : plan.ops) {
-      if (op.input < 0) {
-        of_op.push_back(-1);
-        continue;
-      }
-      const auto at = std::find(columns.begin(), columns.end(), op.input);
-      of_op.push_back(int(at - columns.begin()));
-      if (op.checked()) sums.push_back(size_t(at - columns.begin()));
-      if (at != columns.end()) continue;
-      columns.push_back(op.input);
-      types.push_back(op.type);
-    }
-    if (columns.size() > 64) throw std::invalid_argument("more than 64 inputs of aggregates");
-  }
-  size_t stride() const { return columns.size() + 1; }
-};
 
 class LastRows {
  public:
   uint64_t total() const { return total_; }
-  size_t bytes() const { return sizeof *this + words_.capacity() * 8; }
+  size_t bytes() const {
+    size_t n = sizeof *this + words_.capacity() * 8 + queues_.capacity() * sizeof(Extremes);
+    for (const Extremes& q : queues_) n += q.bytes();
+    return n;
+  }
 
   void add(const LastPlan& plan, const Batch& batch, uint32_t row) {
-    const size_t stride = plan.stride(), at = size_t(total_++ % plan.n) * stride;
-    if (at == words_.size()) words_.resize(at + stride, 0);
+    const size_t stride = plan.stride(), at = plan.head + next_ * stride;
+    if (at >= words_.size()) words_.resize(at + stride, 0);
     uint64_t* to = words_.data() + at;
+    if (plan.running && total_ >= plan.n) leave(plan, to);
+    if (++next_ == plan.n) next_ = 0;
+    ++total_;
     to[0] = 0;
-    for (size_t c = 0; c < plan.columns.size(); ++c) {
-      const Column& column = batch.columns[size_t(plan.columns[c])];
+    for (size_t c = 0; c < plan.inputs.size(); ++c) {
+      const Column& column = batch.columns[size_t(plan.inputs[c].column)];
       if (!column.valid(row)) {
         to[0] |= uint64_t(1) << c;
       } else if (is_varlen(column.type)) {
@@ -69,6 +51,7 @@ class LastRows {
         std::memcpy(to + c + 1, column.data + 8 * size_t(row), 8);
       }
     }
+    if (plan.running) enter(plan, to, total_ - 1);
   }
 
   // Whether a row fits the sums over it and those before it that stay with it, added in their
@@ -78,7 +61,7 @@ class LastRows {
     if (plan.sums.empty()) return true;
     uint64_t most = 0;
     for (size_t input : plan.sums) {
-      const Column& c = batch.columns[size_t(plan.columns[input])];
+      const Column& c = batch.columns[size_t(plan.inputs[input].column)];
       if (c.valid(row)) most = std::max(most, size_of(word_of(c, row)));
     }
     if (grows(bound_, most)) [[likely]]
@@ -109,7 +92,7 @@ class LastRows {
       for (uint64_t r = from; r < total_; ++r) {
         if (has(plan, r, input) && !takes(kept(plan, r, input))) return false;
       }
-      const Column& c = batch.columns[size_t(plan.columns[input])];
+      const Column& c = batch.columns[size_t(plan.inputs[input].column)];
       if (c.valid(row) && !takes(word_of(c, row))) return false;
     }
     return true;
@@ -117,33 +100,50 @@ class LastRows {
 
   // Into the cells of a slot, which are 0.
   void results(const GroupPlan& plan, const LastPlan& last, uint64_t* slot) const {
+    using How = LastPlan::How;
     slot[1] = std::min(total_, last.n);
     for (size_t o = 0; o < plan.ops.size(); ++o) {
       const GroupOp& op = plan.ops[o];
-      if (op.counts_rows()) continue;
-      uint64_t seen = 0;
-      const auto input = size_t(last.of_op[o]);
-      each(last, [&](const uint64_t* row) {
-        if (row[0] >> input & 1) return;
-        fold_one(op, seen++ == 0, slot, row[input + 1]);
-      });
+      const LastPlan::Result& r = last.results[o];
+      if (r.how == How::Rows) continue;
+      const LastPlan::Input& in = last.inputs[size_t(r.input)];
+      const uint64_t seen = in.nulls < 0 ? slot[1] : slot[1] - words_[size_t(in.nulls)];
       if (op.seen >= 0) slot[op.seen] = seen;
+      if (seen == 0 || r.how == How::Seen) continue;
+      uint64_t& cell = slot[op.cell];
+      if (r.how == How::Sum) {
+        cell = words_[size_t(in.sum)];
+      } else if (r.how == How::Mean && is_exact(in)) {
+        cell = std::bit_cast<uint64_t>(double(int64_t(words_[size_t(in.sum)])));
+      } else if (r.how == How::Extreme) {
+        const Extremes& queue = queues_[size_t(r.queue)];
+        cell = queue.empty() ? newest(last, in, size_t(r.input)) : queue.best();
+      } else if (r.how == How::First) {
+        const uint64_t first = in.first < 0 ? total_ - slot[1] : words_[size_t(in.first)];
+        assign(op, cell, row_of(last, first)[r.input + 1]);
+      } else if (r.how == How::Last) {
+        assign(op, cell, newest(last, in, size_t(r.input)));
+      } else {
+        anew(op, last, size_t(r.input), slot);
+      }
     }
   }
 
   void drop(const LastPlan& plan) {
-    for (size_t c = 0; c < plan.types.size(); ++c) {
-      if (!is_varlen(plan.types[c])) continue;
-      for (size_t at = c + 1; at < words_.size(); at += plan.stride()) Blob::drop(words_[at]);
+    for (size_t c = 0; c < plan.inputs.size(); ++c) {
+      if (!is_varlen(plan.inputs[c].type)) continue;
+      for (size_t at = plan.head + c + 1; at < words_.size(); at += plan.stride()) {
+        Blob::drop(words_[at]);
+      }
     }
   }
   void write(const LastPlan& plan, GroupWriter& out) const {
     out.word(total_);
     each(plan, [&](const uint64_t* row) {
       out.word(row[0]);
-      for (size_t c = 0; c < plan.types.size(); ++c) {
+      for (size_t c = 0; c < plan.inputs.size(); ++c) {
         if (row[0] >> c & 1) continue;
-        if (is_varlen(plan.types[c])) {
+        if (is_varlen(plan.inputs[c].type)) {
           Blob* blob = Blob::of(row[c + 1]);
           out.text({blob->bytes(), blob->size});
         } else {
@@ -156,14 +156,14 @@ class LastRows {
   void read(const LastPlan& plan, GroupReader& in) {
     const uint64_t total = in.word(), rows = std::min(total, plan.n);
     if (!in.ok() || rows > in.left() / 8) return in.fail();
-    words_.assign(size_t(rows) * plan.stride(), 0);
+    words_.assign(plan.head + size_t(rows) * plan.stride(), 0);
     for (uint64_t r = total - rows; r < total && in.ok(); ++r) {
-      uint64_t* row = words_.data() + size_t(r % plan.n) * plan.stride();
+      uint64_t* row = words_.data() + plan.head + size_t(r % plan.n) * plan.stride();
       row[0] = in.word();
-      if (plan.columns.size() < 64 && row[0] >> plan.columns.size()) in.fail();
-      for (size_t c = 0; c < plan.types.size() && in.ok(); ++c) {
+      if (plan.inputs.size() < 64 && row[0] >> plan.inputs.size()) in.fail();
+      for (size_t c = 0; c < plan.inputs.size() && in.ok(); ++c) {
         if (row[0] >> c & 1) continue;
-        if (is_varlen(plan.types[c])) {
+        if (is_varlen(plan.inputs[c].type)) {
           const std::string_view text = in.text();
           if (in.ok()) Blob::assign(row[c + 1], text.data(), uint32_t(text.size()));
         } else {
@@ -172,7 +172,10 @@ class LastRows {
       }
     }
     total_ = total;
+    next_ = total % plan.n;
     bound_ = std::numeric_limits<uint64_t>::max();
+    if (!in.ok() || !plan.running) return;
+    for (uint64_t r = total - rows; r < total; ++r) enter(plan, row_of(plan, r), r);
   }
 
  private:
@@ -188,7 +191,67 @@ class LastRows {
     return true;
   }
   const uint64_t* row_of(const LastPlan& plan, uint64_t r) const {
-    return words_.data() + size_t(r % plan.n) * plan.stride();
+    return words_.data() + plan.head + size_t(r % plan.n) * plan.stride();
+  }
+  uint64_t newest(const LastPlan& plan, const LastPlan::Input& in, size_t input) const {
+    return row_of(plan, in.last < 0 ? total_ - 1 : words_[size_t(in.last)])[input + 1];
+  }
+  // Whether a sum of doubles of these integers is never rounded, in whatever order.
+  bool is_exact(const LastPlan::Input& in) const {
+    constexpr uint64_t kExact = uint64_t(1) << 53;
+    return words_[size_t(in.size) + 1] == 0 && words_[size_t(in.size)] <= kExact;
+  }
+
+  // Takes record `number`, which has been put in its row.
+  void enter(const LastPlan& plan, const uint64_t* row, uint64_t number) {
+    if (queues_.size() != plan.queues.size()) queues_.resize(plan.queues.size());
+    for (size_t c = 0; c < plan.inputs.size(); ++c) {
+      const LastPlan::Input& in = plan.inputs[c];
+      if (row[0] >> c & 1) {
+        if (in.nulls >= 0) ++words_[size_t(in.nulls)];
+        if (in.first >= 0) go_first(plan, in, c, number + 1);
+        continue;
+      }
+      if (in.first >= 0) go_first(plan, in, c, number + 1);
+      if (in.last >= 0) words_[size_t(in.last)] = number;
+      const uint64_t value = row[c + 1];
+      if (in.sum >= 0) words_[size_t(in.sum)] += value;
+      if (in.size >= 0) {
+        uint64_t* size = words_.data() + in.size;
+        size[1] += __builtin_add_overflow(size[0], size_of(int64_t(value)), size);
+      }
+    }
+    for (size_t q = 0; q < queues_.size(); ++q) {
+      const LastPlan::Queue& queue = plan.queues[q];
+      const auto c = size_t(queue.input);
+      const uint64_t value = row[c + 1];
+      queues_[q].leave(number + 1 - std::min(number + 1, plan.n));
+      if (row[0] >> c & 1) continue;
+      if (plan.inputs[c].type == Type::Float64 && is_nan(value)) continue;
+      queues_[q].add(number, value, plan.inputs[c].type, queue.greatest);
+    }
+  }
+  // The oldest record before number `end` that has a value; `end` if there is none.
+  void go_first(const LastPlan& plan, const LastPlan::Input& in, size_t input, uint64_t end) {
+    uint64_t& first = words_[size_t(in.first)];
+    first = std::max(first, end - std::min(end, plan.n));
+    while (first < end && !has(plan, first, input)) ++first;
+  }
+  // Gives up the oldest record, whose row takes the next one.
+  void leave(const LastPlan& plan, const uint64_t* row) {
+    for (size_t c = 0; c < plan.inputs.size(); ++c) {
+      const LastPlan::Input& in = plan.inputs[c];
+      if (row[0] >> c & 1) {
+        if (in.nulls >= 0) --words_[size_t(in.nulls)];
+        continue;
+      }
+      const uint64_t value = row[c + 1];
+      if (in.sum >= 0) words_[size_t(in.sum)] -= value;
+      if (in.size >= 0) {
+        uint64_t* size = words_.data() + in.size;
+        size[1] -= __builtin_sub_overflow(size[0], size_of(int64_t(value)), size);
+      }
+    }
   }
   bool has(const LastPlan& plan, uint64_t r, size_t input) const {
     return !(row_of(plan, r)[0] >> input & 1);
@@ -199,60 +262,63 @@ class LastRows {
   template <class Visit>
   void each(const LastPlan& plan, Visit visit) const {
     const uint64_t rows = std::min(total_, plan.n);
-    const size_t stride = plan.stride(), end = size_t(rows) * stride;
-    size_t at = total_ > plan.n ? size_t(total_ % plan.n) * stride : 0;
-    for (uint64_t r = 0; r < rows; ++r) {
-      visit(words_.data() + at);
-      at = at + stride == end ? 0 : at + stride;
-    }
+    const size_t stride = plan.stride();
+    const uint64_t* first = words_.data() + plan.head;
+    const uint64_t* end = first + size_t(rows) * stride;
+    const uint64_t* from = total_ > plan.n ? first + next_ * stride : first;
+    for (const uint64_t* row = from; row < end; row += stride) visit(row);
+    for (const uint64_t* row = first; row < from; row += stride) visit(row);
   }
-  static void fold_one(const GroupOp& op, bool first, uint64_t* slot, uint64_t value) {
-    using namespace group_detail;
-    using K = AggregateKind;
-    uint64_t& cell = slot[op.cell];
-    if (op.kind == K::Distinct) {
-      ValueSet& set = ValueSet::in(cell);
-      if (!is_varlen(op.type)) return set.add_word(ValueSet::canonical(value, op.type));
-      return set.add_text({Blob::of(value)->bytes(), Blob::of(value)->size});
-    }
-    if (op.text) {
-      Blob* blob = Blob::of(value);
-      if (aggregates_detail::replaces(op.kind, cell, blob->bytes(), blob->size)) {
-        Blob::assign(cell, blob->bytes(), blob->size);
-      }
-      return;
-    }
-    switch (op.kind) {
-      case K::Sum:
-        cell = fold_bits<K::Sum>(op, first, cell, value);
-        return;
-      case K::WrappingSum:
-        cell = fold_bits<K::WrappingSum>(op, first, cell, value);
-        return;
-      case K::Mean:
-        if (op.type != Type::Float64) value = std::bit_cast<uint64_t>(double(int64_t(value)));
-        cell = fold_bits<K::Mean>(op, first, cell, value);
-        return;
-      case K::Min:
-        cell = fold_bits<K::Min>(op, first, cell, value);
-        return;
-      case K::Max:
-        cell = fold_bits<K::Max>(op, first, cell, value);
-        return;
-      case K::First:
-        if (first) cell = value;
-        return;
-      case K::Last:
-        cell = value;
-        return;
-      default:  // a count is what was seen
-        return;
+  static bool is_nan(uint64_t bits) {
+    const auto value = std::bit_cast<double>(bits);
+    return value != value;
+  }
+  static void assign(const GroupOp& op, uint64_t& cell, uint64_t value) {
+    if (!op.text) {
+      cell = value;
+    } else if (Blob* blob = Blob::of(value)) {
+      Blob::assign(cell, blob->bytes(), blob->size);
     }
   }
 
+  void anew(const GroupOp& op, const LastPlan& last, size_t input, uint64_t* slot) const {
+    using K = AggregateKind;
+    uint64_t& cell = slot[op.cell];
+    const auto visit = [&](auto take) {
+      each(last, [&](const uint64_t* row) {
+        if (!(row[0] >> input & 1)) take(row[input + 1]);
+      });
+    };
+    if (op.kind == K::Distinct) {
+      ValueSet& set = ValueSet::in(cell);
+      visit([&](uint64_t value) {
+        if (!is_varlen(op.type)) return set.add_word(ValueSet::canonical(value, op.type));
+        set.add_text({Blob::of(value)->bytes(), Blob::of(value)->size});
+      });
+    } else if (op.text) {
+      visit([&](uint64_t value) {
+        Blob* blob = Blob::of(value);
+        if (aggregates_detail::replaces(op.kind, cell, blob->bytes(), blob->size)) {
+          Blob::assign(cell, blob->bytes(), blob->size);
+        }
+      });
+    } else {
+      bool first = true;
+      double sum = 0;
+      const bool whole = op.type != Type::Float64;
+      visit([&](uint64_t bits) {
+        const double value = whole ? double(int64_t(bits)) : std::bit_cast<double>(bits);
+        sum = first ? value : sum + value;
+        first = false;
+      });
+      cell = std::bit_cast<uint64_t>(sum);
+    }
+  }
   uint64_t total_ = 0;  // records so far; number r is in row r % n
+  size_t next_ = 0;     // the row of the next one
   uint64_t bound_ = 0;  // no part of the ring adds up to more; only where sums are checked
   std::vector<uint64_t> words_;
+  std::vector<Extremes> queues_;
 };
 
 }  // namespace plait

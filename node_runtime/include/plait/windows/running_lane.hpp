@@ -40,6 +40,7 @@ class RunningLane : public LaneOperator {
   void process(const LaneRows& rows, Emitter& out) override {
     plan_.keys.bind(rows.batch);
     const int64_t* times = rows.batch.columns[size_t(time_)].i64();
+    made_.clear();
     for (uint32_t i = 0; i < rows.count; ++i) {
       if (i + kAsk < rows.count) table_.prefetch(rows.hashes[i + kAsk]);
       const uint32_t row = rows.row(i);
@@ -56,16 +57,16 @@ class RunningLane : public LaneOperator {
         continue;
       }
       slot[time_word_] = uint64_t(std::max(t, int64_t(slot[time_word_])));
-      block_.slots[0] = slot;
-      block_.seen[0] = ++slot[1];
-      block_.rows[0] = row;
-      block_.places[0] = rows.place(i);
-      block_.n = 1;
-      fold_block(plan_, rows.batch, block_, out.failed);
+      ++slot[1];
+      if (!plan_.counts_only) fold_row(slot, rows, i, out);
       out.at_once(rows.place(i));
-      size_t c = 0;
-      for (int k : key_columns_) out.columns[c++].copy(rows.batch.columns[size_t(k)], row);
+      made_.push_back(row);
+      size_t c = key_columns_.size();
       for (const GroupOp& op : plan_.ops) emit_result(op, slot, out.columns[c++]);
+    }
+    for (size_t k = 0; k < key_columns_.size(); ++k) {
+      const Column& key = rows.batch.columns[size_t(key_columns_[k])];
+      out.columns[k].copy(key, made_.data(), made_.size());
     }
   }
   void advance(int64_t, int64_t watermark, Emitter&) override {
@@ -120,6 +121,14 @@ class RunningLane : public LaneOperator {
     if (ttl_.over(last, t)) return true;
     return ttl_.over(last, rows.clock.end()) && ttl_.over(last, rows.at(i));
   }
+  void fold_row(uint64_t* slot, const LaneRows& rows, uint32_t i, Emitter& out) {
+    block_.slots[0] = slot;
+    block_.seen[0] = slot[1];
+    block_.rows[0] = rows.row(i);
+    block_.places[0] = rows.place(i);
+    block_.n = 1;
+    fold_block(plan_, rows.batch, block_, out.failed);
+  }
   void forget(uint64_t* slot) {
     drop_cells(plan_, slot);
     slot[1] = 0;
@@ -145,6 +154,7 @@ class RunningLane : public LaneOperator {
   const int key_word_, time_word_;
   GroupTable table_;
   GroupBlock block_;
+  std::vector<uint32_t> made_;      // the rows of the batch with a result
   std::vector<uint64_t> bin_keys_;  // by the bin's number in the lane
 };
 
