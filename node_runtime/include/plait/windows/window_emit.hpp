@@ -1,8 +1,9 @@
 // WindowEmit: the rows of a window that has ended or gives results before or after its end.
 //
 // A window of one pane is given out as it lies; one of several is put together first, pane by pane
-// in the order of time, and its keys have the place of their first record in any of them. All
-// groups, or those that changed. For one thread at a time (the holder of the lane); never waits.
+// in the order of time, unless its totals are kept up (window_totals.hpp), and its keys have the
+// place of their first record in any of them. All groups, or those that changed. For one thread at
+// a time (the holder of the lane); never waits.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "plait/windows/window_panes.hpp"
+#include "plait/windows/window_totals.hpp"
 
 namespace plait {
 
@@ -47,13 +48,19 @@ class WindowEmit {
   using Panes = std::span<const std::unique_ptr<WindowPane>>;
 
   // Groups that are put together have their place in the word behind their cells.
-  explicit WindowEmit(const WindowPanes& panes)
+  explicit WindowEmit(WindowPanes& panes)
       : plan_(panes.plan),
+        every_(panes.grid.every),
         given_(panes.given),
         place_(panes.plan.used_words),
-        whole_(panes.plan, panes.key_word, false, std::bit_ceil(panes.plan.used_words + 1)) {}
+        whole_(panes.plan, panes.key_word, false, std::bit_ceil(panes.plan.used_words + 1)),
+        totals_(panes) {}
 
   void all(Panes panes, int64_t start, int64_t end, Emitter& out) {
+    const auto emit = [&](const Key& key, uint64_t* slot, uint64_t place) {
+      emit_group(plan_, key, slot, start, end, end, place, given_, out);
+    };
+    if (totals_.useful() && totals_.give(panes, start + every_, emit)) return;
     if (panes.size() == 1) return give(panes[0]->table, start, end, out);
     for (const auto& p : panes) {
       if (plan_.counts_only && !plan_.keys.wide()) {
@@ -139,9 +146,11 @@ class WindowEmit {
   }
 
   const GroupPlan& plan_;
+  const int64_t every_;
   const bool given_;
   const unsigned place_;
   GroupTable whole_;
+  WindowTotals totals_;
 };
 
 }  // namespace plait

@@ -154,7 +154,9 @@ class WindowLane : public LaneOperator {
       }
       lane.catch_up(rows, rows.at(i), out);
       lane.again_ = true;
-      return pane ? pane : pane = &lane.p_.obtain(start, end);
+      if (pane) return &lane.p_.touch(*pane);
+      pane = &lane.p_.obtain(start, end);
+      return pane;
     }
   };
 

@@ -27,6 +27,8 @@ struct WindowPane {
       : table(plan, key_word, numbered) {}
   int64_t start = 0, end = 0;
   int64_t first_end = 0, last_end = 0;  // of the windows it is part of
+  bool added = false;                   // to the totals of a window
+  uint64_t first_place = 0;             // of its groups, when it was added
   GroupTable table;
   std::vector<uint32_t> early;  // groups that changed since results came early
 };
@@ -58,14 +60,20 @@ class WindowPanes {
   std::vector<std::unique_ptr<WindowPane>> panes;  // by end, then start
   // Changes are marked with the number of their unit; results came early at the end of `fired`.
   uint64_t unit = 1, fired = 0;
+  bool stale = false;  // the totals of windows are not those of their panes (window_totals.hpp)
 
   // The pane that starts there (and ends there, if rows carry windows), made if there is none.
   WindowPane& obtain(int64_t start, int64_t end) {
     const auto at = std::lower_bound(
         panes.begin(), panes.end(), std::pair(end, start),
         [](const auto& p, const auto& to) { return std::pair(p->end, p->start) < to; });
-    if (at != panes.end() && (*at)->end == end && (*at)->start == start) return **at;
+    if (at != panes.end() && (*at)->end == end && (*at)->start == start) return touch(**at);
     return **panes.insert(at, make(start, end));
+  }
+  // A pane whose groups change.
+  WindowPane& touch(WindowPane& pane) {
+    stale |= pane.added;
+    return pane;
   }
   void entered(uint64_t hash) { ++bin_keys_[plan.bin_in_lane(plan.bin(hash))]; }
 
@@ -111,6 +119,7 @@ class WindowPanes {
 
   void drop_bins(std::span<const uint32_t> bins) {
     const GroupBins gone(plan, bins);
+    stale = true;
     for (auto& p : panes) {
       p->table.erase_if([&](uint64_t hash) { return gone.has(hash); });
       p->early.clear();
@@ -160,6 +169,8 @@ class WindowPanes {
     return p;
   }
   void recycle(std::unique_ptr<WindowPane> p) {
+    stale |= p->added;
+    p->added = false;
     if (free_.size() >= 16) return;
     p->table.clear();
     p->early.clear();
