@@ -33,6 +33,11 @@ struct TopRule {
     }
     return greatest ? int64_t(bits) : ~int64_t(bits);
   }
+  // The value of a rank.
+  uint64_t bits(int64_t rank) const {
+    const int64_t b = greatest ? rank : ~rank;
+    return uint64_t(types[size_t(by)] == Type::Float64 && b < 0 ? b ^ INT64_MAX : b);
+  }
 };
 
 class TopRows {
@@ -79,6 +84,25 @@ class TopRows {
     for (size_t c = 0; c < rule.types.size(); ++c) pack(rule, c, batch.columns[c], row, r);
     if (rows_.size() >= room_) prune(rule);
   }
+  // The n rows from `row` on, in order; `place_of(row)` is a row's place. Most are worse than the k
+  // best so far: many at a time are turned away.
+  template <class PlaceOf>
+  void add_rows(const TopRule& rule, const Batch& batch, uint32_t row, uint32_t n,
+                PlaceOf place_of) {
+    const Column& by = batch.columns[size_t(rule.by)];
+    const bool numbers = is_fixed64(by.type) && !by.validity;
+    for (const uint32_t end = row + n; row < end;) {
+      const uint32_t many = std::min(kMany, end - row);
+      const bool any =
+          !numbers || !full_ ||
+          (by.type == Type::Float64
+               ? any_as_good(reinterpret_cast<const double*>(by.data) + row, many,
+                             std::bit_cast<double>(rule.bits(last_rank_)), rule)
+               : any_as_good(by.i64() + row, many, int64_t(rule.bits(last_rank_)), rule));
+      for (uint32_t i = 0; any && i < many; ++i) add(rule, batch, row + i, place_of(row + i));
+      row += many;
+    }
+  }
   void add_all(const TopRule& rule, const TopRows& other) {
     rows_.insert(rows_.end(), other.rows_.begin(), other.rows_.end());
     prune(rule);
@@ -116,6 +140,7 @@ class TopRows {
 
  private:
   static constexpr size_t kSpare = 16;
+  static constexpr uint32_t kMany = 128;
   struct RankedRow {
     int64_t rank = 0;
     uint64_t place = 0;
@@ -123,6 +148,17 @@ class TopRows {
     std::string packed;               // by column: 1 if null, else 0 and 8 bytes or size and bytes
   };
 
+  // False: all of n values are worse than another one. NaN counts as good.
+  template <class T>
+  static bool any_as_good(const T* values, uint32_t n, T than, const TopRule& rule) {
+    uint64_t worse = 0;
+    if (rule.greatest) {
+      for (uint32_t i = 0; i < n; ++i) worse += values[i] < than;
+    } else {
+      for (uint32_t i = 0; i < n; ++i) worse += values[i] > than;
+    }
+    return worse < n;
+  }
   static uint64_t value(const Column& c, uint32_t row) {
     if (c.type == Type::Bool) return c.boolean(row);
     uint64_t bits;

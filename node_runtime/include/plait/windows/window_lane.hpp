@@ -231,8 +231,22 @@ class WindowLane : public LaneOperator {
     if (start != p_.grid.pane(clamp_time(high))) return false;
     if (p_.grid.first_start(start) + p_.grid.size <= rows.clock.end()) return false;
     WindowPane* pane = &p_.obtain(start, start + p_.grid.width);
-    run(rows, out, [pane](uint32_t, uint32_t) { return pane; });
+    if (p_.plan.tops && p_.plan.keys.types().empty() && p_.early_mark < 0 && !rows.rows) {
+      add_top(rows, *pane, out);
+    } else {
+      run(rows, out, [pane](uint32_t, uint32_t) { return pane; });
+    }
     return true;
+  }
+  // All rows are of one group, which has no key, and each follows the one before it in the batch.
+  void add_top(const LaneRows& rows, WindowPane& pane, Emitter& out) {
+    const Key key{rows.hashes[0], false, {}};
+    uint64_t* slot = pane.table.find(key);
+    if (slot[1] == 0) slot = enter(pane.table, key, slot, rows, 0, out);
+    slot[1] += rows.count;
+    TopRows::in(slot[p_.plan.top_cell])
+        .add_rows(p_.plan.top, rows.batch, rows.row(0), rows.count,
+                  [&](uint32_t row) { return rows.place(row - rows.skipped); });
   }
 
   // All rows of a unit arrive together, and no window of their pane has ended by then.
