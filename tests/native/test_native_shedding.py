@@ -17,4 +17,6 @@ PROGRAMS = [f"shed_test:{variant}" for variant in VARIANTS]
 
 @pytest.mark.parametrize("program", programs(PROGRAMS, "plain", "address"))
 def test_what_is_kept(binaries: dict[str, Path], program: str) -> None:
-    check(binaries[program], [TRIES[parse(program).variant], SEED], f"seed {SEED}: ", " batches shed")
+    check(
+        binaries[program], [TRIES[parse(program).variant], SEED], f"seed {SEED}: ", " batches shed"
+    )
