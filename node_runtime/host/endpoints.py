@@ -19,7 +19,7 @@ from plait.connectors.opening import open_reader, open_writer, wait_seconds
 from plait.connectors.rate import Rate
 from plait.errors import PlaitError, SinkError, SourceError
 from plait.graph.operators import Graph, SinkOp, SourceOp
-from plait.model.records import describe, pack_object
+from plait.model.records import TooMuchText, describe, pack_object
 from plait.node_runtime.assembly.engine_parts import (
     ElsewhereEnd,
     RateEnd,
@@ -231,7 +231,8 @@ class ItemsPoll:
     """Python records straight into native columns; the rows before a bad record are delivered.
 
     What the native conversion does not take (a key left out, a bad value) goes the slow way through
-    Arrow, which takes it or says what is wrong with it.
+    Arrow, which takes it or says what is wrong with it. Records with more text than a column of a
+    unit holds are given in several units.
     """
 
     def __init__(self, reader: ItemsReader, op: SourceOp) -> None:
@@ -239,36 +240,49 @@ class ItemsPoll:
         self.op = op
         self.shape = Shape(reader.schema)
         self.held: list[Any] = []
-        """Records taken and not converted yet: the first of them is a bad one."""
+        """Records taken and not converted yet: the first of them is a bad one, or there was too
+        much text."""
+        self.most: int | None = None
+        """How many records had little enough text, where there was too much before."""
 
     def poll(self, max_rows: int) -> NativeBatch | None:
         records = self.held or self.reader.take(max_rows)
         if not records:
             return None
-        batch, _, failures = self.shape.from_records(records, True)
+        count = len(records) if self.most is None else min(self.most, len(records))
+        while True:
+            try:
+                batch, _, failures = self.shape.from_records(records[:count], True)
+                break
+            except TooMuchText:
+                if count == 1:
+                    raise
+                count = self.most = count // 2
+        if self.most is not None:
+            self.most *= 2
         if failures:
-            return self.slowly(records)
-        self.held = []
+            return self.slowly(records[:count], records[count:])
+        self.held = records[count:]
         return batch
 
-    def slowly(self, records: list[Any]) -> NativeBatch:
+    def slowly(self, records: list[Any], rest: list[Any]) -> NativeBatch:
         try:
-            batch = self.reader.batch(records)
+            batch = self.reader.batch(records, len(rest))
         except SourceError:
-            good = self.good_of(records)
+            good = self.good_of(records, len(rest))
             if good == 0:
                 raise
-            self.held = records[good:]
+            self.held = records[good:] + rest
             batch = self.reader.batch(records[:good], len(self.held))
         else:
-            self.held = []
+            self.held = rest
         return NativeBatch.from_arrow(batch, self.reader.schema)
 
-    def good_of(self, records: list[Any]) -> int:
-        """How many records there are before the first bad one."""
+    def good_of(self, records: list[Any], behind: int) -> int:
+        """How many records there are before the first bad one; `behind`: those after all these."""
         for i in range(len(records)):
             try:
-                self.reader.batch(records[i : i + 1], len(records) - i - 1)
+                self.reader.batch(records[i : i + 1], len(records) - i - 1 + behind)
             except SourceError:
                 return i
         return len(records)

@@ -4,6 +4,7 @@ with words. No good record fails, and nothing wraps around. The limit is lowered
 from __future__ import annotations
 
 import datetime
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -133,7 +134,47 @@ def test_smaller_units_help(name: str) -> None:
     assert result.outputs["out"].num_rows >= ROWS - 21
 
 
-def test_a_poll_of_too_much_is_refused_in_words() -> None:
-    stream = plait.stream(plait.Items([{"s": TEXT}] * ROWS))
-    with pytest.raises(plait.PlaitError, match="more than 2 GiB"):
-        stream.collect()
+def items(texts: list[str]) -> plait.Items:
+    return plait.Items([{"n": n, "s": text} for n, text in enumerate(texts)])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_records_with_too_much_text_for_a_unit_are_given_in_several(workers: int) -> None:
+    """A poll of the default size has more text than the column of a unit holds."""
+    texts = ["y" * (n * 7919 % 3000) for n in range(ROWS)]
+    assert sum(map(len, texts)) > 10 * LIMIT
+    result = plait.stream(items(texts)).sink(plait.Collect(), name="out").run(workers=workers)
+    assert result.outputs["out"].column("s").to_pylist() == texts
+    assert result.outputs["out"].column("n").to_pylist() == list(range(ROWS))
+    assert len(next(iter(result.cuts.values()))) > 10
+
+
+def test_checkpoints_are_of_what_was_given(tmp_path: Path) -> None:
+    """What waits for its unit is not yet read for a checkpoint."""
+    texts = [TEXT * 5] * ROWS
+    folder = plait.Checkpoint(tmp_path / "saved", every="1ms", max_age="1h")
+    job = plait.Job("text")
+    job.source(items(texts), "items").map(slow, schema={"n": int}).sink(
+        plait.Files(tmp_path / "out.jsonl"), name="file"
+    )
+    with pytest.raises(plait.TimedOut):
+        job.run(checkpoint=folder, timeout=0.3)
+    job.run(checkpoint=folder)
+    found = [row.n for row in plait.stream(str(tmp_path / "out.jsonl")).collect()]
+    assert found == list(range(ROWS))
+
+
+def slow(record: Any) -> dict[str, int]:
+    time.sleep(0.005)
+    return {"n": record.n}
+
+
+def test_bad_records_among_too_much_text() -> None:
+    """The rows before the bad one are delivered."""
+    given: list[Any] = [{"n": n, "s": TEXT * 5} for n in range(ROWS)]
+    given[60]["n"] = "sixty"
+    stream = plait.stream(plait.Items(given, schema={"n": int, "s": str}))
+    out: list[int] = []
+    with pytest.raises(plait.SourceError, match="record 61"):
+        stream.sink(plait.Call(lambda record: out.append(record.n))).run()
+    assert out == list(range(60))
