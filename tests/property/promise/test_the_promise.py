@@ -23,6 +23,7 @@ from plait.testing.nodes import run_on_nodes
 from plait.testing.random_jobs import graphs, timed_graphs
 from tests.property.pooled_jobs import pooled
 from tests.property.promise.polls import in_pieces
+from tests.property.test_time_laws import named_behind_sources
 
 if TYPE_CHECKING:
     from plait.graph.operators import Graph
@@ -102,6 +103,21 @@ def test_on_any_number_of_nodes(
 ) -> None:
     assume(not sees_cuts(graph))
     assert_exactly(graph if seed is None else in_pieces(graph, seed), chosen, nodes)
+
+
+@slow
+@given(
+    graph=timed_graphs(sources=(2, 3)).filter(has_an_order),
+    chosen=ways(),
+    nodes=st.sampled_from([0, 0, 2]),
+    seed=st.none() | seeds,
+)
+def test_sources_with_computed_times(
+    graph: Graph, chosen: dict[str, Any], nodes: int, seed: int | None
+) -> None:
+    assume(not sees_cuts(graph))
+    named = named_behind_sources(graph)
+    assert_exactly(named if seed is None else in_pieces(named, seed), chosen, nodes)
 
 
 @few
