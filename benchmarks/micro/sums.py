@@ -1,8 +1,8 @@
-"""Sums that are checked to fit int64, beside sums that wrap around.
+"""Sums and arithmetic that are checked to fit int64, beside the same that wrap around.
 
-The same rows in both, none of which fails: a running sum by key, one beside other aggregates,
-tumbling windows and sessions. `price` is the part of the processor time of a row that checking
-takes; below 0 it is less than what two runs differ by.
+The same rows in both, none of which fails: an expression, a running sum by key, one beside other
+aggregates, tumbling windows and sessions. `price` is the part of the processor time of a row that
+checking takes; below 0 it is less than what two runs differ by.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 import plait
 from benchmarks.support.common import Options, budget_of, check_equal, interleave, replayed
+from plait import col
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ KEYS = 10_000
 ONCE = 1 << 18
 ROWS = 1 << 23
 GAP_US = 1000
+EXPRESSION = "expression"
 JOBS: dict[str, Callable[[Any, Any], Any]] = {
     "running": lambda keyed, total: keyed.aggregate(total=total),
     "beside_others": lambda keyed, total: keyed.aggregate(
@@ -31,6 +33,7 @@ JOBS: dict[str, Callable[[Any, Any], Any]] = {
     "tumbling": lambda keyed, total: keyed.tumbling("1s").aggregate(total=total),
     "session": lambda keyed, total: keyed.session(gap="1m").aggregate(total=total),
 }
+KINDS = (EXPRESSION, *JOBS)
 
 
 def columns() -> dict[str, Any]:
@@ -45,6 +48,9 @@ def columns() -> dict[str, Any]:
 
 def job(table: Any, kind: str, wrap: bool, sink: plait.Sink) -> Any:
     source = plait.stream(plait.Table(table), event_time="ts", out_of_order="1h")
+    if kind == EXPRESSION:
+        total = col("v") * 31 + col("key") - 7
+        return source.select(total=plait.wrapping(total) if wrap else total).sink(sink)
     made = JOBS[kind](source.key_by("key"), plait.sum("v", wrap=wrap))
     return made.sink(sink)
 
@@ -60,7 +66,7 @@ def ns_of_row(table: Any, kind: str, wrap: bool) -> float:
 def run(options: Options) -> dict[str, Any]:
     given = columns()
     some = replayed(given, ONCE)
-    for kind in JOBS:
+    for kind in KINDS:
         outputs = [
             plait.run(job(some, kind, wrap, plait.Collect(label="out")), progress=False).outputs
             for wrap in (False, True)
@@ -69,13 +75,13 @@ def run(options: Options) -> dict[str, Any]:
     table = replayed(given, ROWS // 4 if options.quick else ROWS)
     variants = {
         f"{kind}_{'wrapping' if wrap else 'checked'}": partial(ns_of_row, table, kind, wrap)
-        for kind in JOBS
+        for kind in KINDS
         for wrap in (False, True)
     }
     budget = budget_of(options)
     samples = interleave(variants, options.repeat(3, 15), budget, "sums")
     found: dict[str, Any] = {}
-    for kind in JOBS:
+    for kind in KINDS:
         checked, wrapping = (
             min(samples[f"{kind}_{how}"].values) for how in ("checked", "wrapping")
         )
