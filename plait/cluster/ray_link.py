@@ -38,6 +38,9 @@ REACH_S = 5.0
 NODE_S = 600.0
 """How long a node may take to hand over its part of a result, which may be large."""
 AGAIN_S = 0.1
+CLIENT_SERVER = "Starting Ray client server failed"
+"""The head starts a process for each client of ray://, by a fork that now and then goes wrong: the
+next client has a process of its own."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """How a client of HTTP/2, which Ray's servers speak, begins: the preface and empty settings."""
 FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
@@ -108,10 +111,13 @@ def join(address: str | None, start: bool, nodes: int = 1) -> None:
     here: Any = (
         {"_node_ip_address": host} if host.startswith("127.") and host not in LOOPBACK else {}
     )
-    try:
-        ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING, **here)
-    except Exception as error:
-        raise ClusterError(no_cluster(wanted, error)) from error
+    for again in (True, False):
+        try:
+            ray.init(address=wanted, log_to_driver=False, logging_level=logging.WARNING, **here)
+            break
+        except Exception as error:
+            if not again or CLIENT_SERVER not in str(error):
+                raise ClusterError(no_cluster(wanted, error)) from error
     Attached.started, Attached.by = False, wanted
 
 

@@ -112,6 +112,8 @@ def submit(
         )
         if chosen.order == "key":
             raise JobError('order="key" cannot be combined with checkpoint= on nodes yet')
+    if not isinstance(start, str):
+        raise JobError(f'start is {start!r}; it must be text such as "savepoint:NAME"')
     if start and checkpoint is None:
         raise JobError("start= says where to go on; say where the checkpoints are: checkpoint=")
     if wait not in (None, "running"):
@@ -223,7 +225,7 @@ def raise_objection(wrong: str) -> None:
 
 
 def hosts_of(prefer: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(prefer, str) or not all(isinstance(host, str) for host in prefer):
+    if not isinstance(prefer, list | tuple) or not all(isinstance(host, str) for host in prefer):
         raise JobError(f"prefer must be names of hosts, got {prefer!r}")
     return tuple(prefer)
 

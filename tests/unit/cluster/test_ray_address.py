@@ -132,3 +132,29 @@ def test_the_trace_of_another_machine_is_told_by_its_end() -> None:
         "RuntimeError: no server"
     )
     assert ray_link.no_cluster("head:1", OSError("gone\nmore")).endswith(": gone")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_client_whose_process_could_not_be_started_tries_again(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: what fails twice is an error."""
+    import ray
+
+    left = [failures]
+
+    def init(**given: object) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError("RuntimeError: Starting Ray client server failed. See a log")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_link, "knock", lambda address: None)
+    monkeypatch.setattr(ray_link.Attached, "by", None)
+    if failures == 1:
+        join("ray://10.0.0.1:10001", start=False)
+        assert ray_link.Attached.by == "ray://10.0.0.1:10001"
+    else:
+        with pytest.raises(ClusterError, match=r"no cluster answers at ray://10\.0\.0\.1:10001"):
+            join("ray://10.0.0.1:10001", start=False)

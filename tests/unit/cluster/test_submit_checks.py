@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -57,3 +57,19 @@ def test_a_job_is_saved_under_its_name_on_the_cluster(tmp_path: Path) -> None:
         plait.submit(stream.job, checkpoint=tmp_path)
     with pytest.raises(JobError, match="wait is 'nonsense'"):
         plait.submit(stream.job, name="carts", checkpoint=tmp_path, wait="nonsense")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prefer": None}, "prefer must be names of hosts, got None"),
+        ({"prefer": "host-a"}, "prefer must be names of hosts, got 'host-a'"),
+        ({"prefer": 3}, "prefer must be names of hosts, got 3"),
+        ({"prefer": ["a", 3]}, "prefer must be names of hosts"),
+        ({"start": 0}, "start is 0; it must be text"),
+        ({"start": []}, "start is "),
+    ],
+)
+def test_arguments_of_another_type_are_refused_in_words(given: Any, words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        plait.submit(job_into(plait.Collect()), **given)
