@@ -30,6 +30,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cancel": ("carts",),
     "forget": ("carts",),
     "preflight": (),
+    "why": ("carts",),
     "explain": ("carts",),
 }
 JOB = """
