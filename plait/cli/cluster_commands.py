@@ -492,6 +492,8 @@ def preflight_command(given: argparse.Namespace) -> int:
     from plait.cluster.ray_link import join
     from plait.deploy.preflight import Needs, failed, port_range, report
 
+    if given.nodes < 1:
+        raise JobError(f"--nodes is {given.nodes}; a cluster has at least one node")
     needs, wait_s = Needs(nodes=given.nodes), 0.0 if given.wait is None else to_seconds(given.wait)
     try:
         ports = port_range(given.ports)

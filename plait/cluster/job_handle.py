@@ -326,9 +326,13 @@ class JobHandle:
     def logs(self, node: str | int | None = None, *, lines: int = 100) -> str:
         """The last `lines` lines that the job's functions printed on each node, or on one node
         ("node-2", or 2)."""
-        ranks = [one.rank for one in present_nodes(self.status())]
+        view = self.status()
+        ranks = [one.rank for one in present_nodes(view)]
         if node is not None:
+            known = present_ranks(view) | {one.rank for one in view.nodes}
             ranks = [rank_of(node)]
+            if not known.issuperset(ranks):
+                raise JobError(f"{self.name} has no {named(ranks)}; it has {named(known)}")
         found = [(rank, self._link.logs(self.name, rank, lines)) for rank in ranks]
         return "\n".join(f"node-{rank}  {line}" for rank, printed in found for line in printed)
 

@@ -101,3 +101,14 @@ def test_a_server_that_drips_is_not_waited_for(
     monkeypatch.setattr(ray_link, "FRAME_HEAD_BYTES", 1_000_000)
     assert main(["ls", "--address", f"127.0.0.1:{dripping}"]) == 2
     assert f"no cluster answers at 127.0.0.1:{dripping}: timed out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("--nodes", "0"), "--nodes is 0"), (("--ports", "x"), "--ports is 'x'; it must be A-B")],
+)
+def test_a_preflight_of_nothing_is_refused(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preflight", *arguments]) == 2
+    assert words in capsys.readouterr().err

@@ -258,3 +258,12 @@ def test_a_member_is_missed() -> None:
     link = Leaving(ended(HOME, node(1, "member")), {1: part(1, read=7, delivered=7)})
     with pytest.raises(ClusterError, match=r"is gone with node-0$"):
         JobHandle(link, "job").result()
+
+
+@pytest.mark.parametrize("asked", [99, "node-99"])
+def test_what_a_node_printed_that_is_not_there(asked: int | str) -> None:
+    view = ended(HOME, node(7, "lost"), departed=((1, 2),))
+    handle = JobHandle(Written(view), "job")
+    with pytest.raises(JobError, match="job has no node-99; it has node-0, node-1, node-2, node-7"):
+        handle.logs(asked)
+    assert [handle.logs(rank) for rank in (0, 1, "node-2", 7)] == [""] * 4
