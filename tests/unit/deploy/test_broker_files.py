@@ -49,9 +49,13 @@ def test_java_may_be_that_of_a_package() -> None:
 
 def test_it_listens_on_loopback_only() -> None:
     settings = BrokerSettings(
-        ports=Ports(plain=1, controller=2, secure=3), data="d", users={"ann": "word"}
+        ports=Ports(plain=1, controller=2, secure=3, tls=4),
+        data="d",
+        users={"ann": "word"},
+        certificate="key_and_cert.pem",
     )
     properties = properties_of(settings)
+    assert "SSL://127.0.0.1:4" in properties["listeners"]
     for name in ("listeners", "advertised.listeners"):
         assert all("//127.0.0.1:" in address for address in properties[name].split(","))
     assert "word" not in repr(settings)
