@@ -23,7 +23,7 @@ from plait.connectors.batch_log.storage import LogFolder
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 TRIES = 5
 FILES, ROWS, KEYS = 200, 20, 7
 DRIVER = """
@@ -146,6 +146,8 @@ def test_spark_is_killed_on_both_sides(tmp_path: Path, seed: int) -> None:
         running.wait()
     except BaseException:
         running.abort()
+        with contextlib.suppress(plait.PlaitError):
+            running.wait()
         raise
     plait.BatchLog(tmp_path / "back").end()
     finish(tmp_path, "read")
