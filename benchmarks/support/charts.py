@@ -138,3 +138,33 @@ def over_time(
     figure.tight_layout()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def curves(
+    file: str,
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    across: str,
+    up: str,
+) -> None:
+    """One panel for each title, with a line for each label; all have one scale."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(5.5 * len(panels), 4.0), squeeze=False, sharey=True
+    )
+    for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
+        for label, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=label, linewidth=1.4)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(across)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=8, frameon=False)
+    axes[0][0].set_ylabel(up)
+    axes[0][0].set_ylim(bottom=0)  # of all: when every line is drawn
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

@@ -59,7 +59,7 @@ def row_operator(context: StageContext, number: int) -> RowOperatorSpec:
                 )
                 for sample in op.samples
             ]
-            return ShedSpec(op=number, seed=SEED, samples=samples)
+            return ShedSpec(op=number, seed=SEED, samples=samples, ratio=bool(op.ratio))
         case EventTimeOp():
             return EventTimeSpec(
                 op=number,

@@ -45,8 +45,8 @@ def refuse_unsaveable(graph: Graph, settings: Settings, *, on_nodes: bool = Fals
             f"dead_letters={graph.dead_letters!r}: dead letters become visible at checkpoints;"
             " leave out commit="
         )
-    shed = next((op for op in graph.operators if isinstance(op, ShedOp)), None)
-    if shed is not None and repeats(graph):
+    sheds = any(isinstance(op, ShedOp) and not op.ratio for op in graph.operators)
+    if sheds and repeats(graph):
         raise JobError(
             "min_accuracy= cannot be combined with checkpoint= where output is made visible by"
             " several sinks, or between checkpoints: after a crash epochs would be repeated, and it"

@@ -215,7 +215,8 @@ def samples_text(op: ShedOp, graph: Graph) -> str:
     for sample in op.samples:
         how = f"whole keys of {', '.join(sample.columns)}" if sample.columns else "records"
         parts.append(f"{how} for {', '.join(labels[query] for query in sample.queries)}")
-    return " or ".join(parts)
+    told = f", told as {op.ratio}" if op.ratio else ""
+    return " or ".join(parts) + told
 
 
 def source_time_text(op: SourceOp) -> str:

@@ -231,11 +231,15 @@ class UnionOp(Op):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShedOp(Op):
     """Lets through the records that are in one of its samples; the others are shed, and counted.
-    `Job.graph` puts it in where a query has a floor. Its schema is its input's."""
+    `Job.graph` puts it in where a query has a floor. Its schema is its input's.
+
+    With `ratio` it is where a user asks what is kept: it adds a column of that name. `Job.graph`
+    gives it the sample of the queries behind it, of which all others were shed before."""
 
     samples: tuple[Sample, ...]
     why: str
     """Why these are the samples, for `explain`."""
+    ratio: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

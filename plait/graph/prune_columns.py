@@ -97,7 +97,7 @@ def asked_of(op: AnyOp, need: Need) -> Need:
             return None if need is None else need | columns_read(op.time)
         case ShedOp():
             read = (name for sample in op.samples for name in sample.columns)
-            return None if need is None else need.union(read)
+            return None if need is None else (need - {op.ratio}).union(read)
         case ProjectOp():
             return read_by(expr for _, expr in kept_columns(op, need))
         case AggregateOp():
@@ -201,6 +201,8 @@ def rebuild(op: AnyOp, need: Need, inputs: Sequence[tuple[AnyOp, AnyOp]]) -> Any
             old, new = inputs[0]
             more = op.schema.fields[len(old.schema.fields) :]
             return replace(op, schema=Schema((*new.schema.fields, *more)))
+        case ShedOp(ratio=ratio) if changed and ratio:
+            return replace(op, schema=Schema((*inputs[0][1].schema.fields, op.schema[ratio])))
         case FilterOp() | ShedOp() if changed:
             return replace(op, schema=inputs[0][1].schema)
         case EventTimeOp() if changed:

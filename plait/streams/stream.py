@@ -20,6 +20,7 @@ from plait.graph.operators import (
     AnyOp,
     OnError,
     Route,
+    ShedOp,
     SinkOp,
     SourceOp,
     UnionOp,
@@ -28,6 +29,7 @@ from plait.graph.operators import (
 )
 from plait.graph.shedders.arguments import checked_quality
 from plait.model.call_site import CallSite
+from plait.model.schema import Schema
 from plait.streams import projections
 from plait.streams.arguments import (
     checked_keys,
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
     from plait.functions.process import Process
     from plait.graph.shedders.quality import BelowFloor, ShedMode
     from plait.model.durations import Duration
-    from plait.model.schema import Schema
     from plait.results.result import Result
     from plait.streams.job import Job
 
@@ -124,6 +125,33 @@ class Stream(RowVerbs["Stream"], StateVerbs["Stream"], WindowVerbs["Stream"], Jo
 
     def _append(self, op: AnyOp, time: Time | None = None) -> Stream:
         return self.job._add(op, time_after(op, self._time) if time is None else time)
+
+    def with_keep_ratio(self, name: str = "keep_ratio") -> Stream:
+        """Adds a column with the share of the input that is kept under overload.
+
+        >>> bids = plait.stream([{"auction": 1, "price": 30}, {"auction": 1, "price": 50}])
+        >>> bids.with_keep_ratio().collect()[0]
+        Record(auction=1, price=30, keep_ratio=1.0)
+
+        It is 1 as long as nothing is shed, and of a stream that a lossless query reads. Each
+        record stands for `1 / keep_ratio` records of the input: the sum of that over a window
+        estimates how many there were, and the number of records over that sum is how complete it
+        is (`docs/shedding.md`). Write it before windows and joins, on the branch of the query.
+        """
+        with CallSite("with_keep_ratio") as call:
+            if name in self.schema.names:
+                raise JobError(f'there is a column "{name}" already: with_keep_ratio("other")')
+            made = Schema.of({name: float}).fields
+            op = ShedOp(
+                name="with_keep_ratio",
+                at=call.at,
+                inputs=(self._number,),
+                schema=Schema((*self.schema.fields, *made)),
+                samples=(),
+                why="what is kept is told here",
+                ratio=name,
+            )
+            return self._append(op)
 
     def with_event_time(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plait.errors import JobError
 from plait.graph.operators import (
     EventTimeOp,
     FilterOp,
@@ -23,13 +24,14 @@ from plait.graph.operators import (
     TimedOp,
     upstream,
 )
+from plait.graph.shedders.modes import STATE
+from plait.graph.shedders.quality import Sample
 from plait.graph.shedders.tracing import Demands, queries_of, samples_of, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plait.graph.operators import AnyOp
-    from plait.graph.shedders.quality import Sample
     from plait.graph.shedders.tracing import Demand, Query
 
 NATIVE = (FilterOp, ProjectOp, EventTimeOp)
@@ -43,7 +45,8 @@ def with_shedders(operators: Sequence[AnyOp]) -> tuple[AnyOp, ...]:
     """
     sinks = [number for number, op in enumerate(operators) if isinstance(op, SinkOp)]
     queries = queries_of(operators, sinks)
-    if all(query.by == "all" for query in queries):
+    asked = any(isinstance(op, ShedOp) for op in operators)
+    if all(query.by == "all" for query in queries) and not asked:
         return tuple(operators)
     return Insertion(operators, queries).result()
 
@@ -123,6 +126,8 @@ class Insertion:
                     inputs.append(len(done) - 1)
                 else:
                     inputs.append(now[given])
+            if isinstance(op, ShedOp):
+                op = replace(op, samples=(self.sample_here(number, op),))
             done.append(replace(op, inputs=tuple(inputs)))
             now[number] = len(done) - 1
             if number in self.behind:
@@ -130,6 +135,35 @@ class Insertion:
                 done.append(self.shedder(now[number], number, first, self.behind[number]))
                 now[number] = len(done) - 1
         return tuple(done)
+
+    def sample_here(self, number: int, op: ShedOp) -> Sample:
+        """What is kept where a user asks for it. JobError if one share does not tell it."""
+        demands = sorted(self.demands.of.get(number, ()), key=lambda demand: demand.query)
+        asking = f'{op}: with_keep_ratio("{op.ratio}")'
+        stateful = [i for i in upstream(self.operators, number) if self.has_state(i)]
+        if stateful:
+            raise JobError(
+                f"{asking} comes after {self.operators[stateful[0]]}, whose results are no share"
+                " of the input; write it before that"
+            )
+        lossless = tuple(d.query for d in demands if self.queries[d.query].by == "all")
+        if lossless:
+            return Sample(columns=(), queries=lossless)
+        if any(demand.by == "all" or demand.is_unbound for demand in demands):
+            raise JobError(
+                f"{asking} comes before records are shed: that is by a key which is computed after"
+                " it; write it after the key"
+            )
+        samples = samples_of(demands)
+        if samples is None or len(samples) != 1:
+            raise JobError(
+                f"{asking} is read by queries that are shed in different ways, so no share tells"
+                " what is kept; write it on the branch of each query"
+            )
+        return samples[0]
+
+    def has_state(self, number: int) -> bool:
+        return isinstance(self.operators[number], (*STATE, TimedOp))
 
     def shedder(self, given: int, old: int, reader: int, samples: tuple[Sample, ...]) -> ShedOp:
         before, after = self.operators[old], self.operators[reader]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from plait.errors import JobError
-from plait.graph.operators import CallOp, FoldOp, ProjectOp, StatefulOp, TimedOp, upstream
+from plait.graph.operators import CallOp, FoldOp, ProjectOp, ShedOp, StatefulOp, TimedOp, upstream
 from plait.graph.shedders.modes import STATE, mode_of
 from plait.graph.shedders.quality import Sample
 from plait.graph.temporal import JoinSpec, OperatorSpec, ProcessSpec, SpanSpec
@@ -196,6 +196,8 @@ def input_names(op: AnyOp) -> Mapping[str, str]:
             return {name: str(expr.value) for name, expr in op.columns if expr.op == "col"}
         case CallOp(mode="filter"):
             return same
+        case ShedOp(ratio=told):
+            return {name: name for name in same if name != told}
         case CallOp(columns=columns) if columns:
             made = {name for name, _ in columns}
             return {name: name for name in same if name not in made}

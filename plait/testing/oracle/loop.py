@@ -283,8 +283,9 @@ class Loop:
     def run_shed(self, i: int, op: ShedOp, given: Stream, source: int) -> Stream:
         """Lets through what is in a sample."""
         schema = self.schema_in(op)
+        told = (self.shedding.ratio(op),) if op.ratio else ()
         items = [
-            (position, values)
+            (position, (*values, *told))
             for position, values in given.items
             if self.shedding.keeps(op, schema, source, position[0], values)
         ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from plait.graph.operators import ShedOp, SinkOp
 from plait.model.key_hash import key_hash
-from plait.protocol.keeps import KEEP_ALL
+from plait.protocol.keeps import KEEP_ALL, ratio_of
 from plait.shedding.plan import SEED, is_kept, key_sample, most, row_sample
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class Shedding:
         return any(
             self.is_in(sample, schema, self.sources[source], row, values) for sample in op.samples
         )
+
+    def ratio(self, op: ShedOp) -> float:
+        """What the greediest of its samples keeps."""
+        return ratio_of(max(most(self.now, sample.queries) for sample in op.samples))
 
     def is_in(self, sample: Sample, schema: Schema, source: int, row: int, values: Values) -> bool:
         below = most(self.now, sample.queries)
