@@ -18,7 +18,7 @@ class Extremes {
  public:
   bool empty() const { return first_ == values_.size(); }
   uint64_t best() const { return values_[first_].value; }
-  size_t bytes() const { return values_.capacity() * sizeof(Value); }
+  size_t bytes() const { return values_.capacity() * sizeof(Numbered); }
 
   // Record number `number` brings a value that is no NaN.
   void add(uint64_t number, uint64_t value, Type type, bool greatest) {
@@ -41,7 +41,7 @@ class Extremes {
   }
 
  private:
-  struct Value {
+  struct Numbered {
     uint64_t number, value;
   };
   template <class Beaten>
@@ -49,7 +49,7 @@ class Extremes {
     while (values_.size() > first_ && beaten(values_.back().value)) values_.pop_back();
   }
 
-  std::vector<Value> values_;
+  std::vector<Numbered> values_;
   size_t first_ = 0;  // those before it are gone
 };
 

@@ -19,7 +19,7 @@ namespace plait {
 
 struct LastPlan {
   enum class How { Rows, Seen, Sum, Mean, Extreme, First, Last, Anew };
-  struct Input {
+  struct LastInput {
     int column;
     Type type;
     bool nullable = false;
@@ -39,7 +39,7 @@ struct LastPlan {
     bool greatest;
   };
 
-  std::vector<Input> inputs;
+  std::vector<LastInput> inputs;
   std::vector<Result> results;  // by aggregate
   std::vector<Queue> queues;
   std::vector<size_t> sums;  // the inputs of checked sums
@@ -60,7 +60,7 @@ struct LastPlan {
     Result r;
     if (op.input < 0) return r;
     r.input = input(op);
-    Input& in = inputs[size_t(r.input)];
+    LastInput& in = inputs[size_t(r.input)];
     if (op.checked()) sums.push_back(size_t(r.input));
     if (in.nullable) word(in.nulls);
     const bool texts = is_varlen(op.type), floats = op.type == Type::Float64;
@@ -87,7 +87,7 @@ struct LastPlan {
   }
   int input(const GroupOp& op) {
     const auto at = std::find_if(inputs.begin(), inputs.end(),
-                                 [&](const Input& in) { return in.column == op.input; });
+                                 [&](const LastInput& in) { return in.column == op.input; });
     if (at == inputs.end()) {
       inputs.push_back({op.input, op.type, op.nullable});
       return int(inputs.size()) - 1;

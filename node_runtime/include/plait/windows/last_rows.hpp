@@ -106,7 +106,7 @@ class LastRows {
       const GroupOp& op = plan.ops[o];
       const LastPlan::Result& r = last.results[o];
       if (r.how == How::Rows) continue;
-      const LastPlan::Input& in = last.inputs[size_t(r.input)];
+      const LastPlan::LastInput& in = last.inputs[size_t(r.input)];
       const uint64_t seen = in.nulls < 0 ? slot[1] : slot[1] - words_[size_t(in.nulls)];
       if (op.seen >= 0) slot[op.seen] = seen;
       if (seen == 0 || r.how == How::Seen) continue;
@@ -193,11 +193,11 @@ class LastRows {
   const uint64_t* row_of(const LastPlan& plan, uint64_t r) const {
     return words_.data() + plan.head + size_t(r % plan.n) * plan.stride();
   }
-  uint64_t newest(const LastPlan& plan, const LastPlan::Input& in, size_t input) const {
+  uint64_t newest(const LastPlan& plan, const LastPlan::LastInput& in, size_t input) const {
     return row_of(plan, in.last < 0 ? total_ - 1 : words_[size_t(in.last)])[input + 1];
   }
   // Whether a sum of doubles of these integers is never rounded, in whatever order.
-  bool is_exact(const LastPlan::Input& in) const {
+  bool is_exact(const LastPlan::LastInput& in) const {
     constexpr uint64_t kExact = uint64_t(1) << 53;
     return words_[size_t(in.size) + 1] == 0 && words_[size_t(in.size)] <= kExact;
   }
@@ -206,7 +206,7 @@ class LastRows {
   void enter(const LastPlan& plan, const uint64_t* row, uint64_t number) {
     if (queues_.size() != plan.queues.size()) queues_.resize(plan.queues.size());
     for (size_t c = 0; c < plan.inputs.size(); ++c) {
-      const LastPlan::Input& in = plan.inputs[c];
+      const LastPlan::LastInput& in = plan.inputs[c];
       if (row[0] >> c & 1) {
         if (in.nulls >= 0) ++words_[size_t(in.nulls)];
         if (in.first >= 0) go_first(plan, in, c, number + 1);
@@ -232,7 +232,7 @@ class LastRows {
     }
   }
   // The oldest record before number `end` that has a value; `end` if there is none.
-  void go_first(const LastPlan& plan, const LastPlan::Input& in, size_t input, uint64_t end) {
+  void go_first(const LastPlan& plan, const LastPlan::LastInput& in, size_t input, uint64_t end) {
     uint64_t& first = words_[size_t(in.first)];
     first = std::max(first, end - std::min(end, plan.n));
     while (first < end && !has(plan, first, input)) ++first;
@@ -240,7 +240,7 @@ class LastRows {
   // Gives up the oldest record, whose row takes the next one.
   void leave(const LastPlan& plan, const uint64_t* row) {
     for (size_t c = 0; c < plan.inputs.size(); ++c) {
-      const LastPlan::Input& in = plan.inputs[c];
+      const LastPlan::LastInput& in = plan.inputs[c];
       if (row[0] >> c & 1) {
         if (in.nulls >= 0) --words_[size_t(in.nulls)];
         continue;

@@ -130,11 +130,11 @@ class WindowTotals {
       }
     }
   }
-  struct Value {
+  struct Added {
     uint64_t value, size;
   };
   // Of a cell: what is added, and no less than it is without its sign.
-  static Value value_of(const GroupOp& op, uint64_t cell) {
+  static Added value_of(const GroupOp& op, uint64_t cell) {
     if (op.kind != AggregateKind::Mean) {
       return {cell, int64_t(cell) < 0 ? -cell : cell};
     }
