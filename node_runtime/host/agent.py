@@ -17,6 +17,7 @@ from plait.errors import BreakerError, PlaitError, StateError
 from plait.graph.operators import SourceOp
 from plait.node_runtime.elastic.processors import Processors
 from plait.node_runtime.elastic.watch import start_watch
+from plait.node_runtime.host.checkpoint_keeper import history_of
 from plait.node_runtime.host.engine_host import HALT_S, NO_CHECKPOINTS, EngineHost
 from plait.node_runtime.host.node_facts import Latencies, Pace, crowd_here
 from plait.node_runtime.host.restoring import (
@@ -367,7 +368,13 @@ class NodeAgent(EngineHost):
         counts = [restored.counts[id] for id in keeper.ids]
         account, operators = tally(self.graph, counts, {})
         return NodeOutcome(
-            rank=self.rank, seconds=0.0, account=account, operators=operators, outputs=outputs
+            rank=self.rank,
+            seconds=0.0,
+            account=account,
+            operators=operators,
+            outputs=outputs,
+            attempt=keeper.claim.attempt,
+            restored=history_of(manifest),
         )
 
     def outcome_of(self, engine: NativeEngine, good: bool, seconds: float) -> NodeOutcome:

@@ -191,9 +191,7 @@ class FolderReader:
             for ref in part.bins
             if wanted is None or wanted(ref.operator, ref.bin)
         ]
-        if len({(ref.operator, ref.bin) for ref in refs}) != len(refs):
-            raise StateError(f"{manifest.id} has two states of one bin")
-        return refs
+        return without_placeholders(refs, manifest)
 
     def read_refs(self, refs: Sequence[BinRef]) -> Iterator[tuple[str, int, bytes]]:
         """The state that is there."""
@@ -245,3 +243,27 @@ def off_chain(contents: Contents, on_chain: list[ManifestId]) -> list[str]:
         for id in sorted(contents.manifests, reverse=True)
         if id not in counted and id.number >= top
     ]
+
+
+WITHOUT_TIME = ("keyed", "aggregate")
+"""Holders of state that know nothing of time."""
+
+
+def without_placeholders(refs: list[BinRef], manifest: Manifest) -> list[BinRef]:
+    """Each bin once. A node without state of an operator that knows the time writes what it knows
+    as a bin without keys, whoever has that bin: the one with most bytes is the state. The others
+    say the same of time, since all were written at one mark."""
+    timeless = {
+        entry.id
+        for entry in manifest.operators
+        if entry.shape is not None and entry.shape.holder in WITHOUT_TIME
+    }
+    timed = {entry.id for entry in manifest.operators} - timeless
+    found: dict[tuple[str, int], BinRef] = {}
+    for ref in refs:
+        other = found.get((ref.operator, ref.bin))
+        if other is None or (ref.operator in timed and ref.size > other.size):
+            found[ref.operator, ref.bin] = ref
+        elif ref.operator not in timed:
+            raise StateError(f"{manifest.id} has two states of one bin")
+    return list(found.values())

@@ -80,7 +80,36 @@ class Keep:
     at: int | None = None
 
 
-Change = Move | Join | Leave | Break | Stop | Keep
+SaveStep = Literal["marked", "saved", "sealed", "published"]
+"""How far a checkpoint comes."""
+RecoveryStep = Literal["surveyed", "loaded", "begun"]
+"""How far an attempt comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """A checkpoint, or what there is of it when something else happens."""
+
+    upto: SaveStep = "published"
+    between: Move | None = None
+    """Bins move between the mark and the end."""
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """Nodes are gone at once, and the job goes back to its last checkpoint on the others."""
+
+    ranks: tuple[Rank, ...] | None = None
+    """None: all of them."""
+    joins: int = 1
+    """New nodes in their place."""
+    again: RecoveryStep | None = None
+    """The first node of the next attempt is lost as well, when that is so far."""
+    at: int | None = None
+
+
+Change = Move | Join | Leave | Break | Stop | Keep | Save | Crash
 
 
 def draw_thresholds(chance: random.Random, queries: int) -> tuple[int, ...]:
@@ -174,3 +203,16 @@ def draw_change(
     how = chance.choice(ALL_WAYS)
     some = chance.sample(bins, chance.randint(1, min(len(bins), 20 if how == "all_at_once" else 5)))
     return Move(owners={bin: chance.choice(members) for bin in some}, how=how, gap=gap)
+
+
+def draw_crash(chance: random.Random, members: Sequence[Rank], owners: Sequence[Rank]) -> Change:
+    """A checkpoint, whole or not, or a crash; of a job with checkpoints."""
+    if chance.randrange(5) < 3:
+        upto: SaveStep = chance.choice(("published", "published", "marked", "saved", "sealed"))
+        move = Move(owners={chance.randrange(len(owners)): chance.choice(members)})
+        return Save(upto=upto, between=move if chance.randrange(3) == 0 else None)
+    lost = None
+    if chance.randrange(4) > 0:
+        lost = tuple(chance.sample(members, chance.randint(1, len(members))))
+    again: RecoveryStep | None = chance.choice((None, None, "surveyed", "loaded", "begun"))
+    return Crash(ranks=lost, joins=chance.choice((0, 1, 1, 2)), again=again)

@@ -89,8 +89,9 @@ def check(
         rescale_at: on nodes, one more joins and takes half of the state, after so many records of
             each source (so many epochs, if `epoch_records` is given).
         checkpoint: run it with checkpoints, too: the run crashes, and a second one goes on ...
-        crash_at: ... after so many records of each source (2), with a checkpoint half way there. Of
-            a job that fails only what leads to the failure is checked.
+        crash_at: ... after so many records of each source (2), with a checkpoint half way there. On
+            nodes the first one is lost then, with the sinks and its part of the state, and another
+            one comes. Of a job that fails only what leads to the failure is checked.
         event_time: the column of the tables that is their event time.
         out_of_order: by how much records may come out of order and are not late.
         settings: as those of `plait.run`.
@@ -117,6 +118,17 @@ def check(
                 graph, chosen, nodes=number, changes=changes, expect=expect, expect_at=sink
             )
             check_raised(wanted.failure, raises)
+            if (checkpoint or crash_at is not None) and wanted.failure is None:
+                from plait.testing.check_node_crashes import assert_same_after_lost_node
+
+                assert_same_after_lost_node(
+                    graph,
+                    {**settings, "workers": count},
+                    nodes=number,
+                    crash_at=2 if crash_at is None else crash_at,
+                    expect=expect,
+                    expect_at=sink,
+                )
 
 
 def check_raised(failure: RecordError | None, raises: Raised | None) -> None:

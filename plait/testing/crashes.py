@@ -315,19 +315,26 @@ class Lineage:
 
     def note(self, running: LocalRun, labels: Sequence[str]) -> None:
         """Adds the epochs of an attempt, when it is over."""
-        for i, label in enumerate(labels):
-            cuts = running.engine.cuts(i)
+        self.add(
+            {label: running.engine.cuts(i) for i, label in enumerate(labels)},
+            {label: running.engine.stamps(i) for i, label in enumerate(labels)},
+        )
+
+    def add(self, cuts: Mapping[str, list[int]], stamps: Mapping[str, list[int]]) -> None:
+        """Adds the epochs of an attempt: of each source the rows of each epoch since it began, and
+        when it was cut, if the job uses that clock."""
+        for label, sizes in cuts.items():
             if label in self.over:
-                if any(cuts):
-                    raise AssertionError(f"{label} was at its end, and then gave {cuts}")
+                if any(sizes):
+                    raise AssertionError(f"{label} was at its end, and then gave {sizes}")
                 continue
-            stamps = running.engine.stamps(i)
+            times = stamps.get(label) or [0] * len(sizes)
             before = self.repeated.get(label, [])
-            again = list(zip(cuts, stamps or [0] * len(cuts), strict=False))[: len(before)]
+            again = list(zip(sizes, times, strict=False))[: len(before)]
             if again != before[: len(again)]:
                 raise AssertionError(f"{label} had {before}, and now {again}")
-            self.cuts.setdefault(label, []).extend(cuts)
-            self.stamps.setdefault(label, []).extend(stamps)
+            self.cuts.setdefault(label, []).extend(sizes)
+            self.stamps.setdefault(label, []).extend(stamps.get(label) or [])
 
     def stamps_set(self) -> dict[str, list[int]]:
         """Those of sources that have any."""

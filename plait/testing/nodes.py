@@ -44,10 +44,12 @@ from plait.results.outcomes import NodeOutcome, check_conserved, first_error, me
 from plait.testing.changes import (
     Break,
     Change,
+    Crash,
     Join,
     Keep,
     Leave,
     Move,
+    Save,
     Stop,
     draw_change,
     moving_layouts,
@@ -71,12 +73,12 @@ LOOK_S = 0.0005
 RANDOM_CHANGES = 12
 TIMEOUT_S = 60.0
 
-handed: dict[int, tuple[Graph, Settings]] = {}
+handed: dict[int, tuple[Any, ...]] = {}
 """Jobs on their way to a node of this process, which takes bytes."""
 tickets = itertools.count()
 
 
-def take_handed(ticket: int) -> tuple[Graph, Settings]:
+def take_handed(ticket: int) -> tuple[Any, ...]:
     return handed[ticket]
 
 
@@ -201,25 +203,33 @@ class Nodes:
 
     def move_gate(self) -> None:
         """To where the next change is due; away, if there is none."""
-        past = max(self.layout.epoch + 1, self.gate or 1)
+        past = max(self.taken + 1, self.gate or 1)
         if not self.coming or self.stop_at is not None:
             self.gate = None
         elif self.drawing:
             self.gate = past + self.chance.choice((0, 0, 1, 1, 2, 3, 5, 9))
         else:
             self.gate = max(past, getattr(self.coming[0], "at", None) or 0)
+        self.tell_gate()
+
+    def tell_gate(self) -> None:
+        """All nodes that have an engine hear of the gate; one that leaves goes past it."""
         for agent in self.agents.values():
-            agent.cluster.gate(self.gate)
+            if agent.parts is not None:
+                agent.cluster.gate(None if agent.rank in self.gone else self.gate)
 
     def make(self, rank: int) -> NodeAgent:
         number = next(tickets)
-        handed[number] = (self.graph_at(rank), self.settings)
+        handed[number] = self.payload_of(rank)
         try:
             agent = NodeAgent(rank, pickle.dumps(Ticket(number)), TOKEN)
         finally:
             del handed[number]
         self.agents[rank] = agent
         return agent
+
+    def payload_of(self, rank: int) -> tuple[Any, ...]:
+        return self.graph_at(rank), self.settings
 
     def preparation(self, agent: NodeAgent) -> Prepare:
         peers = tuple(other.peer() for other in self.members if other is not agent)
@@ -347,6 +357,15 @@ class Nodes:
             return True
         return not isinstance(self.graph.operators[failure.op], CallOp | FoldOp | StatefulOp)
 
+    @property
+    def taken(self) -> int:
+        """The last epoch at which something changes."""
+        return self.layout.epoch
+
+    @property
+    def next_rank(self) -> int:
+        return len(self.agents)
+
     def agree(self, make_commit: Callable[[int], Commit], begins: Sequence[NodeAgent] = ()) -> bool:
         """One round: False if a node is at its end, and nothing was changed."""
         self.round += 1
@@ -358,7 +377,7 @@ class Nodes:
             for agent in self.members:
                 self.must(agent, Lift(round=self.round))
             return False
-        command = make_commit(max(*fences, self.layout.epoch + 1))
+        command = make_commit(max(*fences, self.taken + 1))
         members = self.members
         if command.layouts:
             self.layout = command.layouts[-1]
@@ -370,9 +389,7 @@ class Nodes:
 
     def change(self, given: Change | None) -> bool:
         """Makes a change; False when it was the last one, or the sources are at their end."""
-        change = given or draw_change(
-            self.chance, self.layout, self.homeless, len(self.agents), self.queries
-        )
+        change = given or self.draw()
         self.story.append(f"gate {self.gate}, nodes at {self.places()}: {change}")
         match change:
             case Move():
@@ -390,6 +407,11 @@ class Nodes:
             case Stop():
                 self.agree(self.commit_stop)
                 return False
+            case Save() | Crash():
+                raise JobError(f"a job without checkpoints has no {type(change).__name__}")
+
+    def draw(self) -> Change:
+        return draw_change(self.chance, self.layout, self.homeless, len(self.agents), self.queries)
 
     def commit_stop(self, epoch: int) -> Commit:
         self.stop_at = epoch
@@ -430,7 +452,7 @@ class Nodes:
             self.must(agent, command)
 
     def join(self, change: Join) -> bool:
-        agent = self.make(len(self.agents))
+        agent = self.make(self.next_rank)
         self.must(agent, self.preparation(agent))
         agent.cluster.gate(self.gate)
         for other in self.members:
