@@ -75,8 +75,8 @@ ONLY = {
 """Folders that may import less than what is below them."""
 BESIDE = "testing"
 """Its folders import each other, and everything but the runtime they judge."""
-RUNS_NODES = "plait.testing.nodes"
-"""The one module of `testing` that runs the runtime; it judges nothing."""
+RUNS_NODES = ("plait.testing.nodes", "plait.testing.crashing_nodes")
+"""The modules of `testing` that run the runtime; they judge nothing."""
 RUNS_A_BROKER = "plait.testing.broker"
 """The one module of `testing` that starts a program of `deploy`."""
 OUTSIDE = {
@@ -152,7 +152,7 @@ def violations(importer: str, file: str, source: str, ours: frozenset[str]) -> l
             wrong.append(f"{importer}: {top} may be imported only in files named {OUTSIDE[top]}")
         elif top == "plait" and not allowed(importer, name):
             wrong.append(f"{importer} ({layer(importer)}) imports {name} ({layer(name)})")
-        judges = within(importer, ("plait.testing",)) and importer != RUNS_NODES
+        judges = within(importer, ("plait.testing",)) and importer not in RUNS_NODES
         if judges and within(name, ("plait.node_runtime",)):
             wrong.append(f"{importer}: the oracle must not lean on the runtime it judges: {name}")
     return wrong

@@ -23,10 +23,17 @@ from plait.coordinator.messages.requests import (
     Rejected,
     Rescale,
     ResumeMigration,
+    Save,
     Stop,
     Throttle,
 )
-from plait.coordinator.messages.views import JobQuality, JobView, MigrationView, NodeView
+from plait.coordinator.messages.views import (
+    CheckpointView,
+    JobQuality,
+    JobView,
+    MigrationView,
+    NodeView,
+)
 from plait.errors import ClusterError
 from plait.protocol.quality import Alert, QualityStep, QueryQuality, Reason
 from plait.results.outcomes import NodeOutcome
@@ -147,6 +154,22 @@ def test_an_error_is_one_message_and_status_2(
     link.refusal = "it is being rescaled"
     assert main(["rescale", "carts", "--nodes", "3"]) == 2
     assert capsys.readouterr().err == "plait: JobError: it is being rescaled\n"
+
+
+def test_a_savepoint_is_waited_for(link: PlainLink, capsys: pytest.CaptureFixture[str]) -> None:
+    known = CheckpointView(url="saved", every_s=10.0, number=6, savepoints=("before-upgrade",))
+    link.job = replace(RUNNING, checkpoint=known)
+    assert main(["savepoint", "carts", "before-upgrade"]) == 0
+    assert capsys.readouterr().out == "carts: savepoint before-upgrade is checkpoint 6\n"
+    assert link.asked == [Save(job="carts", name="before-upgrade")]
+    assert main(["checkpoint", "carts"]) == 0
+    assert capsys.readouterr().out == "carts: checkpoint 6\n"
+    failed = replace(known, savepoints=(), failed=((7, "again", "the store is full"),))
+    link.job = replace(RUNNING, checkpoint=failed)
+    assert main(["savepoint", "carts", "again"]) == 2
+    assert capsys.readouterr().err == (
+        'plait: ClusterError: no checkpoint of the job "carts" was made: the store is full\n'
+    )
 
 
 def test_rescale_shows_the_plan_and_waits(
