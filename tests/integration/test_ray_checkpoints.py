@@ -32,7 +32,11 @@ pytestmark = pytest.mark.integration
 
 PATIENCE_S = 180.0
 RATE = 20_000
-QUICK = {"test_killed[home-saving]", "test_killed[all-idle]"}
+QUICK = {
+    "test_killed[home-saving]",
+    "test_killed[all-idle]",
+    "test_everything_is_lost[fresh]",
+}
 """In make test; the others take a minute each."""
 
 
@@ -125,16 +129,40 @@ def victims_of(who: str, view: JobView) -> list[int]:
         "home": [members[view.home]],
         "two": [members[view.home], *others[:1]],
         "all": list(members.values()),
+        "everything": list(members.values()),
         "manager": [],
     }[who]
 
 
 def kill(who: str, handle: JobHandle) -> None:
-    if who == "manager":
+    """Ends live processes, and waits until they are gone."""
+    victims = victims_of(who, handle.status())
+    if who in ("manager", "everything"):
         link: Any = handle._link
-        os.kill(link.ask("pid"), signal.SIGKILL)
-    for pid in victims_of(who, handle.status()):
-        os.kill(pid, signal.SIGKILL)
+        victims = [link.ask("pid"), *victims]
+    assert victims
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)  # raises if there is none
+    end = time.monotonic() + PATIENCE_S
+    while any(map(is_alive, victims)):
+        assert time.monotonic() < end, f"{victims} do not end"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """One whose parent has not yet asked for its end does not live."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def has_state(who: str, handle: JobHandle) -> bool:
+    """Whether what is to be killed keeps something that is lost then."""
+    view = handle.status()
+    victims = victims_of(who, view)
+    return sum(node.state_bytes for node in view.nodes if node.pid in victims) > 0
 
 
 def check_whole(handle: JobHandle, folder: Path) -> None:
@@ -178,6 +206,8 @@ def test_killed(cluster: str, tmp_path: Path, who: str, when: str) -> None:
             case "recovering":
                 kill("node", handle)
                 until(lambda view: view.phase != "running", handle)
+        if when != "recovering" and who != "manager":
+            until(lambda _: has_state(who, handle), handle)
         kill(who, handle)
         if when == "publishing":
             go_on()
@@ -187,6 +217,56 @@ def test_killed(cluster: str, tmp_path: Path, who: str, when: str) -> None:
         check_whole(handle, tmp_path)
     finally:
         discard(handle)
+
+
+@pytest.mark.parametrize("journal", ["kept", "fresh"])
+def test_everything_is_lost(cluster: str, tmp_path: Path, journal: str) -> None:
+    """All processes of the job and the manager at once. Where the journal is lost, too, the job is
+    submitted anew, and the folder of checkpoints alone says where it goes on."""
+    import ray
+
+    config = plait.Checkpoint(str(tmp_path / "saved"), every="500ms", max_age="3m")
+
+    def submit(life: int) -> JobHandle:
+        return plait.submit(
+            endless("everything", tmp_path),
+            address=cluster,
+            nodes=2,
+            workers=1,
+            namespace=f"lost-{journal}-{life}",
+            journal_dir=str(tmp_path / f"journal-{life}"),
+            silence="60s",
+            checkpoint=config,
+        )
+
+    handles = [submit(1)]
+    try:
+        until(lambda view: saved(view) >= 2, handles[0])
+        until(lambda _: has_state("everything", handles[0]), handles[0])
+        before = saved(handles[0].status())
+        if journal == "fresh":
+            link: Any = handles[0]._link
+            pids_there = [link.ask("pid"), *victims_of("all", handles[0].status())]
+            ray.kill(link.manager, no_restart=True)
+            for pid in pids_there[1:]:
+                os.kill(pid, signal.SIGKILL)
+            end = time.monotonic() + PATIENCE_S
+            while any(map(is_alive, pids_there)):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            handles.append(submit(2))
+        else:
+            kill("everything", handles[0])
+        handle = handles[-1]
+        until(lambda view: view.phase == "running" and saved(view) >= before + 2, handle)
+        handle.stop()
+        check_whole(handle, tmp_path)
+    finally:
+        discard(handles[-1])
+        for one in handles:
+            last: Any = one._link
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.kill(last.manager, no_restart=True)
 
 
 @pytest.mark.parametrize("when", ["saving", "publishing"])
