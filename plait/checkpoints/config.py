@@ -20,6 +20,8 @@ AGE_FACTOR = 10
 LEAST_AGE_US = 60_000_000
 """The default of `max_age`: so many times `every`, and at least so long."""
 
+RESTARTS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -35,6 +37,9 @@ class Checkpoint:
         keep: how many of the newest are kept; savepoints are kept besides.
         max_age: the job stops if no checkpoint has succeeded for this long (default: 10 times
             `every`, and at least a minute).
+        restarts: on a cluster, how often the job may go back to a checkpoint within ten minutes;
+            once more and it fails, with the reasons. A run on one machine never starts again by
+            itself.
         drop: ids of operators whose state may be given up, if the job cannot go on with it: it has
             them no more, or they keep another state now.
     """
@@ -44,6 +49,7 @@ class Checkpoint:
     keep: int = 3
     max_age: Duration | None = None
     drop: tuple[str, ...] = ()
+    restarts: int = RESTARTS
     every_s: float = field(init=False, repr=False, compare=False)
     max_age_s: float = field(init=False, repr=False, compare=False)
 
@@ -55,6 +61,10 @@ class Checkpoint:
             raise JobError(f'checkpoint url {url!r} is empty; write "ckpt/" or "s3://bucket/path"')
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
             raise JobError(f"keep is {self.keep!r}; it must be a whole number above 0")
+        if isinstance(self.restarts, bool) or not isinstance(self.restarts, int):
+            raise JobError(f"restarts is {self.restarts!r}; it must be a whole number")
+        if self.restarts < 0:
+            raise JobError(f"restarts is {self.restarts}; it must not be below 0")
         if isinstance(self.drop, str) or not all(isinstance(id, str) for id in self.drop):
             raise JobError(f'drop is {self.drop!r}; give the ids of operators: drop=("totals",)')
         every_us = microseconds(self.every)
@@ -70,6 +80,7 @@ class Checkpoint:
     def __repr__(self) -> str:
         age = "" if self.max_age is None else f", max_age={self.max_age!r}"
         age += f", drop={self.drop!r}" if self.drop else ""
+        age += f", restarts={self.restarts}" if self.restarts != RESTARTS else ""
         return f"Checkpoint({shown_url(self.url)!r}, every={self.every!r}, keep={self.keep}{age})"
 
 

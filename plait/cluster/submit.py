@@ -215,6 +215,7 @@ def checkpoint_spec(
         every_s=chosen.every_s,
         keep=chosen.keep,
         max_age_s=chosen.max_age_s,
+        restarts=chosen.restarts,
         start=start,
     )
 

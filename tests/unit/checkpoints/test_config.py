@@ -10,6 +10,7 @@ import pytest
 
 import plait
 from plait.checkpoints.config import to_checkpoint
+from plait.cluster.submit import checkpoint_spec
 from plait.errors import JobError
 
 
@@ -34,6 +35,8 @@ def test_a_path_a_url_or_a_checkpoint_is_taken() -> None:
         ({"url": 7}, "is not text"),
         ({"url": "x", "keep": 0}, "above 0"),
         ({"url": "x", "keep": True}, "above 0"),
+        ({"url": "x", "restarts": -1}, "must not be below 0"),
+        ({"url": "x", "restarts": 1.5}, "a whole number"),
         ({"url": "x", "every": 10}, "is not a duration"),
         ({"url": "x", "every": "0s"}, "above zero"),
         ({"url": "x", "every": "10s", "max_age": "9s"}, "less than every"),
@@ -48,6 +51,14 @@ def test_what_is_wrong_is_told(arguments: dict[str, Any], words: str) -> None:
 def test_anything_else_is_refused(given: Any) -> None:
     with pytest.raises(JobError, match="give a folder"):
         to_checkpoint(given)
+
+
+def test_restarts_go_with_the_job() -> None:
+    saved = plait.Checkpoint("ckpt", restarts=0)
+    assert repr(saved) == "Checkpoint('ckpt', every='10s', keep=3, restarts=0)"
+    spec = checkpoint_spec(saved, "")
+    assert spec is not None
+    assert spec.restarts == 0
 
 
 def test_secrets_of_a_url_are_not_shown() -> None:

@@ -16,7 +16,7 @@ import plait
 from plait.checkpoints.job_folder import JobFolder
 from plait.checkpoints.store import open_store
 from plait.testing.crashes import Durable, abandon
-from tests.unit.checkpoints.test_bad_days import (
+from tests.unit.checkpoints.bad_days.test_bad_days import (
     KEYS,
     RIGHT,
     feed_of,
