@@ -65,7 +65,8 @@ class CrashingNodes(Nodes):
         crash_at_end: SaveStep | None = None,
     ) -> None:
         """`lineage` gets the epochs of all attempts; `lives`: other settings, for the nodes that
-        come after all of them were lost, in turn: as when the job is submitted anew."""
+        come after all of them were lost, in turn. What those had done that left before is kept, as
+        by a coordinator that lives."""
         super().__init__(graph_at, nodes, changes, seed, timeout, settings)
         self.url = url
         self.lineage = lineage
@@ -366,7 +367,6 @@ class CrashingNodes(Nodes):
             self.end_attempt(lost)
             if not self.agents and self.lives:
                 self.settings = settings_on_nodes(dict(self.lives.pop(0)))
-                self.past = []
                 self.story.append(f"all are lost; the next ones have {self.settings}")
             if self.begin_attempt(joins, again):
                 return
