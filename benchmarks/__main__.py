@@ -64,6 +64,7 @@ MODULES = {
     "nexmark_migration": "benchmarks.nexmark.bench_migration",
     "kafka_out": "benchmarks.kafka.bench_out",
     "kafka_latency": "benchmarks.kafka.bench_latency",
+    "rate_error": "benchmarks.kafka.rate_error",
     "threading": "benchmarks.support.threading_models",
     "tpcxbb": "benchmarks.tpcxbb.bench",
     "tpcxbb_heuristics": "benchmarks.tpcxbb.bench_heuristics",

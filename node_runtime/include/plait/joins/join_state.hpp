@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "plait/groups/key_codec.hpp"
 #include "plait/joins/join_bytes.hpp"
 #include "plait/joins/join_index.hpp"
 #include "plait/joins/join_record.hpp"
 #include "plait/joins/packed_row.hpp"
 #include "plait/joins/record_arena.hpp"
 #include "plait/time/lane_operator.hpp"
-#include "plait/windows/key_codec.hpp"
 
 namespace plait {
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "plait/groups/group_bins.hpp"
+#include "plait/groups/group_table.hpp"
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/time_to_live.hpp"
-#include "plait/windows/group_bins.hpp"
-#include "plait/windows/group_table.hpp"
 #include "plait/windows/last_rows.hpp"
 
 namespace plait {

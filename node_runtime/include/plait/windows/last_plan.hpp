@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "plait/windows/group_plan.hpp"
+#include "plait/groups/group_plan.hpp"
 
 namespace plait {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "plait/columns/failure.hpp"
+#include "plait/groups/group_cells.hpp"
 #include "plait/windows/extremes.hpp"
-#include "plait/windows/group_cells.hpp"
 #include "plait/windows/last_plan.hpp"
 
 namespace plait {

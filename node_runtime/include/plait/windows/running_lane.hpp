@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "plait/groups/group_bins.hpp"
+#include "plait/groups/group_fold.hpp"
+#include "plait/groups/group_table.hpp"
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/time_to_live.hpp"
-#include "plait/windows/group_bins.hpp"
-#include "plait/windows/group_fold.hpp"
-#include "plait/windows/group_table.hpp"
 
 namespace plait {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/windows/group_bins.hpp"
-#include "plait/windows/group_fold.hpp"
+#include "plait/groups/group_bins.hpp"
+#include "plait/groups/group_fold.hpp"
 #include "plait/windows/session_store.hpp"
 #include "plait/windows/window_emit.hpp"
 

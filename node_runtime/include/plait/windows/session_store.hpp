@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "plait/core/dispatch.hpp"
-#include "plait/windows/group_cells.hpp"
+#include "plait/groups/group_cells.hpp"
 
 namespace plait {
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "plait/windows/group_fold.hpp"
+#include "plait/groups/group_fold.hpp"
 #include "plait/windows/window_emit.hpp"
 
 namespace plait {

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "plait/groups/group_bins.hpp"
+#include "plait/groups/group_bytes.hpp"
+#include "plait/groups/group_table.hpp"
 #include "plait/time/lane_operator.hpp"
 #include "plait/time/window_grid.hpp"
-#include "plait/windows/group_bins.hpp"
-#include "plait/windows/group_bytes.hpp"
-#include "plait/windows/group_table.hpp"
 
 namespace plait {
 

@@ -11,9 +11,9 @@
 #include <bit>
 #include <cstdint>
 
+#include "plait/groups/group_plan.hpp"
+#include "plait/groups/value_set.hpp"
 #include "plait/keyed/aggregates.hpp"
-#include "plait/windows/group_plan.hpp"
-#include "plait/windows/value_set.hpp"
 
 namespace plait {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "plait/columns/key_hash.hpp"
-#include "plait/windows/group_bytes.hpp"
+#include "plait/groups/group_bytes.hpp"
 
 namespace plait {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plait/columns/key_hash.hpp"
+#include "plait/groups/group_bytes.hpp"
 #include "plait/time/emitter.hpp"
-#include "plait/windows/group_bytes.hpp"
 
 namespace plait {
 

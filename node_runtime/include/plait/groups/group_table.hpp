@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "plait/core/zeroed_region.hpp"
-#include "plait/windows/group_cells.hpp"
+#include "plait/groups/group_cells.hpp"
 
 namespace plait {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "plait/windows/group_bytes.hpp"
-#include "plait/windows/group_plan.hpp"
+#include "plait/groups/group_bytes.hpp"
+#include "plait/groups/group_plan.hpp"
 
 namespace plait {
 

@@ -13,9 +13,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "plait/groups/key_codec.hpp"
+#include "plait/groups/top_rows.hpp"
 #include "plait/time/timed_spec.hpp"
-#include "plait/windows/key_codec.hpp"
-#include "plait/windows/top_rows.hpp"
 
 namespace plait {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plait/columns/failure.hpp"
-#include "plait/windows/group_cells.hpp"
+#include "plait/groups/group_cells.hpp"
 
 namespace plait {
 
