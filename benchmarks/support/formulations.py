@@ -314,7 +314,7 @@ def native() -> list[Formulation]:
 def python() -> list[Formulation]:
     """Those that call a Python function, or read text, for each record; on one core."""
     f = Formulation
-    sums = {"loop": loops.summed, "columns": ("key", "value"), "rows": 1 << 17}
+    sums: dict[str, Any] = {"loop": loops.summed, "columns": ("key", "value"), "rows": 1 << 17}
     return [
         f(
             name="fold",

@@ -64,7 +64,7 @@ def test_a_live_topic_while_nodes_come_and_die(cluster: str, tmp_path: Path) -> 
             metadata=("partition", "offset"),
         )
         job = plait.Job("kafka-live")
-        last = {name: plait.last(name) for name in ("n", "partition", "offset")}
+        last: dict[str, Any] = {name: plait.last(name) for name in ("n", "partition", "offset")}
         counted = job.source(source).key_by("k").aggregate(**last, c=plait.count())
         counted.sink(plait.Kafka(topic_out, servers=kafka.servers), "out")
         handle = plait.submit(

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from plait.graph import delays
 from plait.testing import sequential
-from plait.testing.oracle import loop, time
+from plait.testing.oracle import loop, temporal, time
 from plait.testing.oracle.loop import Loop, Stream
 from plait.testing.oracle.time import ALL_TIME, NO_TIME, Watermarks, moved
 from plait.testing.random_jobs import timed_graphs
@@ -189,12 +189,12 @@ def due_one_earlier(patch: Patch) -> None:
 
 
 def due_at(patch: Patch, more: int) -> None:
-    real = loop.timed_operator
+    real = temporal.timed_operator
 
     def shifted(*args: Any) -> Any:
         operator = real(*args)
         due = operator.due
-        operator.due = lambda before, after: due(before + more, after + more)  # type: ignore[method-assign]
+        operator.due = lambda before, watermark: due(before + more, watermark + more)  # type: ignore[method-assign]
         return operator
 
     patch.setattr(loop, "timed_operator", shifted)

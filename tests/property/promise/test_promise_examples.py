@@ -63,7 +63,8 @@ def times() -> list[int]:
 
 def counted(given: list[int]) -> tuple[list[tuple[int, int]], int]:
     """The windows of a second and their counts, and how many records are late, by the loop."""
-    now, windows, found, late = given[0], {}, [], 0
+    windows: dict[int, int] = {}
+    now, found, late = given[0], [], 0
     for time in given:
         now = max(now, time)
         watermark = now - SECOND

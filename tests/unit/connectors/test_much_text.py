@@ -152,7 +152,7 @@ def test_records_with_too_much_text_for_a_unit_are_given_in_several(workers: int
 def test_checkpoints_are_of_what_was_given(tmp_path: Path) -> None:
     """What waits for its unit is not yet read for a checkpoint."""
     texts = [TEXT * 5] * ROWS
-    folder = plait.Checkpoint(tmp_path / "saved", every="1ms", max_age="1h")
+    folder = plait.Checkpoint(str(tmp_path / "saved"), every="1ms", max_age="1h")
     job = plait.Job("text")
     job.source(items(texts), "items").map(slow, schema={"n": int}).sink(
         plait.Files(tmp_path / "out.jsonl"), name="file"

@@ -16,6 +16,7 @@ import plait
 
 ROOT = Path(__file__).parents[3]
 SCHEDULERS = Path("node_runtime/include/plait/scheduler_abi.h")
+JARS = Path("deploy/broker/jars.txt")
 """What a scheduler in C is compiled with."""
 SDIST = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
 PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -91,5 +92,5 @@ def test_the_wheel_has_what_a_job_needs_and_no_sources(installed: Path) -> None:
     (package,) = (installed / "lib").glob("python*/site-packages/plait")
     files = {file.relative_to(package) for file in package.rglob("*") if file.is_file()}
     kinds = {".py", ".pyi", ".pyc", ".so", ".typed", ".yaml", ".sh"}
-    assert {file for file in files if file.suffix not in kinds} == {SCHEDULERS}
+    assert {file for file in files if file.suffix not in kinds} == {SCHEDULERS, JARS}
     assert Path("py.typed") in files
