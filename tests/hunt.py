@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("tests/property/**/test_*.py", "tests/native/test_native_*.py", "tests/sim/test_sim_*.py")
+FILES = ("tests/property/test_*.py", "tests/native/test_native_*.py", "tests/sim/test_sim_*.py")
 HANG_S = 1800.0
 SHOWN = 60
 """So many last lines are shown of a step that failed."""

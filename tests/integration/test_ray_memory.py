@@ -73,11 +73,11 @@ def test_a_large_table_is_held_once_by_whoever_made_it(
         **{f"node-{node.rank}": own_bytes(node.pid) for node in handle.status().nodes},
     }
     assert {who: size for who, size in held.items() if size > PLAIN_BYTES} == {}
-    assert size_of(folder / "payloads") < 1.01 * TABLE_BYTES
+    assert TABLE_BYTES <= size_of(folder / "payloads") < 1.01 * TABLE_BYTES
     assert size_of(folder / "journal") < 1_000_000
     handle.cancel()
     handle.wait(PATIENCE_S)
-    until(lambda: size_of(folder / "payloads") == 0)
+    until(lambda: size_of(folder / "payloads") < 0.01 * TABLE_BYTES)  # other jobs have theirs
     handle.forget()
 
 
