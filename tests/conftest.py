@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import sys
 import tempfile
 import threading
@@ -273,3 +274,15 @@ def library_budget() -> int:
         if library in sys.modules:
             budget += cores
     return budget
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """More files are open than `select` can take."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, limits[1]), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    yield
+    for one in opened:
+        os.close(one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -150,12 +150,11 @@ class TlsTunnel:
     def _accept(self, listener: socket.socket, connect: _Connect, strangers: bool) -> None:
         with listener:
             while True:
-                ready, _, _ = select.select([listener, self._stopped], [], [])
-                if self._stopped in ready:
+                if self._stopped.fileno() in _wait_readable(None, listener, self._stopped):
                     return
                 pause_s = self._strangers.pause_s(time.monotonic()) if strangers else 0.0
                 if pause_s:
-                    select.select([self._stopped], [], [], pause_s)
+                    _wait_readable(pause_s, self._stopped)
                     continue
                 with contextlib.suppress(OSError):
                     accepted, _ = listener.accept()
@@ -184,6 +183,14 @@ class TlsTunnel:
 
 
 _Connect = Callable[[socket.socket], tuple[ssl.SSLSocket, socket.socket]]
+
+
+def _wait_readable(most_s: float | None, *sockets: socket.socket) -> set[int]:
+    """The descriptors that can be read. By `poll`: `select` takes none above 1,023."""
+    poll = select.poll()
+    for one in sockets:
+        poll.register(one, select.POLLIN)
+    return {number for number, _ in poll.poll(None if most_s is None else most_s * 1000)}
 
 
 def _named(line: socket.socket) -> str:

@@ -228,6 +228,7 @@ def test_strangers_are_counted_and_named(files: Files, tmp_path: Path) -> None:
         assert there.refusals().count == 2
 
 
+@pytest.mark.usefixtures("many_descriptors")
 def test_strangers_that_say_nothing_keep_nobody_out(files: Files) -> None:
     """Of more than may try at once the oldest have to go, and a node of the job gets in."""
     with (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +32,6 @@ from tests.unit.node_runtime.pool.pool_runs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["no_process_left"]
@@ -67,18 +64,6 @@ def test_an_error_reads_as_it_does_inline(ending: str) -> None:
         assert getattr(pool, name) == getattr(inline, name)
     assert type(pool.__cause__).__name__ in (type(inline.__cause__).__name__, "WorkerError")
     assert "raised in a worker process" in pool.__cause__.__notes__[-1]  # type: ignore[union-attr]
-
-
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    """More files are open than `select` can take."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, limits[1]), limits[1]))
-    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
-    yield
-    for one in opened:
-        os.close(one)
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.usefixtures("many_descriptors")
